@@ -1,0 +1,62 @@
+"""Headrace: stateful stream processing on Apache Spark, exactly once, with state that can move.
+
+General layout, from the inside out:
+
+* ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
+* ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
+* ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
+* ``topology``, ``computation``: what the user draws and writes; ``api``, ``cli``: how it is run.
+"""
+
+from headrace import sinks, sources
+from headrace.api import Job, run
+from headrace.computation import (
+    EVENT_TIME,
+    WALL_TIME,
+    Codec,
+    Computation,
+    Context,
+    Fired,
+    ListState,
+    MapState,
+    Output,
+    Record,
+    Timer,
+    TimeDomain,
+    ValueState,
+)
+from headrace.driver import Settings, StepSummary
+from headrace.eventtime.watermark import ascending, bounded_delay
+from headrace.keyspace.hashing import hash_key
+from headrace.sources.base import Limit
+from headrace.topology import Pipeline, Stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EVENT_TIME",
+    "WALL_TIME",
+    "Codec",
+    "Computation",
+    "Context",
+    "Fired",
+    "Job",
+    "Limit",
+    "ListState",
+    "MapState",
+    "Output",
+    "Pipeline",
+    "Record",
+    "Settings",
+    "StepSummary",
+    "Stream",
+    "TimeDomain",
+    "Timer",
+    "ValueState",
+    "ascending",
+    "bounded_delay",
+    "hash_key",
+    "run",
+    "sinks",
+    "sources",
+]

@@ -1,0 +1,162 @@
+"""Running a pipeline: ``with headrace.run(pipeline, storage=...) as job:``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import Literal
+
+from headrace.driver import Clock, Driver, Listener, Settings
+from headrace.errors import HeadraceError, InvariantBroken
+from headrace.ledger.manifest import Head
+from headrace.runners.base import Runner
+from headrace.storage import Store, open_store
+from headrace.topology import Pipeline
+
+RunnerName = Literal["spark", "inline"]
+
+
+class Job:
+    """A pipeline that runs, in a thread of its own. Leaving its ``with`` block stops it.
+
+    Stopping means: after the running step. Whatever was committed stays; the next ``run`` on the same
+    storage goes on from there.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
+        self._error: BaseException | None = None
+        self._why: str | None = None
+
+    def _run(self) -> None:
+        try:
+            self._why = self._driver.run()
+        except BaseException as error:  # handed to whoever waits
+            self._error = error
+        finally:
+            try:
+                self._driver.close()
+            except Exception as error:
+                self._error = self._error or error
+
+    def __enter__(self) -> Job:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._driver.ask_to_stop(drain=False)
+        self._thread.join()
+        if error is None:
+            self._raise()
+
+    @property
+    def head(self) -> Head | None:
+        """The pipeline as of the last committed step: watermarks, counts, positions."""
+        return self._driver.coordinator.head
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until all input has ended and is committed and released.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            Whether it has ended; False after the timeout.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._driver.ask_to_stop(drain=True)
+        return self.wait(timeout)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop after the running step; return whether it has stopped."""
+        self._driver.ask_to_stop(drain=False)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; return whether it was reached.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._thread.join(timeout)
+        self._raise()
+        return not self._thread.is_alive()
+
+    def _raise(self) -> None:
+        if self._error is None or self._thread.is_alive():
+            return
+        error, self._error = self._error, None
+        if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
+            raise error.with_traceback(None)  # our frames would only hide the user's lines
+        raise error
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    storage: str | os.PathLike[str] | Store,
+    workers: int | None = None,
+    bins: int = 256,
+    runner: RunnerName | Runner = "spark",
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    listeners: list[Listener] | None = None,
+) -> Job:
+    """Run a pipeline, or resume it where its storage says it was.
+
+    Args:
+        pipeline: what to run.
+        storage: a directory that driver and executors share; it belongs to this pipeline.
+        workers: how many workers; by default as many as there are task slots (2 inline).
+        bins: how many bins a new pipeline gets (a power of two). More cost next to nothing.
+        runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
+            process, for notebooks and tests.
+        settings: pace and upkeep; none of it changes results.
+        clock: the time of day, for tests.
+        listeners: called with a summary after each step.
+
+    Returns:
+        A job, to be used in a ``with`` statement.
+
+    Raises:
+        HeadraceError: for a pipeline that cannot run; later errors come from the job's methods.
+    """
+    store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    chosen = _runner(runner)
+    count = workers if workers is not None else chosen.default_workers()
+    driver = Driver(
+        pipeline, store, chosen, workers=count, bins=bins, settings=settings, clock=clock
+    )
+    driver.listeners += listeners or []
+    return Job(driver)
+
+
+def _runner(runner: RunnerName | Runner) -> Runner:
+    if isinstance(runner, Runner):
+        return runner
+    from headrace.errors import PipelineError
+
+    if runner == "inline":
+        from headrace.runners.inline import InlineRunner
+
+        return InlineRunner()
+    if runner == "spark":
+        from headrace.runners.spark import SparkRunner
+
+        return SparkRunner()
+    raise PipelineError(f"{runner!r} is no runner", remedy='use "spark" or "inline"')
+
+
+

@@ -1,0 +1,361 @@
+"""What the user writes: a computation, its state, its timers and its outputs.
+
+After MillWheel §3: user code runs in the context of one key at a time; state, timers and
+productions of a key change together or not at all. Everything is declared at class level, so that
+a pipeline can be checked when it is built::
+
+    class Visits(Computation):
+        count = ValueState(int, default=0)
+        idle = Timer(EVENT_TIME)
+        totals = Output(int)
+
+        def process_record(self, ctx, record):
+            self.count.value += 1
+            self.idle.set(record.timestamp_us + 3_600_000_000)
+
+        def process_timer(self, ctx, timer):
+            ctx.produce("totals", self.count.value)
+
+**Life of a computation.** One object a worker process. For each key of a step, in this order: its
+records, its due event timers, its due wall timers. A crash repeats the whole step, so user code may
+run twice, but only one run is ever seen: handlers should do nothing but use ``self`` and ``ctx``.
+Attributes other than declared state are frozen while it runs, since nothing would keep them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+
+import msgspec
+
+from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import TimeLike, from_micros
+from headrace.schema import ValueType, value_type_of
+
+if TYPE_CHECKING:
+    from headrace.state.cells import ListHandle, MapHandle, TimerHandle, ValueHandle
+
+V = TypeVar("V")
+K = TypeVar("K")
+
+
+class TimeDomain(StrEnum):
+    """What a timer's time is measured by."""
+
+    EVENT_TIME = "event_time"
+    WALL_TIME = "wall_time"
+
+
+EVENT_TIME = TimeDomain.EVENT_TIME
+WALL_TIME = TimeDomain.WALL_TIME
+
+
+class Codec(Protocol[V]):
+    """A user's own encoding of state values. Must be deterministic, and must not execute input."""
+
+    def encode(self, value: V) -> bytes:
+        """Return the value as bytes."""
+        ...
+
+    def decode(self, data: bytes) -> V:
+        """Return the value that was encoded."""
+        ...
+
+
+class Declaration:
+    """What value, list and map state and timers have in common: a place and a name in the class."""
+
+    kind: ClassVar[str]
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise AttributeError(
+            f"{self.name!r} is declared state; assign to its .value (or use its methods)"
+        )
+
+    def _handle(self, instance: Computation) -> Any:
+        handles = instance.__dict__.get("_handles")
+        if handles is None:
+            raise RuntimeError(
+                f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a "
+                "handler; to test a computation, drive its pipeline with headrace.testing"
+            )
+        return handles[self.name]
+
+
+class ValueState(Declaration, Generic[V]):
+    """One value a key.
+
+    Args:
+        type: the value's type: anything that msgspec encodes (structs, dataclasses, scalars,
+            containers of them), or anything at all with a ``codec``.
+        default: what ``value`` is before it was set; copied when it is mutable.
+        codec: an encoding of the user's own.
+
+    Guarantees: part of the key's state: commits with its timers and productions, moves with its
+    bin. A mutable value that was read counts as changed, so changing it in place is safe; values
+    of immutable types (scalars, frozen structs, tuples of them) are written only when set.
+    """
+
+    kind = "value"
+
+    def __init__(
+        self, type: Any, *, default: V | None = None, codec: Codec[V] | None = None
+    ) -> None:
+        self.type = type
+        self.default = default
+        self.codec = codec
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ValueState[V]: ...
+    @overload
+    def __get__(self, instance: Computation, owner: type) -> ValueHandle: ...
+    def __get__(self, instance: Computation | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class ListState(Declaration, Generic[V]):
+    """A list a key, whose elements are stored one by one: appending costs one element."""
+
+    kind = "list"
+
+    def __init__(self, type: Any, *, codec: Codec[V] | None = None) -> None:
+        self.type = type
+        self.codec = codec
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ListState[V]: ...
+    @overload
+    def __get__(self, instance: Computation, owner: type) -> ListHandle: ...
+    def __get__(self, instance: Computation | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class MapState(Declaration, Generic[K, V]):
+    """A map a key, whose entries are stored one by one: a change costs the entries it touches."""
+
+    kind = "map"
+
+    def __init__(self, key_type: Any, type: Any, *, codec: Codec[V] | None = None) -> None:
+        self.key_type = key_type
+        self.type = type
+        self.codec = codec
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> MapState[K, V]: ...
+    @overload
+    def __get__(self, instance: Computation, owner: type) -> MapHandle: ...
+    def __get__(self, instance: Computation | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class Timer(Declaration):
+    """A named timer of a key; with tags, any number of them.
+
+    Setting (name, tag) again replaces it. It fires once, in the step in which its domain's clock
+    has reached it, in ascending order of (time, name, tag) within the key; one that is set behind
+    the clock fires in the same step.
+
+    Args:
+        domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).
+    """
+
+    kind = "timer"
+
+    def __init__(self, domain: TimeDomain) -> None:
+        self.domain = TimeDomain(domain)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Timer: ...
+    @overload
+    def __get__(self, instance: Computation, owner: type) -> TimerHandle: ...
+    def __get__(self, instance: Computation | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class Output:
+    """A named output stream of a computation, with the type of its values.
+
+    Args:
+        type: a struct, a dataclass or a scalar type; opaque ``bytes`` are welcome.
+    """
+
+    name: str = ""
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def value_type(self) -> ValueType:
+        """Return the columns of this output."""
+        return value_type_of(self.type, place=f"output {self.name!r}")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A record as a handler sees it.
+
+    Attributes:
+        value: the value, of the stream's type.
+        timestamp_us: its event time, in microseconds since 1970 UTC.
+        stream: the name of the input stream.
+    """
+
+    value: Any
+    timestamp_us: int
+    stream: str
+
+    @property
+    def timestamp(self) -> datetime:
+        """The event time."""
+        return from_micros(self.timestamp_us)
+
+
+class Fired(msgspec.Struct, frozen=True, gc=False):
+    """A timer that is due, as a handler sees it.
+
+    Attributes:
+        name: the attribute that declares it.
+        tag: the tag it was set with.
+        time_us: the time it was set for, in microseconds since 1970 UTC.
+        domain: what that time is measured by.
+    """
+
+    name: str
+    tag: str
+    time_us: int
+    domain: TimeDomain
+
+    @property
+    def time(self) -> datetime:
+        """The time that the timer was set for."""
+        return from_micros(self.time_us)
+
+
+class Context(Protocol):
+    """What a handler may use besides its own state."""
+
+    key: Any
+
+    @property
+    def low_watermark(self) -> datetime:
+        """The input watermark: no further on-time record is before it."""
+        ...
+
+    @property
+    def low_watermark_us(self) -> int:
+        """The input watermark in microseconds."""
+        ...
+
+    @property
+    def now(self) -> datetime:
+        """The step's clock reading: the same when the step is computed again."""
+        ...
+
+    def random(self) -> float:
+        """Return a number in [0, 1): the same when the step is computed again."""
+        ...
+
+    def produce(self, stream: str, value: Any, *, timestamp: TimeLike | None = None) -> None:
+        """Produce a record on an output stream.
+
+        Args:
+            stream: the name of a declared output.
+            value: of that output's type.
+            timestamp: its event time; by default that of its cause. Never before its cause's.
+        """
+        ...
+
+
+class Computation:
+    """Base of user code that works on one key at a time. See the module's text for its life."""
+
+    def process_record(self, ctx: Any, record: Record) -> None:
+        """Work on one record of the key ``ctx.key``."""
+        raise NotImplementedError
+
+    def process_timer(self, ctx: Any, timer: Fired) -> None:
+        """Work on one due timer of the key ``ctx.key``."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_handles" in self.__dict__:
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is no declared state: nothing would keep it. "
+                "Declare it at class level, for instance as ValueState(...)"
+            )
+        super().__setattr__(name, value)
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a computation class declares, found by looking at it once.
+
+    Attributes:
+        states: value, list and map state, by name.
+        timers: timers, by name.
+        outputs: output streams, by name.
+    """
+
+    states: dict[str, Any]
+    timers: dict[str, Any]
+    outputs: dict[str, Any]
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """Everything that is stored with a key."""
+        return {**self.states, **self.timers}
+
+
+def shape_of(computation: Computation, *, place: str) -> Shape:
+    """Return what a computation declares.
+
+    Raises:
+        PipelineError: when a declaration is wrong or a handler is missing.
+    """
+    cls = type(computation)
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, Declaration | Output):
+                found[name] = attribute
+            else:
+                found.pop(name, None)
+    timers = {name: item for name, item in found.items() if isinstance(item, Timer)}
+    outputs = {name: item for name, item in found.items() if isinstance(item, Output)}
+    states = {n: item for n, item in found.items() if n not in timers and n not in outputs}
+    if cls.process_record is Computation.process_record:
+        raise PipelineError(
+            f"{cls.__name__} has no process_record",
+            place=place,
+            remedy="define process_record(self, ctx, record)",
+        )
+    if timers and cls.process_timer is Computation.process_timer:
+        raise PipelineError(
+            f"{cls.__name__} declares timer {next(iter(timers))!r} and has no process_timer",
+            place=place,
+            remedy="define process_timer(self, ctx, timer), or remove the timer",
+        )
+    for name in found:
+        if name.startswith("_"):
+            raise PipelineError(
+                f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
+            )
+    return Shape(states=states, timers=timers, outputs=outputs)
+
+
+def source_place(thing: object) -> str:
+    """Return the user's file and line of a class or function, for error messages."""
+    target = thing if inspect.isclass(thing) or callable(thing) else type(thing)
+    try:
+        path = inspect.getsourcefile(target)  # type: ignore[arg-type]
+        _, line = inspect.getsourcelines(target)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return getattr(target, "__qualname__", repr(thing))
+    return f"{path}:{line}"

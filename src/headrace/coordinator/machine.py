@@ -1,0 +1,439 @@
+"""The coordinator's decisions: one method an event, instructions out.
+
+::
+
+    Opened ──► Commit(claim) ──► Committed ──► Release… ──► Poll ──► Offered ─┬─► Run ──► TryEnded
+                                     ▲                        ▲               │             │
+                                     │                        └── Wait ◄──────┘        Commit(step)
+                                     └────────────────────────────────────────────────────┘
+
+It reads no clock, draws no number and touches no store: times come with events, the nonces from a
+source that is passed in. So a run is a function of its events, and can be replayed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.coordinator.adoption import Adopted, Conflict, adopt
+from headrace.coordinator.messages import (
+    Clean,
+    Commit,
+    Committed,
+    Event,
+    Instruction,
+    Offered,
+    Opened,
+    Poll,
+    Release,
+    Released,
+    Run,
+    Stop,
+    StopAsked,
+    Sweep,
+    TryBroke,
+    TryEnded,
+    Wait,
+)
+from headrace.errors import SchemaChanged, TryAbandoned, ensure
+from headrace.eventtime.timestamps import MIN_TIME
+from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.manifest import SLICES, Division, Head, Manifest
+from headrace.sources.base import Limit, Offer, Position
+from headrace.step.layer import error_of
+from headrace.step.plan import (
+    ChainPlan,
+    Exchange,
+    Failure,
+    InjectorPlan,
+    Plan,
+    SlicePlan,
+    StateFiles,
+)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How a run behaves; none of it changes what is computed.
+
+    Attributes:
+        limit: how much a step takes from each injector.
+        exchange: who carries records between layers; ``auto`` picks by the size of the step.
+        driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
+        max_tries: how often a step is tried when the engine fails.
+        poll_us: how long to wait when there is nothing to do.
+        base_every: a base in the ledger every so many steps.
+        snapshot_every: a slice written whole every so many steps.
+        retain_steps: how many newest steps stay readable, at least.
+        sweep_every: leftovers are looked for every so many steps.
+        clean_per_step: how many files are deleted after one step, at most.
+    """
+
+    limit: Limit = Limit(rows=100_000, bytes=16 << 20)
+    exchange: Exchange | str = "auto"
+    driver_exchange_bytes: int = 1 << 20
+    max_tries: int = 4
+    poll_us: int = 20_000
+    base_every: int = 64
+    snapshot_every: int = 16
+    retain_steps: int = 16
+    sweep_every: int = 1_024
+    clean_per_step: int = 64
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the coordinator must know of a pipeline.
+
+    Attributes:
+        name: the pipeline's name.
+        layers: how many layers of computations it has.
+        injectors: each injector's position before its first record.
+        nodes: the computations' names.
+        identity: what durable data depends on.
+        layout: bins and owners that this run wants.
+        store: where the storage is.
+    """
+
+    name: str
+    layers: int
+    injectors: dict[str, Any]
+    nodes: list[str]
+    identity: dict[str, Any]
+    layout: LayoutWire
+    store: str
+
+
+class _Pending(msgspec.Struct):
+    """The step under way."""
+
+    plan: Plan
+    divisions: dict[str, tuple[Position, Position]]
+    finals: set[str]
+
+
+class Coordinator:
+    """The state between events.
+
+    Args:
+        shape: the pipeline.
+        settings: how to run it.
+        nonce: returns a fresh, unguessable-enough name at each call.
+        drain: whether to stop when all input has ended.
+    """
+
+    def __init__(
+        self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool
+    ) -> None:
+        self.shape = shape
+        self.settings = settings
+        self.head: Head | None = None
+        self.story: list[str] = []
+        self._nonce = nonce
+        self._drain = drain
+        self._stopping = False
+        self._pending: _Pending | None = None
+        self._released = -1
+        self._cleaned = 0
+        self._manifests_from = 1
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Return what to do after an event. Instructions are carried out in order."""
+        self.story = [*self.story[-99:], _line(event)]
+        match event:
+            case Opened():
+                return self._opened(event)
+            case Committed():
+                return self._committed(event.head)
+            case Offered():
+                return self._offered(event)
+            case TryEnded():
+                return self._try_ended(event)
+            case TryBroke():
+                return self._again(event.why)
+            case Released():
+                self._released = max(self._released, event.step)
+                return []
+            case StopAsked():
+                self._drain = True
+                self._stopping |= not event.drain
+                return []
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _opened(self, event: Opened) -> list[Instruction]:
+        head, shape = event.head, self.shape
+        if head is not None:
+            check_identity(head.identity, shape.identity)
+            self._manifests_from = max(1, head.boundary - 2 * self.settings.base_every)
+            self._released = head.released
+        changed = head is None or head.layout != shape.layout
+        claim = Manifest(
+            pipeline=shape.name,
+            step=0 if head is None else head.step + 1,
+            epoch=1 if head is None else head.epoch + 1,
+            try_=0,
+            nonce=self._nonce(),
+            predecessor="" if head is None else head.digest,
+            claim=True,
+            clock_us=event.now_us,
+            seed=0,
+            layout=shape.layout if changed else None,
+            identity=merged_identity({} if head is None else head.identity, shape.identity),
+            released=-1 if head is None else head.released,
+            boundary=0 if head is None else head.boundary,
+        )
+        return [Commit(head, claim)]
+
+    # -- after a commit -----------------------------------------------------------------------
+
+    def _committed(self, head: Head) -> list[Instruction]:
+        claimed = self._pending is None
+        self.head = head
+        self._pending = None
+        todo: list[Instruction] = [
+            Release(step) for step in sorted(head.unreleased) if step > self._released
+        ]
+        if claimed or head.step % self.settings.sweep_every == 0:
+            todo.append(Sweep())
+        clean = self._clean(head)
+        if clean is not None:
+            todo.append(clean)
+        return [*todo, self._poll()]
+
+    def _clean(self, head: Head) -> Clean | None:
+        """Delete a bounded number of what is dead since the (durable) boundary or before."""
+        dead = [name for name, died in head.dead if self._cleaned < died <= head.boundary]
+        most = self.settings.clean_per_step
+        if len(dead) <= most:
+            self._cleaned = max(self._cleaned, head.boundary)
+        manifests_from = self._manifests_from
+        manifests_to = min(head.boundary, manifests_from + most)
+        if not dead and manifests_to <= manifests_from:
+            return None
+        self._manifests_from = max(manifests_from, manifests_to)
+        return Clean(dead[:most], manifests_from, manifests_to)
+
+    def _poll(self) -> Poll | Stop:
+        if self._stopping:
+            return Stop("stopped")
+        head = self._head
+        positions = {
+            name: head.positions.get(name, start)
+            for name, start in self.shape.injectors.items()
+            if name not in head.ended
+        }
+        return Poll(positions, self.settings.limit)
+
+    @property
+    def _head(self) -> Head:
+        assert self.head is not None
+        return self.head
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def _offered(self, event: Offered) -> list[Instruction]:
+        if self._stopping:
+            return [Stop("stopped")]
+        offers = {name: offer for name, offer in event.offers.items() if offer is not None}
+        head = self._head
+        if not offers and head.next_wall_timer > event.now_us:
+            ended = set(head.ended) >= set(self.shape.injectors)
+            if self._drain and ended:
+                return [Stop("drained")]
+            until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
+            return [Wait(until), self._poll()]
+        self._pending = self._plan(offers, event.now_us)
+        return [Run(self._pending.plan, self._pending.divisions)]
+
+    def _plan(self, offers: Mapping[str, Offer], now_us: int) -> _Pending:
+        head, shape = self._head, self.shape
+        step = head.step + 1
+        starts = {name: head.positions.get(name, at) for name, at in shape.injectors.items()}
+        divisions = {
+            name: (starts[name], offer.end) for name, offer in offers.items() if not offer.empty
+        }
+        finals = {name for name, offer in offers.items() if offer.final}
+        workers = shape.layout.workers
+        plan = Plan(
+            step=step,
+            epoch=head.epoch,
+            try_=0,
+            clock_us=now_us,
+            seed=_seed(shape.name, starts, divisions),
+            layout=head.layout,
+            store=shape.store,
+            injectors={
+                name: InjectorPlan(
+                    highest=head.highest.get(name, MIN_TIME),
+                    final=name in head.ended or name in finals,
+                )
+                for name in shape.injectors
+            },
+            watermarks={name: head.watermark_of(name) for name in shape.nodes},
+            chains={
+                f"{layer}/{worker}": _chain_plan(head, layer, worker)
+                for layer in range(1, shape.layers + 1)
+                for worker in range(workers)
+            },
+            exchange=self._exchange(offers),
+            snapshot=self._next_slice(head, step),
+        )
+        return _Pending(plan, divisions, finals)
+
+    def _exchange(self, offers: Mapping[str, Offer]) -> Exchange:
+        if self.settings.exchange != "auto":
+            return "driver" if self.settings.exchange == "driver" else "shuffle"
+        size = sum(offer.bytes for offer in offers.values())
+        return "driver" if size <= self.settings.driver_exchange_bytes else "shuffle"
+
+    def _next_slice(self, head: Head, step: int) -> SlicePlan | None:
+        """Return the slice whose turn it is, one at a time, so that no step pays for all."""
+        if step % self.settings.snapshot_every or not head.runs:
+            return None
+        number = step // self.settings.snapshot_every % SLICES
+        previous = head.slices.get(number)
+        as_of = previous.as_of if previous else -1
+        runs = [run for run in head.runs if run.step > as_of]
+        return SlicePlan(number, StateFiles([previous] if previous else [], runs))
+
+    def _try_ended(self, event: TryEnded) -> list[Instruction]:
+        pending = self._pending
+        assert pending is not None
+        result = adopt(pending.plan, self.shape.layers, event.reports)
+        if isinstance(result, Conflict):
+            return self._again(result.why)
+        if isinstance(result, Failure):
+            return [Stop("failed", error_of(result))]
+        return [Commit(self._head, self._manifest(pending, result), result)]
+
+    def _again(self, why: str) -> list[Instruction]:
+        """Abandon the try and run the same step, with the same division, again."""
+        pending = self._pending
+        assert pending is not None
+        tried = pending.plan.try_ + 1
+        if tried >= self.settings.max_tries:
+            error = TryAbandoned(
+                f"step {pending.plan.step} failed {tried} times; the last time: {why}",
+                place=f"step {pending.plan.step}, epoch {pending.plan.epoch}",
+                remedy="see Spark's log for the cause; nothing was committed, start again to go on",
+            )
+            return [Stop("failed", error)]
+        pending.plan = msgspec.structs.replace(pending.plan, try_=tried)
+        return [Run(pending.plan, pending.divisions)]
+
+    def _manifest(self, pending: _Pending, adopted: Adopted) -> Manifest:
+        plan, head = pending.plan, self._head
+        self._check_watermarks(adopted)
+        ended = {name: (start, start) for name in pending.finals
+                 for start in [head.positions.get(name, self.shape.injectors[name])]}
+        manifest = Manifest(
+            pipeline=self.shape.name,
+            step=plan.step,
+            epoch=plan.epoch,
+            try_=plan.try_,
+            nonce=self._nonce(),
+            predecessor=head.digest,
+            claim=False,
+            clock_us=plan.clock_us,
+            seed=plan.seed,
+            divisions={
+                name: Division(
+                    start, end, adopted.read_rows.get(name, 0), adopted.read_digests.get(name, 0),
+                    name in pending.finals,
+                )
+                for name, (start, end) in {**ended, **pending.divisions}.items()
+            },
+            highest={n: at for n, at in adopted.highest.items() if at > MIN_TIME},
+            watermarks=adopted.watermarks,
+            next_wall_timer=adopted.next_wall_timer,
+            runs=adopted.runs,
+            outputs=adopted.outputs,
+            retained=adopted.retained,
+            slice=adopted.slice,
+            state_digests=adopted.state_digests,
+            stream_digests=adopted.stream_digests,
+            counts=adopted.counts,
+            released=self._released,
+            boundary=self._boundary(head),
+            cleaned=self._cleaned,
+        )
+        if plan.step - head.last_base >= self.settings.base_every:
+            manifest = msgspec.structs.replace(manifest, base=head)
+        return manifest
+
+    def _check_watermarks(self, adopted: Adopted) -> None:
+        """Invariant 7: watermarks never go back, and output never passes input."""
+        for name, (after_in, after_out) in adopted.watermarks.items():
+            before_in, before_out = self._head.watermark_of(name)
+            ensure(after_in >= before_in, f"the input watermark of {name!r} went back")
+            ensure(after_out >= before_out, f"the output watermark of {name!r} went back")
+            ensure(after_out <= after_in, f"the output watermark of {name!r} passed its input")
+
+    def _boundary(self, head: Head) -> int:
+        """Return the newest base that leaves enough steps readable; older manifests may go."""
+        if head.last_base <= head.step - self.settings.retain_steps:
+            return max(head.boundary, head.last_base)
+        return head.boundary
+
+
+def _chain_plan(head: Head, layer: int, worker: int) -> ChainPlan:
+    chain = head.chain_of(layer, worker)
+    return ChainPlan(chain.digest, chain.recent)
+
+
+def _seed(pipeline: str, starts: dict[str, Any], divisions: dict[str, Any]) -> int:
+    """Return the step's seed: a function of what it reads, so the same after any number of crashes."""
+    text = msgspec.json.encode([pipeline, starts, divisions], order="sorted")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+
+
+def merged_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return what the storage is to remember: new things added, stored cells kept."""
+    computations = dict(stored.get("computations", {}))
+    for name, facts in wanted["computations"].items():
+        before = computations.get(name, {"cells": {}})
+        computations[name] = {**facts, "cells": {**before["cells"], **facts["cells"]}}
+    return {"computations": computations, "streams": wanted["streams"]}
+
+
+def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Check that durable state can be read by this pipeline.
+
+    Raises:
+        SchemaChanged: naming every difference.
+    """
+    problems = []
+    for name, before in stored.get("computations", {}).items():
+        now = wanted["computations"].get(name)
+        if now is None:
+            problems.append(f"computation {name!r} is gone, and its state would be lost")
+            continue
+        if now["key"] != before["key"]:
+            problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
+        for cell, kind in before["cells"].items():
+            if now["cells"].get(cell, kind) != kind:
+                problems.append(f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}")
+    if problems:
+        raise SchemaChanged(
+            "the state in storage has another shape than this pipeline:\n    "
+            + "\n    ".join(problems),
+            remedy="use the names and types that were stored, or start with a new storage directory",
+        )
+
+
+def _line(event: Event) -> str:
+    """Return an event for the story that is told when something goes wrong."""
+    match event:
+        case Committed():
+            return f"committed {event.head.step}"
+        case TryEnded():
+            return f"try ended with {len(event.reports)} reports"
+        case TryBroke():
+            return f"try broke: {event.why.splitlines()[0] if event.why else ''}"
+        case Offered():
+            return f"offered {[n for n, o in event.offers.items() if o]} at {event.now_us}"
+        case _:
+            return type(event).__name__.lower()

@@ -1,0 +1,309 @@
+"""The driver's shell: carries out what the coordinator asks for, in one thread, and tells it back.
+
+Everything that touches the world is here or in what is passed in: the store, the runner, the
+sources and sinks, the clock, the nonces.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.coordinator.machine import Coordinator, Settings, Shape
+from headrace.coordinator.messages import (
+    Clean,
+    Commit,
+    Committed,
+    Event,
+    Instruction,
+    Offered,
+    Opened,
+    Poll,
+    Release,
+    Released,
+    Run,
+    Stop,
+    StopAsked,
+    Sweep,
+    TryBroke,
+    TryEnded,
+    Wait,
+)
+from headrace.errors import HeadraceError, ensure
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.planner import contiguous
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.runners.base import Runner, TryFailed
+from headrace.state.runs import HASH, FileRef, RunReader
+from headrace.step.layer import OUTPUT
+from headrace.step.plan import Plan
+from headrace.step.route import stream_schema
+from headrace.storage.base import Store
+from headrace.topology import Pipeline, SinkNode
+
+_WARM_EVERY_S = 25.0
+
+
+class Clock:
+    """The time of day. Tests pass one that they move."""
+
+    def now_us(self) -> int:
+        """Return microseconds since 1970 UTC."""
+        return time.time_ns() // 1_000
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        """Wait until a time, or until somebody sets ``woken``."""
+        woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
+
+
+class StepSummary(msgspec.Struct, frozen=True):
+    """What a step did, for progress, metrics and benchmarks.
+
+    Attributes:
+        step: its number.
+        records: records read, over all injectors.
+        seconds: from the start of its try to the end of its commit.
+        phases: seconds by phase, tasks' phases summed over tasks.
+        exchange: who carried records.
+        soft_state: how tasks had their soft state: ``hit``, ``caught up``, ``cold``.
+        head: the pipeline after it.
+    """
+
+    step: int
+    records: int
+    seconds: float
+    phases: dict[str, float]
+    exchange: str
+    soft_state: dict[str, int]
+    head: Head
+
+
+Listener = Callable[[StepSummary], None]
+
+
+class Driver:
+    """One run of a pipeline, from claiming its epoch to stopping.
+
+    Args:
+        pipeline: what to run.
+        store: its storage.
+        runner: where tasks run.
+        workers: how many workers; at a restart with another number state is found by range.
+        bins: how many bins a new layout gets.
+        settings: pace and upkeep.
+        clock, nonce: time and chance, passed in.
+        drain: stop when all input has ended.
+        check_predecessor: see :mod:`headrace.ledger.log`.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int = 2,
+        bins: int = 256, settings: Settings | None = None, clock: Clock | None = None,
+        nonce: Callable[[], str] | None = None, drain: bool = False,
+        check_predecessor: bool = True,
+    ) -> None:  # fmt: skip
+        pipeline.check_complete()
+        self.pipeline = pipeline
+        self.store = store
+        self.runner = runner
+        self.clock = clock or Clock()
+        self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self.listeners: list[Listener] = []
+        self.woken = threading.Event()
+        self._layout = contiguous(bins, workers)
+        self._sources = {name: item.source for name, item in pipeline.injectors.items()}
+        self._asked: deque[StopAsked] = deque()
+        self._inline: dict[int, dict[str, list[bytes]]] = {}
+        self._running: tuple[Plan, float] | None = None
+        self._driver_phases: dict[str, float] = {}
+        self._warmed = time.monotonic()
+        shape = Shape(
+            name=pipeline.name,
+            layers=pipeline.layers,
+            injectors={name: source.start() for name, source in self._sources.items()},
+            nodes=list(pipeline.nodes),
+            identity=pipeline.identity(),
+            layout=self._layout.to_wire(),
+            store=store.location,
+        )
+        self.coordinator = Coordinator(
+            shape, settings or Settings(), nonce or (lambda: uuid.uuid4().hex), drain=drain
+        )
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Run until the coordinator stops; return why it stopped.
+
+        Raises:
+            HeadraceError: what went wrong. Every committed step is intact.
+        """
+        self.ledger.check_owner(self.pipeline.name)
+        self.runner.start(self.pipeline, self.store, self._layout.workers)
+        todo = deque(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
+        while True:
+            while self._asked:
+                todo.extend(self._tell(self._asked.popleft()))
+            ensure(bool(todo), "the coordinator asked for nothing")
+            instruction = todo.popleft()
+            if isinstance(instruction, Stop):
+                if instruction.error is not None:
+                    raise instruction.error
+                return instruction.why
+            event = self._do(instruction)
+            if event is not None:
+                todo.extend(self._tell(event))
+
+    def ask_to_stop(self, *, drain: bool) -> None:
+        """Ask for a stop: after the running step, or when the input has ended. From any thread."""
+        self._asked.append(StopAsked(drain))
+        self.woken.set()
+
+    def close(self) -> None:
+        """Let go of runner, sources and sinks."""
+        self.runner.close()
+        for source in self._sources.values():
+            source.close()
+        for node in self.pipeline.sinks.values():
+            node.sink.close()
+
+    def _tell(self, event: Event) -> list[Instruction]:
+        return self.coordinator.handle(event)
+
+    def _do(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case Commit():
+                return self._commit(instruction)
+            case Poll():
+                return self._poll(instruction)
+            case Run():
+                return self._run(instruction)
+            case Release():
+                return self._release(instruction.step)
+            case Clean():
+                manifests = range(instruction.manifests_from, instruction.manifests_to)
+                self.ledger.clean(instruction.names, manifests)
+            case Sweep():
+                assert self.coordinator.head is not None
+                self.ledger.sweep(self.coordinator.head)
+            case Wait():
+                self._wait(instruction.until_us)
+        return None
+
+    # -- instructions -------------------------------------------------------------------------
+
+    def _commit(self, instruction: Commit) -> Committed:
+        begun = time.perf_counter()
+        head = self.ledger.commit(instruction.head, instruction.manifest)
+        now = time.perf_counter()
+        adopted = instruction.adopted
+        if adopted is None:
+            return Committed(head)
+        if adopted.outputs:
+            self._inline[head.step] = adopted.inline_outputs
+        for name, division in instruction.manifest.divisions.items():
+            self._sources[name].committed(division.end)
+        assert self._running is not None
+        plan, started = self._running
+        phases = {**adopted.phases, **self._driver_phases, "commit": now - begun}
+        self._driver_phases = {}
+        summary = StepSummary(
+            head.step, sum(adopted.read_rows.values()), now - started, phases, plan.exchange,
+            adopted.soft_state, head,
+        )  # fmt: skip
+        for listener in self.listeners:
+            listener(summary)
+        return Committed(head)
+
+    def _poll(self, instruction: Poll) -> Offered:
+        begun = time.perf_counter()
+        offers = {
+            name: self._sources[name].offer(position, instruction.limit)
+            for name, position in instruction.positions.items()
+        }
+        self._driver_phases["poll"] = time.perf_counter() - begun
+        return Offered(offers, self.clock.now_us())
+
+    def _run(self, instruction: Run) -> TryEnded | TryBroke:
+        started = time.perf_counter()
+        injectors = dict(instruction.plan.injectors)
+        for name, (start, end) in instruction.divisions.items():
+            splits = self._sources[name].splits(start, end)
+            injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
+        plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
+        self._running = (plan, started)
+        self._warmed = time.monotonic()
+        try:
+            return TryEnded(self.runner.run(plan))
+        except TryFailed as error:
+            return TryBroke(str(error))
+        finally:
+            self._driver_phases["try"] = time.perf_counter() - started
+
+    def _wait(self, until_us: int) -> None:
+        if time.monotonic() - self._warmed > _WARM_EVERY_S:
+            self.runner.keep_warm()
+            self._warmed = time.monotonic()
+        self.clock.wait_until(until_us, self.woken)
+        self.woken.clear()
+
+    # -- release ------------------------------------------------------------------------------
+
+    def _release(self, step: int) -> Released:
+        head = self.coordinator.head
+        assert head is not None
+        inline = self._inline.pop(step, {})
+        for node in self.pipeline.sinks.values():
+            table = self._productions(node, head.unreleased[step], inline.get(node.stream.name))
+            if table is not None:
+                node.sink.deliver(step, table)
+        return Released(step)
+
+    def _productions(
+        self, node: SinkNode, files: list[FileRef], inline: list[bytes] | None
+    ) -> pa.Table | None:
+        """Return a step's productions on a stream, in the order that is the same for any layout."""
+        schema = stream_schema(node.stream)
+        holding = [file for file in files if node.stream.name in file.owners]
+        if inline is not None and len(inline) == len(holding):
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(data), schema) for data in inline]
+            tables = [pa.Table.from_batches(batches, schema)]
+        else:
+            readers = [RunReader(self.store.read, file) for file in holding]
+            found = [r.rows(node.stream.name, OUTPUT, 0, 2**64 - 1) for r in readers]
+            tables = [table for table in found if table is not None]
+        if not tables:
+            return None
+        return public_rows(pa.concat_tables(tables), len(node.stream.key_fields))
+
+
+def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
+    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value."""
+    hashes = table.column(HASH).to_numpy()
+    if (hashes[1:] < hashes[:-1]).any():
+        table = table.take(pa.array(np.argsort(hashes, kind="stable")))
+    names = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
+    columns: dict[str, Any] = {
+        name: table.column(f"__key{i}") for i, name in enumerate(names)
+    }
+    columns["timestamp"] = table.column("timestamp_us").cast(pa.timestamp("us", tz="UTC"))
+    for name in table.column_names[2 + key_parts :]:
+        columns[name] = table.column(name)
+    return pa.table(columns)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error for people: ours as they are, others with their type."""
+    return str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+
+
+__all__ = ["Clock", "Driver", "Layout", "Settings", "StepSummary", "describe_error", "public_rows"]

@@ -1,0 +1,183 @@
+"""Every error that Headrace raises on purpose.
+
+Each says four things: a stable code (for documentation and scripts), what happened, where, and
+what to do next. The class says *who* can act: the author of the pipeline, the owner of the
+data, or the operator of the storage.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """Base of all errors of this library.
+
+    Args:
+        what: one sentence about what happened.
+        place: the file, line, computation, key or step that it happened at.
+        remedy: what the reader can do about it.
+    """
+
+    code: ClassVar[str] = "HR000"
+
+    def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
+        self.what = what
+        self.place = place
+        self.remedy = remedy
+        lines = [f"[{self.code}] {what}"]
+        if place:
+            lines.append(f"  at: {place}")
+        if remedy:
+            lines.append(f"  remedy: {remedy}")
+        super().__init__("\n".join(lines))
+
+
+# -- the author of the pipeline ---------------------------------------------------------------
+
+
+class PipelineError(HeadraceError):
+    """The pipeline is wrong as it is drawn; found when it is built, before anything runs."""
+
+    code = "HR101"
+
+
+class UserCodeError(HeadraceError):
+    """User code raised (or broke a rule of the context) while it worked on a key.
+
+    ``traceback_text`` holds the user's own lines, innermost last.
+    """
+
+    code = "HR102"
+
+    def __init__(
+        self, what: str, *, place: str = "", remedy: str = "", traceback_text: str = ""
+    ) -> None:
+        super().__init__(what, place=place, remedy=remedy)
+        self.traceback_text = traceback_text
+        if traceback_text:
+            self.args = (f"{self.args[0]}\n{traceback_text.rstrip()}",)
+
+
+class SchemaChanged(HeadraceError):
+    """The state or streams in storage have another shape than the pipeline that wants them."""
+
+    code = "HR103"
+
+
+# -- the owner of the data --------------------------------------------------------------------
+
+
+class BadInput(HeadraceError):
+    """A source holds something that cannot be read as what the pipeline says it is."""
+
+    code = "HR201"
+
+
+class SourceChanged(HeadraceError):
+    """A source no longer gives what it gave before: a division cannot be read again."""
+
+    code = "HR202"
+
+
+class SinkConflict(HeadraceError):
+    """A sink already holds something else under the name of this step."""
+
+    code = "HR203"
+
+
+# -- the operator of the storage --------------------------------------------------------------
+
+
+class StorageError(HeadraceError):
+    """The storage refused an operation. Nothing that was committed is lost."""
+
+    code = "HR301"
+
+
+class StorageFull(StorageError):
+    """No room (or quota) is left in the storage."""
+
+    code = "HR302"
+
+
+class StorageReadOnly(StorageError):
+    """The storage cannot be written."""
+
+    code = "HR303"
+
+
+class StorageNotShared(StorageError):
+    """Executors do not see the storage that the driver writes."""
+
+    code = "HR304"
+
+
+class AlreadyExists(StorageError):
+    """A name that was to be created is taken. Part of the commit protocol, seldom seen outside."""
+
+    code = "HR305"
+
+
+class NotFound(StorageError):
+    """A name that was to be read is not there."""
+
+    code = "HR306"
+
+
+class Damaged(StorageError):
+    """Bytes in storage are not the bytes that were written; they are not computed with."""
+
+    code = "HR307"
+
+
+class WrongPipeline(StorageError):
+    """The storage belongs to another pipeline."""
+
+    code = "HR308"
+
+
+class NewerFormat(StorageError):
+    """The storage was written by a newer version of Headrace."""
+
+    code = "HR309"
+
+
+class Fenced(HeadraceError):
+    """A newer driver has taken over; this one may write nothing more."""
+
+    code = "HR401"
+
+
+class TryAbandoned(HeadraceError):
+    """A step could not be completed in the allowed number of tries."""
+
+    code = "HR402"
+
+
+class ReplayDiffers(HeadraceError):
+    """A step that was computed again gave another result than the recorded one."""
+
+    code = "HR403"
+
+
+class SessionUnsuitable(HeadraceError):
+    """The active Spark session cannot run Headrace."""
+
+    code = "HR404"
+
+
+class InvariantBroken(HeadraceError):
+    """A rule that must always hold does not: a defect of Headrace. The step is not committed."""
+
+    code = "HR999"
+
+
+def ensure(condition: bool, what: str) -> None:
+    """Check an invariant, in production too (unlike ``assert``, which ``-O`` strips).
+
+    Raises:
+        InvariantBroken: when the condition does not hold.
+    """
+    if not condition:
+        raise InvariantBroken(what, remedy="report it with the pipeline's storage directory")

@@ -1,0 +1,86 @@
+"""Timestamps: ``datetime`` in the public face, integers of microseconds since 1970 UTC inside."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from headrace.errors import PipelineError
+
+#: The watermark before anything is known, and the one after which nothing comes.
+MIN_TIME = -(2**63)
+MAX_TIME = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_UNITS["d"] = 24 * _UNITS["h"]
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
+
+TimeLike = datetime | int
+DurationLike = timedelta | str | int
+
+
+def to_micros(when: TimeLike) -> int:
+    """Return a point in time as microseconds since 1970 UTC.
+
+    Args:
+        when: an aware ``datetime``, or an integer that already is microseconds.
+
+    Raises:
+        ValueError: for a ``datetime`` without a time zone, which names no point in time.
+    """
+    if isinstance(when, int):
+        return when
+    if when.tzinfo is None:
+        raise ValueError(f"{when!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
+    delta = when - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def from_micros(micros: int) -> datetime:
+    """Return microseconds since 1970 UTC as an aware ``datetime``, clamped to what that can hold.
+
+    >>> from_micros(0).isoformat()
+    '1970-01-01T00:00:00+00:00'
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
+
+
+def duration_micros(duration: DurationLike) -> int:
+    """Return a duration as microseconds; strings are like ``"10s"``, ``"1h30m"``, ``"250ms"``.
+
+    >>> duration_micros("1m30s")
+    90000000
+
+    Raises:
+        PipelineError: for a string that is no duration.
+    """
+    if isinstance(duration, int):
+        return duration
+    if isinstance(duration, timedelta):
+        return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
+    text = duration.strip()
+    total, end = 0.0, 0
+    for match in _DURATION.finditer(text):
+        if match.start() != end:
+            break
+        total += float(match[1]) * _UNITS[match[2]]
+        end = match.end()
+    if not text or end != len(text):
+        raise PipelineError(
+            f"{duration!r} is not a duration",
+            remedy='write a timedelta, or a string such as "250ms", "10s", "1h30m", "2d"',
+        )
+    return round(total)
+
+
+def show_time(micros: int) -> str:
+    """Return a time for people: RFC 3339, or ``-`` and ``end`` for the two extremes."""
+    if micros <= MIN_TIME:
+        return "-"
+    if micros >= MAX_TIME:
+        return "end"
+    return from_micros(micros).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,169 @@
+"""Bins and layouts: which worker owns which part of the hash space.
+
+A *bin* is all keys whose hash starts with the same bits, named by that prefix (Megaphone §4.2:
+"the most significant bits of the hash"). A *layout* gives each bin a worker. Bins need not be of
+one size: the bins of a layout are the leaves of a prefix tree, so that a leaf can be split in two
+and two siblings merged without touching any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from headrace.errors import PipelineError, ensure
+
+HASH_BITS = 64
+#: The largest number of bins that a layout can start with, as a power of two.
+MAX_BIN_BITS = 20
+
+
+class Bin(NamedTuple):
+    """A prefix of the hash space.
+
+    Attributes:
+        start: the lowest hash in the bin.
+        bits: how many leading bits its hashes share.
+    """
+
+    start: int
+    bits: int
+
+    @property
+    def end(self) -> int:
+        """The highest hash in the bin (inclusive)."""
+        return self.start + (1 << (HASH_BITS - self.bits)) - 1
+
+    def children(self) -> tuple[Bin, Bin]:
+        """Return the two halves of this bin."""
+        half = 1 << (HASH_BITS - self.bits - 1)
+        return Bin(self.start, self.bits + 1), Bin(self.start + half, self.bits + 1)
+
+    def __str__(self) -> str:
+        prefix = self.start >> (HASH_BITS - self.bits) if self.bits else 0
+        return f"{prefix:0{max(self.bits, 1)}b}/{self.bits}"
+
+
+class LayoutWire(msgspec.Struct, frozen=True, array_like=True):
+    """A layout as it is written: bins as runs of equal depth and owner, in hash order."""
+
+    workers: int
+    runs: list[tuple[int, int, int]]  # (depth in bits, how many bins, owner)
+
+
+class Layout:
+    """Bins and their owners, immutable; valid from a given step on.
+
+    Args:
+        bits: the depth of each bin, in hash order. Bins must cover the hash space exactly.
+        owners: the worker of each bin.
+        workers: how many workers there are; a worker may own nothing.
+    """
+
+    def __init__(self, bits: Sequence[int], owners: Sequence[int], workers: int) -> None:
+        self.bits = np.asarray(bits, dtype=np.uint8)
+        self.owners = np.asarray(owners, dtype=np.int32)
+        self.workers = workers
+        ensure(len(self.bits) == len(self.owners) > 0, "a layout needs one owner a bin")
+        ensure(
+            bool((self.owners >= 0).all() and (self.owners < workers).all()),
+            "a bin of the layout has an owner that is no worker",
+        )
+        self.starts = _starts_of(self.bits)
+        cut = np.flatnonzero(np.diff(self.owners, prepend=-1))
+        self._cut_starts = self.starts[cut]
+        self._cut_owners = self.owners[cut]
+
+    @classmethod
+    def uniform(cls, bins: int, owners: Sequence[int], workers: int) -> Layout:
+        """Return a layout of ``bins`` equal bins.
+
+        Raises:
+            PipelineError: when ``bins`` is not a power of two up to 2^20.
+        """
+        bits = bins.bit_length() - 1
+        if bins < 1 or bins != 1 << bits or bits > MAX_BIN_BITS:
+            raise PipelineError(
+                f"{bins} is not a number of bins",
+                remedy=f"use a power of two from 1 to {1 << MAX_BIN_BITS}",
+            )
+        return cls([bits] * bins, owners, workers)
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self.to_wire() == other.to_wire()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def bin(self, index: int) -> Bin:
+        """Return the bin at a position in hash order."""
+        return Bin(int(self.starts[index]), int(self.bits[index]))
+
+    def bins_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return the position of each hash's bin. Vectorised: one binary search a hash."""
+        if (self.bits == self.bits[0]).all():
+            if self.bits[0] == 0:
+                return np.zeros(len(hashes), dtype=np.int64)
+            return (hashes >> np.uint64(HASH_BITS - int(self.bits[0]))).astype(np.int64)
+        return np.searchsorted(self.starts, hashes, side="right") - 1
+
+    def workers_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        """Return the worker of each hash. Costs a search among the *changes* of owner only."""
+        if len(self._cut_starts) == 1:
+            return np.full(len(hashes), self._cut_owners[0], dtype=np.int32)
+        at = np.searchsorted(self._cut_starts, hashes, side="right") - 1
+        return self._cut_owners[at]
+
+    def ranges_of(self, worker: int) -> list[tuple[int, int]]:
+        """Return the hash ranges (first, last), inclusive, that a worker owns, in order."""
+        lasts = [*(int(s) - 1 for s in self._cut_starts[1:]), 2**HASH_BITS - 1]
+        return [
+            (int(first), last)
+            for first, last, owner in zip(self._cut_starts, lasts, self._cut_owners, strict=True)
+            if owner == worker
+        ]
+
+    @property
+    def digest(self) -> str:
+        """A name for this exact layout."""
+        return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(self.to_wire()))
+
+    def to_wire(self) -> LayoutWire:
+        """Return the layout as it is written: a run for each stretch of like bins."""
+        change = (np.diff(self.bits.astype(np.int16), prepend=-1) != 0) | (
+            np.diff(self.owners, prepend=-1) != 0
+        )
+        at = np.flatnonzero(change)
+        counts = np.diff(at, append=len(self.bits))
+        rows = zip(self.bits[at].tolist(), counts.tolist(), self.owners[at].tolist(), strict=True)
+        return LayoutWire(self.workers, list(rows))
+
+    @classmethod
+    def from_wire(cls, wire: LayoutWire) -> Layout:
+        """Return the layout that was written."""
+        depths, counts, owners = (np.array(column) for column in zip(*wire.runs, strict=True))
+        return cls(np.repeat(depths, counts), np.repeat(owners, counts), wire.workers)
+
+
+def _starts_of(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Return the first hash of each bin, and check that the bins cover the space exactly."""
+    if len(bits) == 1:
+        ensure(int(bits[0]) == 0, "a single bin must be the whole hash space")
+        return np.zeros(1, dtype=np.uint64)
+    ensure(bool((bits > 0).all()), "the bin without a prefix must be alone")
+    widths = np.uint64(1) << (np.uint64(HASH_BITS) - bits.astype(np.uint64))
+    ends = np.cumsum(widths, dtype=np.uint64)
+    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
+    aligned = not (starts & (widths - np.uint64(1))).any()
+    total = sum(int(width) for width in widths.tolist()) if len(bits) < 4096 else None
+    covers = total == 2**HASH_BITS if total is not None else int(ends[-1]) == 0
+    ensure(aligned and covers, "the bins of a layout must cover the hash space, each on its prefix")
+    return starts

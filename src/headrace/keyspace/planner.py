@@ -1,0 +1,38 @@
+"""The contiguous planner: neighbouring bins to one worker, after Heron's equations.
+
+Source: Heron Stateful Storage API review, "Grouping Calculation". With *n* bins and *w* workers,
+each worker gets ``n // w`` neighbours, and the first ``n % w`` workers one more. (The review
+leaves out "+ overflow" in the branch of the thin instances; without it they would collide with
+the fat ones, so it is added here.)
+"""
+
+from __future__ import annotations
+
+from headrace.keyspace.layout import Layout
+
+
+def contiguous_owner(bin_index: int, bins: int, workers: int) -> int:
+    """Return the worker of one bin (Heron's *target_instance*)."""
+    each, overflow = divmod(bins, workers)
+    first_thin_bin = overflow * (each + 1)
+    if bin_index < first_thin_bin:
+        return bin_index // (each + 1)
+    return overflow + (bin_index - first_thin_bin) // each
+
+
+def contiguous_range(worker: int, bins: int, workers: int) -> range:
+    """Return the bins of one worker (Heron's *first* and *last partition id for instance*)."""
+    each, overflow = divmod(bins, workers)
+    first = worker * each + min(worker, overflow)
+    return range(first, first + each + (1 if worker < overflow else 0))
+
+
+def contiguous(bins: int, workers: int) -> Layout:
+    """Return a layout of equal bins, contiguous over the workers.
+
+    With more workers than bins the last workers own nothing.
+    """
+    owners: list[int] = []
+    for worker in range(workers):
+        owners.extend([worker] * len(contiguous_range(worker, bins, workers)))
+    return Layout.uniform(bins, owners, workers)

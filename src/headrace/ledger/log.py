@@ -1,0 +1,279 @@
+"""The protocol of the ledger: opening, claiming an epoch, committing, cleaning.
+
+**Commit.** Manifest *t* is created if absent. That alone is not safe against a writer that stalls while
+a rival commits *t* and, much later, cleans it away: the stalled create would succeed. Therefore
+
+1. names are deleted in ascending order, and only below a *boundary* that a committed manifest has
+   raised; manifest 0 is never deleted;
+2. a writer whose create succeeded reads its predecessor back before it acknowledges. If the
+   predecessor is there, no later name can have been deleted, so the name that it created was
+   really the first of its step. If it is gone (or another), the writer is fenced.
+
+The predecessor's own name thus serves as the boundary mark: there is no second object to be kept in
+step, and it needs nothing of a store but create-if-absent and read-after-write of a name.
+``tests/ledger/test_interleavings.py`` explores every interleaving of small worlds, and shows
+that without rule 2 the stalled writer is told "committed".
+
+**Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.errors import (
+    AlreadyExists,
+    Damaged,
+    Fenced,
+    NotFound,
+    StorageError,
+    WrongPipeline,
+    ensure,
+)
+from headrace.ledger.manifest import (
+    Head,
+    Manifest,
+    decode_manifest,
+    digest_of_bytes,
+    encode_manifest,
+    fold,
+    manifest_name,
+    step_of_name,
+)
+from headrace.storage.base import Store
+
+#: How often a commit whose outcome is unknown is asked for again before it is given up.
+RESOLVE_ATTEMPTS = 5
+
+
+class CommitUnknown(StorageError):
+    """Whether a step was committed cannot be told at the moment. The same manifest may be tried."""
+
+    code = "HR310"
+
+
+class Ledger:
+    """The manifests of one pipeline in one store.
+
+    Args:
+        store: where they are.
+        check_predecessor: rule 2 above. Only a test that shows what it is good for says False.
+    """
+
+    def __init__(self, store: Store, *, check_predecessor: bool = True) -> None:
+        self._store = store
+        self._check_predecessor = check_predecessor
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def open(self, upto: int | None = None) -> Head | None:
+        """Return the pipeline as of its newest step (or an earlier one), or None for a new store.
+
+        Reads from the newest base on.
+
+        Raises:
+            Damaged, NewerFormat: for manifests that cannot be computed with.
+        """
+        newest = self._newest_step() if upto is None else upto
+        if newest is None:
+            return None
+        chain: list[tuple[Manifest, str]] = []
+        step = newest
+        while True:
+            manifest, digest = self.read(step)
+            if chain and chain[-1][0].predecessor != digest:
+                raise Damaged(
+                    f"manifest {step} is not the one that manifest {step + 1} follows",
+                    place=manifest_name(step),
+                    remedy="restore the manifests from one copy of the storage",
+                )
+            chain.append((manifest, digest))
+            if manifest.base is not None or step == 0:
+                break
+            step -= 1
+        head: Head | None = None
+        for manifest, digest in reversed(chain):
+            head = fold(head, manifest, digest)
+        return head
+
+    def read(self, step: int) -> tuple[Manifest, str]:
+        """Return a step's manifest and its digest.
+
+        Raises:
+            Damaged: when it is missing or not what was written.
+        """
+        name = manifest_name(step)
+        try:
+            data = self._store.read(name)
+        except NotFound as error:
+            raise Damaged(
+                f"manifest {step} is missing",
+                place=name,
+                remedy="restore it from a copy of the storage, or open a newer step",
+            ) from error
+        manifest = decode_manifest(data, name)
+        ensure(manifest.step == step, f"{name} holds the manifest of step {manifest.step}")
+        return manifest, digest_of_bytes(data)
+
+    def check_owner(self, pipeline: str) -> None:
+        """Check that the store is new or belongs to this pipeline.
+
+        Raises:
+            WrongPipeline: when it is another's.
+        """
+        try:
+            data = self._store.read(manifest_name(0))
+        except NotFound:
+            return
+        owner = decode_manifest(data, manifest_name(0)).pipeline
+        if owner != pipeline:
+            raise WrongPipeline(
+                f"the storage belongs to pipeline {owner!r}, not to {pipeline!r}",
+                place=self._store.location,
+                remedy=f"give {pipeline!r} a storage directory of its own",
+            )
+
+    def _newest_step(self) -> int | None:
+        names = self._store.list("manifests/")
+        if not names:
+            return None
+        step = step_of_name(names[-1])
+        while self._exists(manifest_name(step + 1)):  # the list is only a hint
+            step += 1
+        return step
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._store.read(name, 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def commit(self, head: Head | None, manifest: Manifest) -> Head:
+        """Commit a step on top of a head; return the new head.
+
+        Raises:
+            Fenced: when another driver has taken over. Nothing of this manifest is ever read.
+            CommitUnknown: when the storage does not say; nothing may be deleted, and the very same
+                manifest may be committed again.
+            StorageError: when it was certainly not committed.
+        """
+        if head is not None:
+            ensure(manifest.step == head.step + 1, "a commit must be of the next step")
+            ensure(manifest.predecessor == head.digest, "a commit must follow its head")
+            ensure(
+                manifest.epoch == head.epoch + (1 if manifest.claim else 0),
+                "a driver commits only on top of a manifest of its own epoch",
+            )
+        data = encode_manifest(manifest)
+        self._create(manifest, data)
+        if head is not None and self._check_predecessor:
+            self._require_predecessor(head, manifest)
+        return fold(head, manifest, digest_of_bytes(data))
+
+    def _create(self, manifest: Manifest, data: bytes) -> None:
+        """Create the manifest, or find out that this very one was created."""
+        name = manifest_name(manifest.step)
+        failure: StorageError | None = None
+        for _ in range(RESOLVE_ATTEMPTS):
+            try:
+                self._store.create(name, data)
+                return
+            except AlreadyExists:
+                if self._is_mine(name, manifest):
+                    return
+                raise self._fenced(manifest, "its step was committed by another driver") from None
+            except StorageError as error:
+                failure = error
+            try:
+                if self._is_mine(name, manifest):
+                    return
+            except NotFound:
+                assert failure is not None
+                raise failure from None
+            except StorageError:
+                continue
+            raise self._fenced(manifest, "its step was committed by another driver")
+        raise CommitUnknown(
+            f"whether step {manifest.step} was committed is not known",
+            place=name,
+            remedy="see to the storage and start again; recovery finds out by reading it back",
+        ) from failure
+
+    def _is_mine(self, name: str, manifest: Manifest) -> bool:
+        found = decode_manifest(self._store.read(name), name)
+        return found.nonce == manifest.nonce and found.epoch == manifest.epoch
+
+    def _require_predecessor(self, head: Head, manifest: Manifest) -> None:
+        try:
+            data = self._store.read(manifest_name(head.step))
+        except NotFound:
+            data = b""
+        if digest_of_bytes(data) != head.digest:
+            raise self._fenced(manifest, "its predecessor was cleaned away by another driver")
+
+    def _fenced(self, manifest: Manifest, why: str) -> Fenced:
+        return Fenced(
+            f"driver of epoch {manifest.epoch} is fenced at step {manifest.step}: {why}",
+            place=self._store.location,
+            remedy="nothing of it is ever read; let the newer driver work, or start again to take over",
+        )
+
+    # -- cleaning -----------------------------------------------------------------------------
+
+    def clean(self, names: list[str], manifests: range) -> None:
+        """Delete files that no retained manifest needs, and manifests below a durable boundary.
+
+        Args:
+            names: dead files.
+            manifests: steps below the boundary of a *committed* manifest; ascending, because the
+                protocol rests on that (see the module's text). Manifest 0 is never deleted.
+        """
+        for name in names:
+            self._store.delete(name)
+        for step in manifests:
+            if step > 0:
+                self._store.delete(manifest_name(step))
+
+    def sweep(self, head: Head) -> list[str]:
+        """Delete what lost tries and stale drivers have left; return the names.
+
+        A file of step *t* that no retained manifest names can go once manifest *t* exists, because
+        no create of manifest *t* can be acknowledged any more.
+        """
+        needed = set(files_of(head))
+        gone: list[str] = []
+        for folder in ("runs/", "outputs/", "streams/", "snapshots/"):
+            for name in self._store.list(folder):
+                step = int(name.rpartition("/")[2].partition("-")[0])
+                if step <= head.step and name not in needed:
+                    self._store.delete(name)
+                    gone.append(name)
+        for name in self._store.list("manifests/"):
+            if 0 < step_of_name(name) < head.boundary:
+                self._store.delete(name)
+                gone.append(name)
+        return gone
+
+
+def files_of(head: Head) -> Iterator[str]:
+    """Yield the names of all files that a head (or a manifest that it retains) needs."""
+    for run in head.runs:
+        yield run.name
+    for part in head.slices.values():
+        yield from (file.name for file in part.files)
+    for files in head.unreleased.values():
+        yield from (file.name for file in files)
+    for file in head.retained:
+        yield file.name
+    for name, _ in head.dead:
+        yield name
+
+
+def with_base(manifest: Manifest, head: Head) -> Manifest:
+    """Return the manifest carrying the sum of all before it."""
+    return msgspec.structs.replace(manifest, base=head)

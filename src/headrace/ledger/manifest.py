@@ -1,0 +1,310 @@
+"""Manifests: the record that commits a step, and the state of the pipeline that they add up to.
+
+A manifest is a delta; every so often one carries the sum so far (a *base*), so that opening a ledger
+reads a bounded number of them. In storage a manifest is one line of envelope (format, digest) and
+one line of JSON: nothing read back is executed, and a person can read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from headrace.errors import Damaged, NewerFormat
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.state.runs import FileRef
+
+FORMAT = 1
+_MAGIC = "headrace-manifest"
+
+#: The hash space is snapshot in this many slices, one at a time, so that no step pays for all.
+SLICES = 16
+#: How many links of a chain the plan carries, for soft state that missed some steps.
+RECENT_LINKS = 8
+
+
+class Division(msgspec.Struct, frozen=True):
+    """What of an injector's input belongs to a step."""
+
+    start: Any
+    end: Any
+    rows: int
+    digest: int
+    final: bool
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A slice of the hash space, whole as of a step."""
+
+    number: int
+    as_of: int
+    files: list[FileRef]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a computation has done: in one step (manifest), or in all (base)."""
+
+    records: int = 0
+    late: int = 0
+    skipped: int = 0
+    timers: int = 0
+    produced: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts(
+            self.records + other.records,
+            self.late + other.late,
+            self.skipped + other.skipped,
+            self.timers + other.timers,
+            self.produced + other.produced,
+        )
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """The chain of adopted files of one (layer, worker)."""
+
+    digest: str
+    recent: list[tuple[str, FileRef, str]] = []
+
+    def then(self, run: FileRef) -> Chain:
+        """Return the chain with one more link."""
+        after = link(self.digest, run)
+        return Chain(after, [*self.recent, (self.digest, run, after)][-RECENT_LINKS:])
+
+
+def link(digest: str, run: FileRef | None) -> str:
+    """Return the name of a chain after one more file (or the same name, without a file)."""
+    if run is None:
+        return digest
+    text = f"{digest}/{run.name}/{run.length}/{run.checksum}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The pipeline as of a committed step: the sum of all manifests up to it.
+
+    Attributes:
+        step, epoch: of the newest manifest.
+        digest: of the newest manifest; the next one names it as its predecessor.
+        layout: bins and owners.
+        identity: what the pipeline's durable data depends on.
+        positions: how far each injector was read.
+        ended: injectors whose input has ended.
+        highest: highest event time seen, by injector.
+        watermarks: (input, output), by computation.
+        next_wall_timer: the lowest pending wall timer, or a bound below it.
+        runs: files of steps that some slice still needs, ascending.
+        slices: the newest whole content of each slice.
+        chains: adopted files by ``"layer/worker"``.
+        unreleased: staged outputs that sinks have not been seen to receive, by step.
+        retained: files of retained productions.
+        dead: (file, step since which no manifest needs it).
+        released: every output up to this step has been delivered.
+        boundary: manifests below it may be gone.
+        counts: what each computation has done so far.
+        last_base: the step of the newest base.
+    """
+
+    step: int
+    epoch: int
+    digest: str
+    layout: LayoutWire
+    identity: dict[str, Any]
+    positions: dict[str, Any] = {}
+    ended: list[str] = []
+    highest: dict[str, int] = {}
+    watermarks: dict[str, tuple[int, int]] = {}
+    next_wall_timer: int = MAX_TIME
+    runs: list[FileRef] = []
+    slices: dict[int, Slice] = {}
+    chains: dict[str, Chain] = {}
+    unreleased: dict[int, list[FileRef]] = {}
+    retained: list[FileRef] = []
+    dead: list[tuple[str, int]] = []
+    released: int = -1
+    boundary: int = 0
+    counts: dict[str, Counts] = {}
+    last_base: int = 0
+
+    def watermark_of(self, node: str) -> tuple[int, int]:
+        """Return input and output watermark of a computation."""
+        return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
+
+    def chain_of(self, layer: int, worker: int) -> Chain:
+        """Return the chain of a (layer, worker); it begins with the layout."""
+        found = self.chains.get(f"{layer}/{worker}")
+        return found or Chain(f"layout-{Layout.from_wire(self.layout).digest}")
+
+    @property
+    def snapshot_floor(self) -> int:
+        """The newest step up to which every slice is held by snapshots; -1 for none."""
+        if len(self.slices) < SLICES:
+            return -1
+        return min(part.as_of for part in self.slices.values())
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The record that commits a step.
+
+    Attributes:
+        pipeline: whose step it is.
+        step, epoch, try_: which one, in whose reign, by which try.
+        nonce: tells this manifest from any other of the step, when a reply was lost.
+        predecessor: digest of the manifest before.
+        claim: whether the step is empty and only claims the epoch.
+        clock_us, seed: what the step took for the time and for chance.
+        divisions: what it read.
+        highest, watermarks, next_wall_timer: event time after it.
+        runs, outputs, retained, slice: the exact files that it made.
+        state_digests, stream_digests: what its changes and productions add up to.
+        counts: what each computation did.
+        layout, identity: new values, when the step changes them.
+        released: outputs up to this step were delivered before this manifest was made.
+        boundary: manifests below it may be deleted from now on.
+        cleaned: files that died up to this step were deleted.
+        base: the sum of all manifests before this one, now and then.
+    """
+
+    pipeline: str
+    step: int
+    epoch: int
+    try_: int
+    nonce: str
+    predecessor: str
+    claim: bool
+    clock_us: int
+    seed: int
+    divisions: dict[str, Division] = {}
+    highest: dict[str, int] = {}
+    watermarks: dict[str, tuple[int, int]] = {}
+    next_wall_timer: int = MAX_TIME
+    runs: list[FileRef] = []
+    outputs: list[FileRef] = []
+    retained: list[FileRef] = []
+    slice: Slice | None = None
+    state_digests: dict[str, int] = {}
+    stream_digests: dict[str, tuple[int, int]] = {}
+    counts: dict[str, Counts] = {}
+    layout: LayoutWire | None = None
+    identity: dict[str, Any] | None = None
+    released: int = -1
+    boundary: int = 0
+    cleaned: int = 0
+    base: Head | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+def manifest_name(step: int) -> str:
+    """Return the one name of a step's manifest."""
+    return f"manifests/{step:012d}"
+
+
+def step_of_name(name: str) -> int:
+    """Return the step of a manifest's name."""
+    return int(name.rpartition("/")[2])
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """Return the digest by which the next manifest names this one."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return a manifest as it is stored."""
+    body = _encoder.encode(manifest)
+    return f"{_MAGIC} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """Return the manifest that was stored.
+
+    Raises:
+        NewerFormat: when a newer version of Headrace wrote it.
+        Damaged: when these are not the bytes that were written.
+    """
+    envelope, _, body = data.partition(b"\n")
+    parts = envelope.split(b" ")
+    body = body.removesuffix(b"\n")
+    if len(parts) == 3 and parts[0] == _MAGIC.encode() and parts[1].isdigit():
+        if int(parts[1]) > FORMAT:
+            raise NewerFormat(
+                f"{name} has format {int(parts[1])}; this version reads up to {FORMAT}",
+                remedy="run the version of Headrace that wrote it, or a newer one",
+            )
+        if parts[2].decode(errors="replace") == digest_of_bytes(body) and data.endswith(b"\n"):
+            return _decoder.decode(body)
+    raise Damaged(
+        f"{name} is damaged: it is not what was written",
+        place=name,
+        remedy="restore the file from a copy of the storage; nothing was computed with it",
+    )
+
+
+def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
+    """Return the pipeline after a manifest. Pure; the ledger's whole meaning is here."""
+    if manifest.base is not None:
+        head = manifest.base
+    if head is None:
+        assert manifest.layout is not None
+        head = Head(-1, 0, "", manifest.layout, manifest.identity or {})
+    step = manifest.step
+    layout_changed = manifest.layout is not None and manifest.layout != head.layout
+    dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
+    chains = {} if layout_changed else dict(head.chains)
+    after = msgspec.structs.replace(
+        head,
+        step=step,
+        epoch=manifest.epoch,
+        digest=digest,
+        layout=manifest.layout or head.layout,
+        identity=manifest.identity or head.identity,
+        positions={**head.positions, **{n: d.end for n, d in manifest.divisions.items()}},
+        ended=sorted({*head.ended, *(n for n, d in manifest.divisions.items() if d.final)}),
+        highest={**head.highest, **manifest.highest},
+        watermarks={**head.watermarks, **manifest.watermarks},
+        next_wall_timer=head.next_wall_timer if manifest.claim else manifest.next_wall_timer,
+        released=max(head.released, manifest.released),
+        boundary=max(head.boundary, manifest.boundary),
+        retained=[*head.retained, *manifest.retained],
+        counts=_sum_counts(head.counts, manifest.counts),
+        last_base=step if manifest.base is not None else head.last_base,
+    )
+    runs = [*head.runs, *manifest.runs]
+    for run in manifest.runs:
+        at = f"{run.layer}/{run.worker}"
+        chains[at] = chains.get(at, after.chain_of(run.layer, run.worker)).then(run)
+    unreleased = dict(head.unreleased)
+    if manifest.outputs:
+        unreleased[step] = manifest.outputs
+    for released in [at for at in unreleased if at <= after.released]:
+        dead += [(file.name, step) for file in unreleased.pop(released)]
+    slices = dict(head.slices)
+    if manifest.slice is not None:
+        replaced = slices.get(manifest.slice.number)
+        dead += [(file.name, step) for file in (replaced.files if replaced else [])]
+        slices[manifest.slice.number] = manifest.slice
+    after = msgspec.structs.replace(
+        after, slices=slices, unreleased=unreleased, chains=chains, runs=runs
+    )
+    floor = after.snapshot_floor
+    dead += [(run.name, step) for run in runs if run.step <= floor]
+    return msgspec.structs.replace(
+        after, dead=dead, runs=[run for run in runs if run.step > floor]
+    )
+
+
+def _sum_counts(before: dict[str, Counts], more: dict[str, Counts]) -> dict[str, Counts]:
+    return {**before, **{name: before.get(name, Counts()).plus(c) for name, c in more.items()}}
+
+
+def slice_range(number: int) -> tuple[int, int]:
+    """Return the hashes (first, last) of a slice."""
+    width = 2**64 // SLICES
+    return number * width, (number + 1) * width - 1

@@ -1,0 +1,44 @@
+"""What a runner is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from headrace.step.plan import Plan, TaskReport
+from headrace.storage.base import Store
+from headrace.topology import Pipeline
+
+
+class TryFailed(Exception):
+    """The engine failed to run a try (not the user's code: that is reported in band)."""
+
+
+class Runner(ABC):
+    """Runs the tasks of tries; one try at a time."""
+
+    @abstractmethod
+    def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
+        """Get ready to run a pipeline.
+
+        Raises:
+            HeadraceError: when it cannot be run here, with the remedy.
+        """
+
+    @abstractmethod
+    def run(self, plan: Plan) -> list[TaskReport]:
+        """Run all tasks of a try; return what they report.
+
+        Raises:
+            TryFailed: when the engine failed; what the try has written is never used.
+        """
+
+    def default_workers(self) -> int:
+        """Return how many workers there are places for."""
+        return 2
+
+    def keep_warm(self) -> None:
+        """Do what keeps processes alive while there is nothing to do. Called every half minute."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""

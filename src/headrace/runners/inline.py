@@ -1,0 +1,61 @@
+"""The inline runner: every task in this process, one after another, under a seed.
+
+It runs the very functions that run on Spark, over real parcels. Arrival order is shuffled on purpose: a
+result that depended on it would differ from one seed to the next.
+"""
+
+from __future__ import annotations
+
+import random
+
+from headrace.runners.base import Runner
+from headrace.step.layer import TaskResult, Worker
+from headrace.step.plan import Plan, TaskReport
+from headrace.step.soft import SoftState
+from headrace.storage.base import Store
+from headrace.topology import Pipeline
+
+
+class InlineRunner(Runner):
+    """Runs tries in this process.
+
+    Args:
+        seed: of the order in which parcels arrive.
+        processes: how many Python processes to pretend: tasks alternate between as many soft states.
+    """
+
+    def __init__(self, seed: int = 0, processes: int = 1) -> None:
+        self._rng = random.Random(seed)
+        self._soft = [SoftState() for _ in range(processes)]
+        self._attempts = 0
+        self._workers: list[Worker] = []
+
+    def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
+        self._workers = [Worker(pipeline, pipeline.name, store, soft) for soft in self._soft]
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        reports: list[TaskReport] = []
+        results = [self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)]
+        for layer in range(1, self._workers[0].pipeline.layers + 1):
+            reports += [report for result in results for report in result.reports]
+            results = [
+                self._any().apply(plan, layer, worker, self._attempt(), self._arrived(results, worker))
+                for worker in range(plan.layout.workers)
+            ]
+        return reports + [report for result in results for report in result.reports]
+
+    def _any(self) -> Worker:
+        return self._rng.choice(self._workers)
+
+    def _attempt(self) -> str:
+        self._attempts += 1
+        return str(self._attempts)
+
+    def _arrived(self, results: list[TaskResult], worker: int) -> list[bytes]:
+        payload = [result.parcels[worker] for result in results]
+        self._rng.shuffle(payload)
+        return payload
+
+    def close(self) -> None:
+        for soft in self._soft:
+            soft.forget()

@@ -1,0 +1,185 @@
+"""Types: how a user's Python type becomes Arrow columns, and back, a batch at a time.
+
+A stream's values have one declared type: a ``msgspec.Struct`` or dataclass (a column a field), or
+a plain ``int``, ``float``, ``str``, ``bytes``, ``bool``, ``date``, ``datetime``, ``timedelta`` (one
+column called ``value``). An injector without a declared type gets one made from its columns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import from_micros
+
+VALUE_COLUMN = "value"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_SCALARS: dict[Any, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    bool: pa.bool_(),
+    date: pa.date32(),
+    datetime: TIMESTAMP,
+    timedelta: pa.duration("us"),
+}
+
+
+class ValueType:
+    """A stream's value type: its Arrow columns, and the conversion of whole batches.
+
+    Args:
+        python_type: what user code sees.
+        schema: the columns, one a field (or one called ``value``).
+        is_scalar: whether the value is the single column itself.
+    """
+
+    def __init__(self, python_type: Any, schema: pa.Schema, *, is_scalar: bool) -> None:
+        self.python_type = python_type
+        self.schema = schema
+        self.is_scalar = is_scalar
+
+    def __repr__(self) -> str:
+        return f"ValueType({describe(self.schema)})"
+
+    def to_python(self, columns: Sequence[pa.Array]) -> list[Any]:
+        """Return a value for each row of the columns (in the order of the schema)."""
+        lists = [column_to_python(column) for column in columns]
+        if self.is_scalar:
+            return lists[0]
+        make: Callable[..., Any] = self.python_type
+        return [make(*row) for row in zip(*lists, strict=True)]
+
+    def to_columns(self, values: list[Any]) -> list[pa.Array]:
+        """Return the columns of a list of values.
+
+        Raises:
+            TypeError: naming the field, when a value does not have the declared type.
+        """
+        if self.is_scalar:
+            return [_column(VALUE_COLUMN, values, self.schema.field(0))]
+        return [
+            _column(field.name, [getattr(value, field.name) for value in values], field)
+            for field in self.schema
+        ]
+
+
+def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        if pa.types.is_nested(field.type):
+            values = [msgspec.to_builtins(value, builtin_types=(datetime, date, bytes, timedelta))
+                      for value in values]
+        array = pa.array(values, type=field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
+        raise TypeError(f"field {name!r} wants {field.type}: {error}") from error
+    if array.null_count and not field.nullable:
+        raise TypeError(f"field {name!r} wants {field.type}, and a value has None there")
+    return array
+
+
+def column_to_python(column: pa.Array) -> list[Any]:
+    """Return the column's values as plain Python objects (UTC ``datetime`` for timestamps)."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        micros = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
+        return [None if at is None else from_micros(at) for at in micros]
+    return typing.cast("list[Any]", column.to_pylist())
+
+
+def value_type_of(declared: Any, *, place: str = "") -> ValueType:
+    """Return the value type of a declared Python type.
+
+    Raises:
+        PipelineError: when the type has no columns.
+    """
+    if isinstance(declared, ValueType):
+        return declared
+    if isinstance(declared, pa.Schema):
+        return value_type_of_schema(declared)
+    if isinstance(declared, dict):
+        fields = [_field(name, kind, place) for name, kind in declared.items()]
+        return value_type_of_schema(pa.schema(fields))
+    if declared in _SCALARS:
+        field = pa.field(VALUE_COLUMN, _SCALARS[declared], nullable=False)
+        return ValueType(declared, pa.schema([field]), is_scalar=True)
+    fields = [_field(name, kind, place) for name, kind in _fields_of(declared, place)]
+    return ValueType(declared, pa.schema(fields), is_scalar=False)
+
+
+def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
+    """Return a value type for columns without a declared type: a frozen struct made for them.
+
+    Raises:
+        PipelineError: when a column's name cannot be an attribute.
+    """
+    for column in schema.names:
+        if not column.isidentifier():
+            raise PipelineError(
+                f"column {column!r} cannot be a field: it is no Python name",
+                remedy="declare the columns to be read with schema={...}",
+            )
+    row = msgspec.defstruct(
+        name, [(column, Any) for column in schema.names], frozen=True, gc=False
+    )
+    return ValueType(row, schema, is_scalar=False)
+
+
+def _fields_of(declared: Any, place: str) -> list[tuple[str, Any]]:
+    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+        return [(field.name, field.type) for field in msgspec.structs.fields(declared)]
+    if isinstance(declared, type) and dataclasses.is_dataclass(declared):
+        hints = typing.get_type_hints(declared)
+        return [(field.name, hints[field.name]) for field in dataclasses.fields(declared)]
+    raise PipelineError(
+        f"{declared!r} is not a type that a stream can carry",
+        place=place,
+        remedy="use a msgspec.Struct, a dataclass, or int, float, str, bytes, bool, date, datetime",
+    )
+
+
+def _field(name: str, kind: Any, place: str) -> pa.Field:
+    if isinstance(kind, pa.DataType):
+        return pa.field(name, kind)
+    inner, nullable = _strip_optional(kind)
+    return pa.field(name, arrow_type_of(inner, place=f"{place} field {name!r}"), nullable=nullable)
+
+
+def _strip_optional(kind: Any) -> tuple[Any, bool]:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
+        if len(inner) == 1 and len(typing.get_args(kind)) == 2:
+            return inner[0], True
+    return kind, False
+
+
+def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
+    """Return the Arrow type of a Python type.
+
+    Raises:
+        PipelineError: when there is none.
+    """
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list and arguments:
+        return pa.list_(arrow_type_of(_strip_optional(arguments[0])[0], place=place))
+    if origin is dict and arguments:
+        return pa.map_(arrow_type_of(arguments[0], place=place), arrow_type_of(arguments[1]))
+    return pa.struct([_field(name, inner, place) for name, inner in _fields_of(kind, place)])
+
+
+def describe(schema: pa.Schema) -> dict[str, str]:
+    """Return column name → type, as it is kept in storage to recognise a change."""
+    return {
+        field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema
+    }

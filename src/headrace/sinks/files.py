@@ -1,0 +1,62 @@
+"""A sink of files: one a step, which appears once and whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from headrace.errors import AlreadyExists, PipelineError, SinkConflict
+from headrace.sinks.base import Sink
+from headrace.sinks.console import json_lines
+from headrace.storage.local import LocalStore
+
+Format = Literal["jsonl", "csv", "parquet"]
+
+
+class Files(Sink):
+    """Writes ``DIRECTORY/step-000000000042.jsonl`` for each step that produced something.
+
+    Args:
+        directory: where to; made when it is not there.
+        format: ``jsonl``, ``csv`` or ``parquet``.
+
+    Guarantees: exactly once. A file is created under its final name with its whole content, and a step
+    that is delivered again is recognised by it. A file of the step with other content is an error.
+    """
+
+    idempotent = True
+
+    def __init__(self, directory: str | Path, *, format: Format = "jsonl") -> None:
+        if format not in ("jsonl", "csv", "parquet"):
+            raise PipelineError(f"{format!r} is no file format", remedy="use jsonl, csv or parquet")
+        self._store = LocalStore(directory)
+        self._format = format
+
+    def deliver(self, step: int, rows: pa.Table) -> None:
+        name = f"step-{step:012d}.{self._format}"
+        data = self._encode(rows)
+        try:
+            self._store.create(name, data)
+        except AlreadyExists:
+            if self._store.read(name) != data:
+                raise SinkConflict(
+                    f"{name} is there already, with other content",
+                    place=self._store.location,
+                    remedy="a sink's directory belongs to one pipeline and its storage: use another "
+                    "directory, or remove what an earlier pipeline left there",
+                ) from None
+
+    def _encode(self, rows: pa.Table) -> bytes:
+        if self._format == "jsonl":
+            return json_lines(rows)
+        buffer = io.BytesIO()
+        if self._format == "csv":
+            pyarrow.csv.write_csv(rows, buffer)
+        else:
+            pyarrow.parquet.write_table(rows, buffer)
+        return buffer.getvalue()

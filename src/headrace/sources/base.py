@@ -1,0 +1,104 @@
+"""What a source is: replayable input, addressed by positions that are plain data.
+
+A step's *division* names a start and an end position for each injector. Positions are JSON values
+of the source's own making. From (start, end) a source must read the same records for ever, in the
+same order: that is what makes a step repeatable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.schema import ValueType
+
+Position = Any
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """How much a step may take from a source."""
+
+    rows: int
+    bytes: int
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a source has next.
+
+    Attributes:
+        end: the position after it.
+        rows: how many records, or an estimate.
+        bytes: how large they are.
+        final: whether nothing comes after it, ever.
+        empty: whether there is nothing to read (an offer may only say that the input has ended).
+    """
+
+    end: Position
+    rows: int
+    bytes: int
+    final: bool = False
+    empty: bool = False
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A part of a division that one task reads.
+
+    Attributes:
+        spec: what the source needs to read it; plain data.
+        data: the records themselves as an Arrow stream, for sources that only the driver can read.
+        place: what to name in an error.
+    """
+
+    spec: Any
+    data: bytes = b""
+    place: str = ""
+
+
+class Source(ABC):
+    """Base of all sources."""
+
+    #: Whether a position stays readable in another process and after a restart.
+    replayable: bool = True
+
+    @abstractmethod
+    def values(self) -> ValueType:
+        """Return the type of the records' values (the columns after the event time is known)."""
+
+    @abstractmethod
+    def start(self) -> Position:
+        """Return the position before the first record."""
+
+    @abstractmethod
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        """Return what comes after a position, at most ``limit``; None when nothing is there yet.
+
+        Called in the driver. Raises typed errors for what it finds wrong.
+        """
+
+    @abstractmethod
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        """Return the parts of a division, in the order of its records. Called in the driver."""
+
+    @abstractmethod
+    def read(self, split: Split) -> pa.Table:
+        """Return a split's records: ``timestamp`` (int64, microseconds) and the value columns.
+
+        Called in a task or in the driver. Must depend on nothing but the split.
+        """
+
+    def for_tasks(self) -> Source:
+        """Return what tasks need to call :meth:`read`; by default the source itself."""
+        return self
+
+    def committed(self, position: Position) -> None:
+        """Learn that everything up to a position was recorded by a committed step."""
+
+    def close(self) -> None:
+        """Let go of what the source holds."""
+
+
+#: The name of the column of event times in what ``read`` returns.
+TIMESTAMP_COLUMN = "timestamp_us"

@@ -1,0 +1,441 @@
+"""A source of files: JSON lines, CSV or Parquet; a list that is drained, or a directory watched.
+
+Files are read in the order of their names. A position says which file, how far, and which parts the
+last division was made of, so that a division is read again exactly. Lines are cut and parsed by
+Arrow; a step's part of a text file is a range of bytes that ends at a line's end.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.eventtime.parsing import BadTime, TimeUnit, to_micros_column
+from headrace.schema import ValueType, value_type_of, value_type_of_schema
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Source, Split
+
+Format = Literal["jsonl", "csv", "parquet"]
+
+_BY_SUFFIX: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
+}  # fmt: skip
+#: A part of a text file that one task parses.
+_PART_BYTES = 4 << 20
+_INFER_BYTES = 1 << 20
+_NULLS = ["", "NA", "NaN", "null"]
+
+
+class _Position(msgspec.Struct, frozen=True):
+    """How far the files were read.
+
+    Attributes:
+        done: how many files sort before ``name``; all of them were read.
+        name: the file at hand.
+        offset: how far it was read: bytes, or rows of Parquet.
+        parts: what the last division was made of: (file, from, to).
+    """
+
+    done: int = 0
+    name: str = ""
+    offset: int = 0
+    parts: list[tuple[str, int, int]] = []
+
+
+class Files(Source):
+    """Records from files.
+
+    Args:
+        path: a file, a directory (all its files of the format), or a pattern such as
+            ``"logs/*.jsonl"``.
+        event_time: the column that holds the event time.
+        type: the type of the values (a struct or dataclass); its fields are the columns read.
+        schema: instead of ``type``, a dict of column → Python or Arrow type. With neither, the columns
+            and their types are those of the beginning of the first file.
+        format: ``jsonl``, ``csv`` or ``parquet``; by default by the file's name.
+        watch: whether to wait for more files (and more lines of the last one), for ever. Files must
+            then come in the order of their names.
+        time_zone: the zone of times that name none.
+        time_unit: the unit of event times that are numbers.
+
+    Guarantees: replayable; nothing is skipped silently: what cannot be read stops the pipeline with the
+        file and the line.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        event_time: str,
+        type: Any = None,
+        schema: dict[str, Any] | pa.Schema | None = None,
+        format: Format | None = None,
+        watch: bool = False,
+        time_zone: str = "UTC",
+        time_unit: TimeUnit = "us",
+    ) -> None:
+        self._pattern = str(path)
+        self._watch = watch
+        self._event_time = event_time
+        self._zone = time_zone
+        self._unit: TimeUnit = time_unit
+        self._listed: list[str] | None = None
+        self._format = format or self._format_of_path()
+        if self._format not in ("jsonl", "csv", "parquet"):
+            raise PipelineError(f"{self._format!r} is no file format", remedy="use jsonl, csv, parquet")
+        declared = type if type is not None else schema
+        found = None if declared is not None and self._knows_time(declared) else self._infer()
+        self._values = self._declared(declared, found)
+        self._read_types = self._types_as_read(found)
+
+    # -- declaration --------------------------------------------------------------------------
+
+    def _format_of_path(self) -> Format:
+        names = [self._pattern] if not Path(self._pattern).is_dir() else self._list()[:1]
+        suffix = Path(names[0]).suffix.lower() if names else ""
+        if suffix in (".gz", ".bz2", ".zst", ".zip"):
+            raise PipelineError(
+                f"{self._pattern}: compressed text cannot be divided into steps",
+                remedy="unpack it, or convert it to Parquet, which is compressed inside",
+            )
+        found = _BY_SUFFIX.get(suffix)
+        if found is None:
+            raise PipelineError(
+                f"the format of {self._pattern!r} cannot be told from its name",
+                remedy='say format="jsonl", "csv" or "parquet"',
+            )
+        return found
+
+    def _knows_time(self, declared: Any) -> bool:
+        return self._event_time in value_type_of(declared).schema.names
+
+    def _infer(self) -> pa.Schema:
+        names = self._list()
+        if not names:
+            raise PipelineError(
+                f"{self._pattern} matches no file, so its columns are not known",
+                remedy="declare them with type= or schema=, the event time among them",
+            )
+        if self._format == "parquet":
+            return pa.parquet.read_schema(names[0])
+        with open(names[0], "rb") as file:
+            head = file.read(_INFER_BYTES)
+        head = head[: head.rfind(b"\n") + 1] or head
+        try:
+            if self._format == "csv":
+                options = pa.csv.ConvertOptions(null_values=_NULLS, strings_can_be_null=True)
+                return pa.csv.read_csv(pa.BufferReader(head), convert_options=options).schema
+            return pa.json.read_json(pa.BufferReader(head)).schema
+        except pa.ArrowInvalid as error:
+            raise BadInput(
+                f"the columns of {names[0]} cannot be told from its beginning: {error}",
+                place=names[0],
+                remedy="mend the file, or declare the columns with type= or schema=",
+            ) from error
+
+    def _declared(self, declared: Any, found: pa.Schema | None) -> ValueType:
+        if found is not None and self._event_time not in found.names:
+            raise PipelineError(
+                f"there is no column {self._event_time!r} for the event time",
+                place=self._pattern,
+                remedy=f"the columns are: {', '.join(found.names)}",
+            )
+        if declared is not None:
+            return value_type_of(declared, place=self._pattern)
+        assert found is not None
+        fields = [pa.field(field.name, _plain_type(field.type)) for field in found]
+        return value_type_of_schema(pa.schema(fields))
+
+    def _types_as_read(self, found: pa.Schema | None) -> dict[str, pa.DataType]:
+        """Return the types that the file's parser is asked for; times in text are read as text."""
+        fields = {field.name: field.type for field in self._values.schema}
+        if self._event_time not in fields:
+            assert found is not None
+            fields[self._event_time] = found.field(self._event_time).type
+        text = self._format != "parquet"
+        return {
+            name: pa.string() if text and pa.types.is_timestamp(kind) else kind
+            for name, kind in fields.items()
+        }
+
+    def values(self) -> ValueType:
+        return self._values
+
+    # -- dividing -----------------------------------------------------------------------------
+
+    def _list(self) -> list[str]:
+        if self._listed is None or self._watch:
+            path = Path(self._pattern)
+            if path.is_dir():
+                suffixes = [s for s, f in _BY_SUFFIX.items() if f == getattr(self, "_format", f)]
+                names = [str(item) for item in path.iterdir() if item.suffix.lower() in suffixes]
+            else:
+                names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
+                names = [name for name in names if os.path.isfile(name)]
+            self._listed = sorted(names)
+        return self._listed
+
+    def start(self) -> Position:
+        return msgspec.to_builtins(_Position())
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        at = msgspec.convert(position, _Position)
+        names = self._list()
+        index = self._index_of(at, names)
+        parts: list[tuple[str, int, int]] = []
+        rows = size = 0
+        offset = at.offset
+        while index < len(names) and rows < limit.rows and size < limit.bytes:
+            name = names[index]
+            last = index == len(names) - 1
+            rest = Limit(limit.rows - rows, limit.bytes - size)
+            cuts, ended, more_rows, more_bytes = self._cut(name, offset, rest, growing=last)
+            parts += [(name, start, end) for start, end in cuts]
+            rows, size = rows + more_rows, size + more_bytes
+            if cuts:
+                offset = cuts[-1][1]
+            if not ended or (last and self._watch):
+                break
+            index, offset = index + 1, 0
+        final = index == len(names) and not self._watch
+        if not parts and not final:
+            return None
+        name = names[index] if index < len(names) else "\U0010ffff"
+        end = _Position(done=index, name=name, offset=offset if index < len(names) else 0, parts=parts)
+        return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
+
+    def _index_of(self, at: _Position, names: list[str]) -> int:
+        before = [name for name in names if name < at.name]
+        if len(before) > at.done:
+            raise SourceChanged(
+                f"files have appeared that sort before {at.name!r}, which is being read",
+                place=self._pattern,
+                remedy="give new files names that sort after the old ones; "
+                f"the first {at.done} files were read, the rest of these may not have been: "
+                f"{', '.join(before[-3:])}",
+            )
+        return len(before)
+
+    def _cut(
+        self, name: str, offset: int, limit: Limit, *, growing: bool
+    ) -> tuple[list[tuple[int, int]], bool, int, int]:
+        """Return parts from an offset on, whether the file has ended, and their rows and bytes."""
+        if self._format == "parquet":
+            total = pa.parquet.ParquetFile(name).metadata.num_rows
+            end = min(total, offset + limit.rows)
+            cuts = [(offset, end)] if end > offset else []
+            return cuts, end >= total, end - offset, (end - offset) * 64
+        if self._format == "csv" and offset == 0:
+            offset = self._header(name)[1]
+        with open(name, "rb") as file:
+            file.seek(offset)
+            data = file.read(limit.bytes + 1)
+        at_end = len(data) <= limit.bytes
+        data = data[: limit.bytes]
+        may_grow = growing and self._watch
+        return _cut_lines(data, offset, limit.rows, at_end=at_end, may_grow=may_grow)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        parts = msgspec.convert(end, _Position).parts
+        return [
+            Split(spec=[name, first, last], place=f"{name}, from byte {first}")
+            if self._format != "parquet"
+            else Split(spec=[name, first, last], place=f"{name}, from row {first + 1}")
+            for name, first, last in parts
+        ]
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, split: Split) -> pa.Table:
+        name, first, last = split.spec
+        if self._format == "parquet":
+            table = self._read_parquet(name, first, last)
+            return self._finish(table, lambda row: f"{name}, row {first + row + 1}")
+        data = self._bytes(name, first, last)
+        parse = self._parse_csv if self._format == "csv" else self._parse_json
+        try:
+            table = parse(name, data)
+        except pa.ArrowInvalid as error:
+            row, why = _first_bad_line(data, lambda line: parse(name, line), str(error))
+            line = _line_number(name, first, data, row)
+            raise BadInput(
+                f"a line cannot be read: {why}",
+                place=f"{name}, line {line}",
+                remedy="mend the line, or declare another type for the column; "
+                "nothing of this step was committed",
+            ) from error
+        return self._finish(table, lambda row: f"{name}, line {_line_number(name, first, data, row)}")
+
+    def _bytes(self, name: str, first: int, last: int) -> bytes:
+        with open(name, "rb") as file:
+            file.seek(first)
+            data = file.read(last - first)
+        if len(data) != last - first:
+            raise SourceChanged(
+                f"{name} is shorter than it was when it was divided",
+                place=name,
+                remedy="restore the file; input must not change once it has been read",
+            )
+        return data
+
+    def _header(self, name: str) -> tuple[list[str], int]:
+        """Return a CSV file's column names and the offset of its first record."""
+        with open(name, "rb") as file:
+            line = file.readline()
+        table = pa.csv.read_csv(pa.BufferReader(line.rstrip(b"\r\n") + b"\n"))
+        missing = [column for column in self._read_types if column not in table.column_names]
+        if missing:
+            raise BadInput(
+                f"{name} has no column {missing[0]!r}",
+                place=f"{name}, line 1",
+                remedy=f"its columns are: {', '.join(table.column_names)}",
+            )
+        return table.column_names, len(line)
+
+    def _parse_csv(self, name: str, data: bytes) -> pa.Table:
+        names, _ = self._header(name)
+        return pa.csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=self._read_types,
+                include_columns=list(self._read_types),
+                null_values=_NULLS,
+                strings_can_be_null=True,
+            ),
+        )
+
+    def _parse_json(self, name: str, data: bytes) -> pa.Table:
+        schema = pa.schema(list(self._read_types.items()))
+        return pa.json.read_json(
+            pa.BufferReader(data),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            ),
+        )
+
+    def _read_parquet(self, name: str, first: int, last: int) -> pa.Table:
+        file = pa.parquet.ParquetFile(name)
+        wanted, at, start = [], 0, None
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if at < last and at + rows > first:
+                wanted.append(group)
+                start = at if start is None else start
+            at += rows
+        missing = [name for name in self._read_types if name not in file.schema_arrow.names]
+        if missing:
+            raise BadInput(f"{name} has no column {missing[0]!r}", place=name)
+        table = file.read_row_groups(wanted, columns=list(self._read_types))
+        return table.slice(first - (start or 0), last - first)
+
+    def _finish(self, table: pa.Table, place_of: Callable[[int], str]) -> pa.Table:
+        """Return the table as the pipeline wants it: event times, and columns of declared types."""
+        times = self._times(self._event_time, table, place_of)
+        columns = {TIMESTAMP_COLUMN: times}
+        for field in self._values.schema:
+            column = table.column(field.name).combine_chunks()
+            if column.null_count and not field.nullable:
+                row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
+                raise BadInput(
+                    f"column {field.name!r} is null or missing",
+                    place=place_of(row),
+                    remedy=f"mend the record, or declare {field.name!r} as optional "
+                    "(`... | None`); nothing of this step was committed",
+                )
+            columns[field.name] = self._converted(column, field, table, place_of)
+        return pa.table(columns)
+
+    def _converted(
+        self, column: pa.Array, field: pa.Field, table: pa.Table, place_of: Callable[[int], str]
+    ) -> pa.Array:
+        if column.type == field.type:
+            return column
+        if pa.types.is_timestamp(field.type) and not column.null_count:
+            return self._times(field.name, table, place_of).cast(pa.timestamp("us", tz="UTC"))
+        try:
+            return column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise BadInput(
+                f"column {field.name!r} cannot be read as {field.type}: {error}", place=place_of(0)
+            ) from error
+
+    def _times(self, name: str, table: pa.Table, place_of: Callable[[int], str]) -> pa.Array:
+        try:
+            return to_micros_column(table.column(name), zone=self._zone, unit=self._unit)
+        except BadTime as error:
+            raise BadInput(
+                f"the time in column {name!r} cannot be read: {error}",
+                place=place_of(error.row),
+                remedy="mend the record; times are ISO 8601, or numbers with time_unit=; "
+                "nothing of this step was committed",
+            ) from error
+
+
+def _cut_lines(
+    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool
+) -> tuple[list[tuple[int, int]], bool, int, int]:
+    """Cut whole lines off the beginning of some bytes: at most so many, in parts of a few MB."""
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
+    if at_end and not may_grow and data and (not len(ends) or ends[-1] < len(data)):
+        ends = np.append(ends, len(data))  # a last line without a newline
+    taken = ends[:rows]
+    if not len(taken):
+        return [], at_end and (not may_grow or not data), 0, 0
+    cuts, start = [], 0
+    while start < taken[-1]:
+        at = int(np.searchsorted(taken, start + _PART_BYTES, side="right")) - 1
+        end = int(taken[at]) if at >= 0 and taken[at] > start else int(taken[taken > start][0])
+        cuts.append((offset + start, offset + end))
+        start = end
+    ended = at_end and len(taken) == len(ends) and int(taken[-1]) == len(data)
+    return cuts, ended, len(taken), int(taken[-1])
+
+
+def _first_bad_line(
+    data: bytes, parse: Callable[[bytes], Any], why: str
+) -> tuple[int, str]:
+    """Return the number (among lines with content) and the fault of the first line that is bad."""
+    lines = [line for line in data.splitlines(keepends=True) if line.strip()]
+    low, high = 0, len(lines)  # the first bad line is in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            parse(b"".join(lines[low:middle]))
+            low = middle
+        except pa.ArrowInvalid as error:
+            high, why = middle, str(error)
+    return low, why
+
+
+def _line_number(name: str, first: int, data: bytes, row: int) -> int:
+    """Return the line of a file that holds the given record of a part of it."""
+    with open(name, "rb") as file:
+        line = file.read(first).count(b"\n")
+    for text in data.splitlines():
+        line += 1
+        if text.strip():
+            if row == 0:
+                return line
+            row -= 1
+    return line
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_null(kind):
+        return pa.string()
+    return kind

@@ -1,0 +1,156 @@
+"""A source of Python objects: any iterable that can be made again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from collections.abc import Iterable as AnyIterable
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.eventtime.timestamps import to_micros
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Source, Split
+
+
+class Iterable(Source):
+    """Records from a list, or from a function that returns an iterable.
+
+    Args:
+        items: a list or tuple, or a function without arguments; each call of it must give the same
+            items in the same order, because a restart begins anew and skips what was committed.
+        type: the type of the items (struct, dataclass or scalar).
+        event_time: the name of the field that holds the event time (an aware ``datetime``, or an
+            integer of microseconds since 1970 UTC), or a function of the item.
+
+    Cost: read in the driver, one item at a time.
+    """
+
+    def __init__(
+        self,
+        items: AnyIterable[Any] | Callable[[], AnyIterable[Any]],
+        type: Any,
+        *,
+        event_time: str | Callable[[Any], Any],
+    ) -> None:
+        if callable(items):
+            self._make: Callable[[], AnyIterable[Any]] = items
+        elif isinstance(items, list | tuple):
+            self._make = lambda: items
+        else:
+            raise PipelineError(
+                "an iterator can be read only once, and a restart must read it again",
+                remedy="pass a list, or a function that returns the iterable",
+            )
+        self._values = value_type_of(type)
+        self._event_time = event_time
+        self._iterator: Iterator[Any] | None = None
+        self._read = 0  # items taken from the iterator
+        self._window: list[Any] = []  # items from _window_start on that may be asked for again
+        self._window_start = 0
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        return 0
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        self._seek(position)
+        ahead = position + limit.rows - self._read
+        if ahead > 0:
+            assert self._iterator is not None
+            fresh = list(itertools.islice(self._iterator, ahead))
+            self._window += fresh
+            self._read += len(fresh)
+        end = min(self._read, position + limit.rows)
+        final = end == self._read and self._read < position + limit.rows
+        rows = end - position
+        return Offer(end, rows, rows * 64, final=final, empty=rows == 0)
+
+    def _seek(self, position: int) -> None:
+        if self._iterator is None or position < self._window_start:
+            self._iterator = iter(self._make())
+            skipped = sum(1 for _ in itertools.islice(self._iterator, position))
+            if skipped < position:
+                raise SourceChanged(
+                    f"{position} items were read before, but now there are only {skipped}",
+                    remedy="give the function that was given when the pipeline was started",
+                )
+            self._read = self._window_start = position
+            self._window = []
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        self._seek(start)
+        items = self._window[start - self._window_start : end - self._window_start]
+        table = self._table(items, start)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+        return [Split(spec=[start, end], data=data, place=f"items {start + 1} to {end}")]
+
+    def read(self, split: Split) -> pa.Table:
+        return pa.ipc.open_stream(split.data).read_all()
+
+    def committed(self, position: Position) -> None:
+        done = position - self._window_start
+        if done > 0:
+            del self._window[:done]
+            self._window_start = position
+
+    def for_tasks(self) -> Source:
+        return InDriver(self._values)
+
+    def _table(self, items: list[Any], start: int) -> pa.Table:
+        times = []
+        for number, item in enumerate(items):
+            try:
+                times.append(to_micros(self._time_of(item)))
+            except Exception as error:
+                raise BadInput(
+                    f"the event time of an item cannot be read: {error}",
+                    place=f"item {start + number + 1}: {item!r}",
+                    remedy="give an aware datetime, or microseconds since 1970 UTC as an integer",
+                ) from error
+        try:
+            columns = self._values.to_columns(items)
+        except (TypeError, AttributeError) as error:
+            raise BadInput(
+                f"an item is not a {self._values.python_type!r}: {error}",
+                place=f"items {start + 1} to {start + len(items)}",
+                remedy="give items of the declared type",
+            ) from error
+        names = [TIMESTAMP_COLUMN, *self._values.schema.names]
+        return pa.table([pa.array(times, pa.int64()), *columns], names=names)
+
+    def _time_of(self, item: Any) -> Any:
+        if callable(self._event_time):
+            return self._event_time(item)
+        return item if self._values.is_scalar else getattr(item, self._event_time)
+
+
+class InDriver(Source):
+    """What tasks see of a source that only the driver can read: splits that carry their records."""
+
+    def __init__(self, values: ValueType) -> None:
+        self._values = values
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        raise AssertionError("a task does not divide input")
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        raise AssertionError("a task does not divide input")
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        raise AssertionError("a task does not divide input")
+
+    def read(self, split: Split) -> pa.Table:
+        return pa.ipc.open_stream(split.data).read_all()
+
+

@@ -1,0 +1,283 @@
+"""The cells of one key, and the handles through which user code sees them.
+
+A key has one *slot* for each declaration of its computation: a value, a dict, a list, or the timers
+of one name. A handle belongs to a declaration and looks at whatever key the *cursor* stands on;
+moving to the next key is two assignments. Handles note what they *touched*, so that a step writes
+what changed and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from headrace.eventtime.timestamps import TimeLike, to_micros
+from headrace.state.codecs import StateCodec
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
+
+
+class KeyCells:
+    """Everything that a computation keeps for one key."""
+
+    __slots__ = ("hash", "key", "slots")
+
+    def __init__(self, hash: int, key: Any, slots: list[Any]) -> None:
+        self.hash = hash
+        self.key = key
+        self.slots = slots
+
+
+class Cursor:
+    """Where the handles of a computation look.
+
+    Attributes:
+        slots: the slots of the key at hand.
+        touched: slot index → what of it was touched (its meaning is the slot's kind's).
+        saved: slot index → its content before the record at hand, or None when nobody will undo.
+        newly_set: (slot, tag, time) of timers set since the list was last emptied.
+    """
+
+    __slots__ = ("newly_set", "saved", "slots", "touched")
+
+    def __init__(self) -> None:
+        self.slots: list[Any] = []
+        self.touched: dict[int, Any] = {}
+        self.saved: dict[int, Any] | None = None
+        self.newly_set: list[tuple[int, str, int]] = []
+
+
+class _Handle:
+    __slots__ = ("_codec", "_cursor", "_slot")
+
+    def __init__(self, cursor: Cursor, slot: int, codec: StateCodec) -> None:
+        self._cursor = cursor
+        self._slot = slot
+        self._codec = codec
+
+
+class ValueHandle(_Handle):
+    """A ``ValueState`` of the key at hand."""
+
+    __slots__ = ("_default",)
+
+    def __init__(self, cursor: Cursor, slot: int, codec: StateCodec, default: Any) -> None:
+        super().__init__(cursor, slot, codec)
+        self._default = default
+
+    def _touch(self) -> None:
+        cursor, slot = self._cursor, self._slot
+        if cursor.saved is not None and slot not in cursor.saved:
+            value = cursor.slots[slot]
+            if value is not MISSING and not self._codec.immutable:
+                value = copy.deepcopy(value)
+            cursor.saved[slot] = value
+        cursor.touched[slot] = True
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default when there is none."""
+        value = self._cursor.slots[self._slot]
+        if self._codec.immutable:
+            return self._default if value is MISSING else value
+        if value is MISSING:
+            if self._default is None:
+                return None
+            self._touch()
+            value = self._cursor.slots[self._slot] = copy.deepcopy(self._default)
+            return value
+        self._touch()
+        return value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._touch()
+        self._cursor.slots[self._slot] = value
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a value (a default is none)."""
+        return self._cursor.slots[self._slot] is not MISSING
+
+    def clear(self) -> None:
+        """Forget the value."""
+        self._touch()
+        self._cursor.slots[self._slot] = MISSING
+
+
+class MapHandle(_Handle):
+    """A ``MapState`` of the key at hand. Iterates in ascending order of its keys."""
+
+    __slots__ = ("_order",)
+
+    def __init__(
+        self, cursor: Cursor, slot: int, codec: StateCodec, order: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__(cursor, slot, codec)
+        self._order = order
+
+    def _sorted(self) -> list[Any]:
+        # Never the order of insertion: that is lost when the map is read back from storage.
+        return sorted(self._entries(), key=self._order)
+
+    def _entries(self) -> dict[Any, Any]:
+        return self._cursor.slots[self._slot] or {}
+
+    def _touch(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        cursor, slot = self._cursor, self._slot
+        entries = cursor.slots[slot]
+        if cursor.saved is not None and slot not in cursor.saved:
+            shallow = self._codec.immutable
+            cursor.saved[slot] = dict(entries or {}) if shallow else copy.deepcopy(entries)
+        if entries is None:
+            entries = cursor.slots[slot] = {}
+        cursor.touched.setdefault(slot, set()).update(keys)
+        return entries
+
+    def __getitem__(self, key: Any) -> Any:
+        if not self._codec.immutable and key in self._entries():
+            self._touch((key,))
+        return self._entries()[key]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the entry, or ``default``."""
+        return self[key] if key in self._entries() else default
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._touch((key,))[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self._entries():
+            raise KeyError(key)
+        del self._touch((key,))[key]
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Remove the entry and return it, or ``default``."""
+        if key not in self._entries():
+            return default
+        return self._touch((key,)).pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries()
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._sorted())
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return the entries, in ascending order of their keys."""
+        if not self._codec.immutable and self._entries():
+            self._touch(list(self._entries()))
+        entries = self._entries()
+        return [(key, entries[key]) for key in self._sorted()]
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        if self._entries():
+            self._touch(list(self._entries())).clear()
+
+
+class ListHandle(_Handle):
+    """A ``ListState`` of the key at hand."""
+
+    __slots__ = ()
+
+    def _elements(self) -> list[Any]:
+        return self._cursor.slots[self._slot] or []
+
+    def _touch(self, first: int) -> list[Any]:
+        """Note that elements from ``first`` on may change; return the list."""
+        cursor, slot = self._cursor, self._slot
+        elements = cursor.slots[slot]
+        if cursor.saved is not None and slot not in cursor.saved:
+            shallow = self._codec.immutable
+            cursor.saved[slot] = list(elements or []) if shallow else copy.deepcopy(elements)
+        if elements is None:
+            elements = cursor.slots[slot] = []
+        lowest, stored = cursor.touched.get(slot, (first, len(elements)))
+        cursor.touched[slot] = (min(lowest, first), stored)
+        return elements
+
+    def append(self, element: Any) -> None:
+        """Add an element at the end. Costs that element, however long the list is."""
+        self._touch(len(self._elements())).append(element)
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        self._touch(len(self._elements())).extend(elements)
+
+    def replace(self, elements: Iterable[Any]) -> None:
+        """Make these the list's elements."""
+        fresh = list(elements)
+        self._touch(0)[:] = fresh
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        if self._elements():
+            self._touch(0).clear()
+
+    def __len__(self) -> int:
+        return len(self._elements())
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._codec.immutable and self._elements():
+            self._touch(0)
+        return iter(list(self._elements()))
+
+    def __getitem__(self, index: int) -> Any:
+        if not self._codec.immutable and self._elements():
+            self._touch(0)
+        return self._elements()[index]
+
+
+class TimerHandle:
+    """A ``Timer`` of the key at hand."""
+
+    __slots__ = ("_cursor", "_slot")
+
+    def __init__(self, cursor: Cursor, slot: int) -> None:
+        self._cursor = cursor
+        self._slot = slot
+
+    def _touch(self, tag: str) -> dict[str, int]:
+        cursor, slot = self._cursor, self._slot
+        tags = cursor.slots[slot]
+        if cursor.saved is not None and slot not in cursor.saved:
+            cursor.saved[slot] = dict(tags or {})
+        if tags is None:
+            tags = cursor.slots[slot] = {}
+        cursor.touched.setdefault(slot, set()).add(tag)
+        return tags
+
+    def set(self, when: TimeLike, *, tag: str = "") -> None:
+        """Set the timer; (name, tag) that is already set is replaced.
+
+        Args:
+            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            tag: tells timers of one name apart.
+        """
+        time = to_micros(when)
+        self._touch(tag)[tag] = time
+        self._cursor.newly_set.append((self._slot, tag, time))
+
+    def cancel(self, *, tag: str = "") -> bool:
+        """Remove the timer; say whether it was set."""
+        tags = self._cursor.slots[self._slot]
+        if not tags or tag not in tags:
+            return False
+        del self._touch(tag)[tag]
+        return True
+
+    def when_us(self, *, tag: str = "") -> int | None:
+        """Return the time that the timer is set for in microseconds, or None."""
+        tags: dict[str, int] = self._cursor.slots[self._slot] or {}
+        return tags.get(tag)
+
+
+def undo(cursor: Cursor) -> None:
+    """Bring the slots back to what they were when saving began."""
+    for slot, content in (cursor.saved or {}).items():
+        cursor.slots[slot] = content

@@ -1,0 +1,88 @@
+"""Codecs of state values: typed, checked, and free of anything that executes what it reads."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+import typing
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from headrace.errors import PipelineError
+
+_IMMUTABLE: tuple[Any, ...] = (
+    int, float, str, bytes, bool, date, datetime, timedelta, type(None), frozenset,
+)  # fmt: skip
+_EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
+
+
+class StateCodec:
+    """Encodes values of one declared type, with msgpack or by the user's own codec.
+
+    What is encoded is decoded again before it may be kept (but for exact scalars): a value that
+    could not be read back is refused while the user's code can still be named.
+    """
+
+    def __init__(self, declared: Any, user_codec: Any, *, place: str) -> None:
+        self.declared = declared
+        self._user = user_codec
+        self.immutable = user_codec is None and is_immutable(declared)
+        if user_codec is not None:
+            return
+        try:
+            self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+            self._decoder: Any = msgspec.msgpack.Decoder(declared)
+        except TypeError as error:
+            raise PipelineError(
+                f"{declared!r} is not a type that state can have: {error}",
+                place=place,
+                remedy="use types that msgspec knows, or give the state a codec=",
+            ) from error
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value as bytes.
+
+        Raises:
+            TypeError: when it is not of the declared type.
+        """
+        if self._user is not None:
+            data = self._user.encode(value)
+            if not isinstance(data, bytes):
+                raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
+            return data
+        try:
+            data = self._encoder.encode(value)
+            if not (self.declared in _EXACT and type(value) is self.declared):
+                self._decoder.decode(data)
+        except (msgspec.MsgspecError, OverflowError) as error:
+            raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded."""
+        return self._user.decode(data) if self._user is not None else self._decoder.decode(data)
+
+    def describe(self) -> str:
+        """Return a stable description of the type, kept in storage to recognise a change."""
+        if self._user is not None:
+            return f"codec {type(self._user).__qualname__}"
+        schema = msgspec.json.encode(msgspec.json.schema(self.declared), order="sorted")
+        name = getattr(self.declared, "__name__", repr(self.declared))
+        return f"{name} {hashlib.blake2b(schema, digest_size=8).hexdigest()}"
+
+
+def is_immutable(kind: Any) -> bool:
+    """Say whether no value of the type can be changed in place."""
+    if kind in _IMMUTABLE:
+        return True
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType, tuple):
+        return all(argument is Ellipsis or is_immutable(argument) for argument in arguments)
+    if origin is typing.Literal:
+        return True
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        frozen = kind.__struct_config__.frozen
+        return frozen and all(is_immutable(field.type) for field in msgspec.structs.fields(kind))
+    return False

@@ -1,0 +1,404 @@
+"""The soft state of one computation on one worker: keys, their cells, and their timers.
+
+It is a cache: everything in it can be had from the run files. A bin is loaded when a record or a
+due timer first needs it; bins that nothing needs are never read. Work in a step follows the keys
+and bins touched, never those that exist.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.errors import NotFound, UserCodeError, ensure
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+from headrace.schema import column_to_python
+from headrace.state.cells import (
+    MISSING,
+    Cursor,
+    KeyCells,
+    ListHandle,
+    MapHandle,
+    TimerHandle,
+    ValueHandle,
+)
+from headrace.state.codecs import StateCodec, is_immutable
+from headrace.state.runs import HASH, Part, RunReader
+from headrace.state.sources import CELL, STATE, SUB, VALUE, StateSources
+from headrace.topology import Node
+
+_ORDERED = (int, float, str, bytes, bool)
+MAX_HASH = 2**64 - 1
+_key_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class CellType:
+    """One declaration of a computation: how its slot is stored."""
+
+    def __init__(self, slot: int, name: str, declared: Any, place: str) -> None:
+        self.slot = slot
+        self.name = name
+        self.kind: str = declared.kind
+        self.domain: TimeDomain | None = getattr(declared, "domain", None)
+        self.default = getattr(declared, "default", None)
+        if self.kind != "timer":
+            self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
+        if self.kind == "map":
+            self.sub_codec = StateCodec(declared.key_type, None, place=f"{place}.{name}")
+            natural = declared.key_type in _ORDERED
+            self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
+
+    @property
+    def empty(self) -> Any:
+        """What the slot of a key without content holds."""
+        return MISSING if self.kind == "value" else None
+
+    def handle(self, cursor: Cursor) -> Any:
+        """Return the handle through which user code sees the slot."""
+        if self.kind == "value":
+            return ValueHandle(cursor, self.slot, self.codec, self.default)
+        if self.kind == "map":
+            return MapHandle(cursor, self.slot, self.codec, self.order)
+        if self.kind == "list":
+            return ListHandle(cursor, self.slot, self.codec)
+        return TimerHandle(cursor, self.slot)
+
+    def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        """Return (sub, value) of what was touched; no value means deleted."""
+        if self.kind == "value":
+            return [(b"", None if content is MISSING else self.codec.encode(content))]
+        if self.kind == "map":
+            missing = object()
+            rows = []
+            for key in touched:
+                value = content.get(key, missing)
+                encoded = None if value is missing else self.codec.encode(value)
+                rows.append((self.sub_codec.encode(key), encoded))
+            return sorted(rows, key=lambda row: row[0])
+        if self.kind == "list":
+            first, stored = touched
+            rows = [(_index(i), self.codec.encode(content[i])) for i in range(first, len(content))]
+            return rows + [(_index(i), None) for i in range(max(first, len(content)), stored)]
+        return [
+            (tag.encode(), _time(content[tag]) if tag in content else None)
+            for tag in sorted(touched)
+        ]
+
+    def load(self, slots: list[Any], sub: bytes, value: bytes) -> None:
+        """Put a stored row into its slot. Rows of a list come in ascending order."""
+        if self.kind == "value":
+            slots[self.slot] = self.codec.decode(value)
+            return
+        content = slots[self.slot]
+        if content is None:
+            content = slots[self.slot] = [] if self.kind == "list" else {}
+        if self.kind == "map":
+            content[self.sub_codec.decode(sub)] = self.codec.decode(value)
+        elif self.kind == "list":
+            ensure(len(content) == int.from_bytes(sub, "big"), "a list in storage has a gap")
+            content.append(self.codec.decode(value))
+        else:
+            content[sub.decode()] = int.from_bytes(value, "little", signed=True)
+
+
+def _index(position: int) -> bytes:
+    return position.to_bytes(8, "big")
+
+
+def _time(micros: int) -> bytes:
+    return micros.to_bytes(8, "little", signed=True)
+
+
+def canonical_key(key: Any) -> bytes:
+    """Return bytes that order different keys of one hash the same way everywhere."""
+    return _key_encoder.encode(key)
+
+
+class TimerQueue:
+    """Pending timers of one domain, lowest first. Entries go stale and are skipped, not removed."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, KeyCells, int, str]] = []
+        self._pushed = 0
+
+    def push(self, time: int, cells: KeyCells, slot: int, tag: str) -> None:
+        """Add a timer that was set."""
+        self._pushed += 1
+        heapq.heappush(self._heap, (time, self._pushed, cells, slot, tag))
+
+    def lowest(self) -> int:
+        """Return the lowest pending time, or ``MAX_TIME``."""
+        while self._heap:
+            time, _, cells, slot, tag = self._heap[0]
+            if (cells.slots[slot] or {}).get(tag) == time:
+                return time
+            heapq.heappop(self._heap)
+        return MAX_TIME
+
+    def due_keys(self, until: int) -> list[KeyCells]:
+        """Remove all timers up to a time; return their keys, each once."""
+        found: dict[int, KeyCells] = {}
+        while self._heap and self._heap[0][0] <= until:
+            time, _, cells, slot, tag = heapq.heappop(self._heap)
+            if (cells.slots[slot] or {}).get(tag) == time:
+                found[id(cells)] = cells
+        return list(found.values())
+
+
+class KeyedState:
+    """One computation's keys on one worker.
+
+    Args:
+        node: the computation in its pipeline.
+        layout: bins and owners; the state belongs to one layout.
+    """
+
+    def __init__(self, node: Node, layout: Layout) -> None:
+        self.node = node
+        self.layout = layout
+        self.cursor = Cursor()
+        declared = node.shape.cells
+        self.cells = [CellType(i, name, item, node.name) for i, (name, item) in
+                      enumerate(declared.items())]
+        self.handles = {cell.name: cell.handle(self.cursor) for cell in self.cells}
+        self.queues = {domain: TimerQueue() for domain in TimeDomain}
+        self._empty = [cell.empty for cell in self.cells]
+        self._bins: dict[int, dict[Any, KeyCells]] = {}
+        self._sources: StateSources | None = None
+        self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
+        self._loaded = np.ones(0, dtype=bool)
+        self._delta: list[tuple[int, Any, int, bytes, bytes | None]] = []
+
+    # -- loading ------------------------------------------------------------------------------
+
+    def attach(self, reopen: Callable[[], StateSources]) -> None:
+        """Say where the content of bins that are not loaded is.
+
+        Args:
+            reopen: returns the files that hold the newest committed state; called again when
+                clean-up has removed files that newer ones have replaced.
+        """
+        self._reopen = reopen
+        self._sources = reopen()
+        event, wall = self._sources.lowest_timers(self.layout)
+        self._unloaded = {TimeDomain.EVENT_TIME: event, TimeDomain.WALL_TIME: wall}
+        self._loaded = np.zeros(len(self.layout), dtype=bool)
+
+    def catch_up(self, reader: RunReader) -> None:
+        """Take over a committed step that another process computed."""
+        table = reader.rows(self.node.name, STATE, 0, MAX_HASH)
+        if table is None:
+            return
+        if self._sources is None:
+            self.absorb(table)
+            return
+        self._sources = self._sources.with_run(reader)
+        facts = reader.lowest_timers(self.node.name, STATE)
+        assert facts is not None
+        first = self.layout.bins_of(facts.starts)
+        for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
+            unloaded = ~self._loaded[first]
+            np.minimum.at(self._unloaded[domain], first[unloaded], times[unloaded])
+        loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
+        if loaded.any():
+            self.absorb(table.filter(pa.array(loaded)))
+
+    def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Make sure that the bins of these hashes are loaded."""
+        if self._sources is not None and len(hashes):
+            self._load(np.unique(self.layout.bins_of(hashes)))
+
+    def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
+        """Make sure that owned bins which may have timers up to a time are loaded."""
+        if self._sources is not None:
+            self._load(np.flatnonzero((self._unloaded[domain] <= until) & owned))
+
+    def _load(self, bins: npt.NDArray[np.int64]) -> None:
+        assert self._sources is not None
+        bins = bins[~self._loaded[bins]]
+        if not len(bins):
+            return
+        try:
+            table = self._sources.rows_of_bins(self.layout, bins)
+        except NotFound:
+            self._sources = self._reopen()
+            table = self._sources.rows_of_bins(self.layout, bins)
+        self._loaded[bins] = True
+        for lowest in self._unloaded.values():
+            lowest[bins] = MAX_TIME
+        if table is not None:
+            self.absorb(table)
+
+    def absorb(self, table: pa.Table) -> None:
+        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        by_name = {cell.name: cell for cell in self.cells}
+        hashes = table.column(HASH).to_numpy()
+        bins = self.layout.bins_of(hashes).tolist()
+        keys = self._keys_of(table)
+        columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
+        hash_list = hashes.tolist()
+        changed: set[tuple[KeyCells, int]] = set()
+        for hash_, bin_, key, name, sub, value in zip(
+            hash_list, bins, keys, *columns, strict=True
+        ):
+            cell = by_name.get(name)
+            if cell is None:
+                continue  # a declaration that the code no longer has; kept in storage
+            cells = self._find(bin_, key, hash_)
+            if value is None:
+                _remove(cell, cells, sub)
+            elif cell.kind == "list":
+                _put_element(cell, cells, sub, value)
+            else:
+                cell.load(cells.slots, sub, value)
+            if cell.kind == "timer" and value is not None:
+                changed.add((cells, cell.slot))
+        for cells, slot in changed:
+            for tag, time in cells.slots[slot].items():
+                self._queue(slot).push(time, cells, slot, tag)
+
+    def _keys_of(self, table: pa.Table) -> list[Any]:
+        parts = [
+            column_to_python(table.column(field.name).combine_chunks())
+            for field in self.node.key_fields
+        ]
+        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+    def _queue(self, slot: int) -> TimerQueue:
+        domain = self.cells[slot].domain
+        return self.queues[domain or EVENT_TIME]
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def _find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
+        keys = self._bins.get(bin_)
+        if keys is None:
+            keys = self._bins[bin_] = {}
+        cells = keys.get(key)
+        if cells is None:
+            cells = keys[key] = KeyCells(hash_, key, self._empty.copy())
+        return cells
+
+    def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
+        """Return the cells of a key in a loaded bin; a new key starts empty."""
+        return self._find(bin_, key, hash_)
+
+    def stand_on(self, cells: KeyCells) -> None:
+        """Turn the handles to a key."""
+        self.cursor.slots = cells.slots
+        self.cursor.touched = {}
+
+    def leave(self, cells: KeyCells) -> None:
+        """Note what was touched of the key at hand, to be written with the step.
+
+        Raises:
+            UserCodeError: when a value is not of its declared type.
+        """
+        for slot, touched in self.cursor.touched.items():
+            cell = self.cells[slot]
+            content = cells.slots[slot]
+            try:
+                rows = cell.changed_rows(content, touched)
+            except TypeError as error:
+                raise UserCodeError(
+                    f"state {cell.name!r} was given a value that it cannot keep: {error}",
+                    place=f"computation {self.node.name!r}, key {cells.key!r}",
+                    remedy=f"set values of the declared type of {cell.name!r}",
+                ) from error
+            for sub, value in rows:
+                self._delta.append((cells.hash, cells.key, slot, sub, value))
+            if cell.kind == "timer":
+                queue = self._queue(slot)
+                for tag in touched:
+                    if tag in content:
+                        queue.push(content[tag], cells, slot, tag)
+
+    def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
+        """Return the lowest pending timer of a domain on this worker (of unloaded bins, a bound)."""
+        lowest = self.queues[domain].lowest()
+        if self._sources is not None and owned.any():
+            lowest = min(lowest, int(self._unloaded[domain][owned].min()))
+        return lowest
+
+    def take_delta(self) -> Part | None:
+        """Return what the step changed, to be written, and forget it."""
+        delta, self._delta = self._delta, []
+        if not delta:
+            return None
+        hashes, keys, slots, subs, values = zip(*delta, strict=True)
+        names = np.array([cell.name for cell in self.cells], dtype=object)
+        parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
+        slot_array = np.array(slots, dtype=np.int64)
+        batch = pa.record_batch(
+            [
+                pa.array(hashes, pa.uint64()),
+                *(
+                    pa.array(part, field.type)
+                    for part, field in zip(parts, self.node.key_fields, strict=True)
+                ),
+                pa.array(names[slot_array], pa.string()),
+                pa.array(subs, pa.binary()),
+                pa.array(values, pa.binary()),
+            ],
+            schema=state_schema(self.node),
+        )
+        return Part(self.node.name, STATE, batch, list(names), self._timer_rows(slots, values))
+
+    def _timer_rows(self, slots: Any, values: Any) -> Any:
+        found = [
+            (row, int.from_bytes(value, "little", signed=True),
+             self.cells[slot].domain is TimeDomain.WALL_TIME)
+            for row, (slot, value) in enumerate(zip(slots, values, strict=True))
+            if self.cells[slot].kind == "timer" and value is not None
+        ]  # fmt: skip
+        if not found:
+            return None
+        rows, times, wall = zip(*found, strict=True)
+        return np.array(rows), np.array(times, dtype=np.int64), np.array(wall, dtype=bool)
+
+
+def state_schema(node: Node) -> pa.Schema:
+    """Return the columns of a computation's state in a run file."""
+    return pa.schema(
+        [
+            pa.field(HASH, pa.uint64(), nullable=False),
+            *node.key_fields,
+            pa.field(CELL, pa.string(), nullable=False),
+            pa.field(SUB, pa.binary(), nullable=False),
+            pa.field(VALUE, pa.binary()),
+        ]
+    )
+
+
+def _remove(cell: CellType, cells: KeyCells, sub: bytes) -> None:
+    content = cells.slots[cell.slot]
+    if cell.kind == "value":
+        cells.slots[cell.slot] = MISSING
+    elif content is None:
+        return
+    elif cell.kind == "list":
+        del content[int.from_bytes(sub, "big") :]
+    elif cell.kind == "map":
+        content.pop(cell.sub_codec.decode(sub), None)
+    else:
+        content.pop(sub.decode(), None)
+
+
+def _put_element(cell: CellType, cells: KeyCells, sub: bytes, value: bytes) -> None:
+    elements = cells.slots[cell.slot]
+    position = int.from_bytes(sub, "big")
+    if elements is not None and position < len(elements):
+        elements[position] = cell.codec.decode(value)
+    else:
+        cell.load(cells.slots, sub, value)
+
+
+__all__ = ["CellType", "KeyedState", "TimerQueue", "canonical_key", "is_immutable", "state_schema"]

@@ -1,0 +1,291 @@
+"""The file of what a step changed on one worker (a *run*), and of a range's whole content.
+
+Heron's blob: one file holds many bins, each findable by offset and length. Layout of the file::
+
+    block, block, ...        Arrow record batches, cut at bin boundaries
+    footer                   msgpack: for each section its schema, blocks and bins
+    length, checksum, magic  16 + 8 bytes
+
+A *section* belongs to one computation (its state) or one stream (its staged productions). The
+manifest names the file with its length and the footer's checksum; the footer holds the blocks'
+checksums; so any part can be read alone and verified before it is used. Bins are named by prefix,
+and readers ask for hash ranges: a split or a merge of bins rewrites nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Damaged
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+
+#: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
+BLOCK_ROWS = 16_384
+MAGIC = b"HRRUN001"
+_TRAILER = struct.Struct("<QQ8s")
+_SMALL_FILE = 1 << 18
+
+HASH = "hash"
+
+U64 = npt.NDArray[np.uint64]
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of rows that is read as one."""
+
+    offset: int
+    length: int
+    checksum: int
+    rows: int
+    first: int
+    last: int
+
+
+class BinTable(msgspec.Struct, frozen=True, array_like=True):
+    """Facts per bin that the section touches, as parallel arrays (bytes of NumPy arrays).
+
+    ``lowest`` is the lowest timer set in these rows, for each time domain: a lower bound that
+    lets a worker find due bins without opening them.
+    """
+
+    starts: bytes
+    bits: bytes
+    row: bytes
+    rows: bytes
+    lowest_event: bytes
+    lowest_wall: bytes
+
+
+class Section(msgspec.Struct, frozen=True, array_like=True):
+    """What the footer says of one section."""
+
+    owner: str
+    kind: str
+    schema: bytes
+    blocks: list[Block]
+    bins: BinTable
+    cells: list[str]
+
+
+class Footer(msgspec.Struct, frozen=True, array_like=True):
+    """The table of contents of a run file."""
+
+    format: int
+    sections: list[Section]
+
+
+class FileRef(msgspec.Struct, frozen=True):
+    """A file that a manifest names.
+
+    Attributes:
+        name: its exact name in the store.
+        length: its length in bytes.
+        checksum: of its footer, as 16 hexadecimal digits; the footer vouches for the rest.
+        step: the step whose change it holds (a run), or as of which it is whole (a snapshot).
+        layer, worker: who wrote it.
+        owners: the computations whose state it holds.
+        layout: digest of the layout that it was written under.
+    """
+
+    name: str
+    length: int
+    checksum: str
+    step: int
+    layer: int
+    worker: int
+    owners: list[str]
+    layout: str
+
+
+class Part(msgspec.Struct):
+    """One section to be written: rows sorted by hash, and the lowest timers by row."""
+
+    owner: str
+    kind: str
+    batch: Any
+    cells: list[str] = []
+    timer_rows: Any = None  # (row indices, times, is_wall) of rows that set a timer
+
+
+def write_run(parts: list[Part], layout: Layout) -> tuple[bytes, str]:
+    """Return the bytes of a run file and the checksum of its footer."""
+    chunks: list[bytes | pa.Buffer] = []
+    offset = 0
+    sections: list[Section] = []
+    for part in parts:
+        section, blocks = _section(part, layout, offset)
+        sections.append(section)
+        chunks.extend(blocks)
+        offset += sum(len(block) for block in blocks)
+    footer = msgspec.msgpack.encode(Footer(1, sections))
+    checksum = xxhash.xxh3_64_intdigest(footer)
+    chunks += [footer, _TRAILER.pack(len(footer), checksum, MAGIC)]
+    return b"".join(chunks), f"{checksum:016x}"
+
+
+def _section(part: Part, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
+    batch: pa.RecordBatch = part.batch
+    hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
+    bins = _bin_table(hashes, part.timer_rows, layout)
+    starts = np.frombuffer(bins.row, dtype=np.uint32)
+    blocks: list[Block] = []
+    buffers: list[pa.Buffer] = []
+    for first, last in _block_edges(starts, len(hashes)):
+        buffer = batch.slice(first, last - first).serialize()
+        blocks.append(
+            Block(
+                offset, len(buffer), xxhash.xxh3_64_intdigest(buffer), last - first,
+                int(hashes[first]), int(hashes[last - 1]),
+            )
+        )  # fmt: skip
+        offset += len(buffer)
+        buffers.append(buffer)
+    schema = batch.schema.serialize().to_pybytes()
+    return Section(part.owner, part.kind, schema, blocks, bins, part.cells), buffers
+
+
+def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int, int]]:
+    """Cut rows into blocks at the first bin boundary after each ``BLOCK_ROWS`` rows."""
+    edges = [0]
+    while rows - edges[-1] > BLOCK_ROWS:
+        at = int(np.searchsorted(bin_rows, edges[-1] + BLOCK_ROWS))
+        edges.append(int(bin_rows[at]) if at < len(bin_rows) else rows)
+    if edges[-1] < rows:
+        edges.append(rows)
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _bin_table(hashes: U64, timer_rows: Any, layout: Layout) -> BinTable:
+    index = layout.bins_of(hashes)
+    first = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+    touched = index[first]
+    counts = np.diff(np.append(first, len(hashes))).astype(np.uint32)
+    lowest = np.full((2, len(first)), MAX_TIME, dtype=np.int64)
+    if timer_rows is not None and len(timer_rows[0]):
+        rows, times, is_wall = timer_rows
+        at = np.searchsorted(first, rows, side="right") - 1
+        np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
+    return BinTable(
+        layout.starts[touched].tobytes(), layout.bits[touched].tobytes(),
+        first.tobytes(), counts.tobytes(), lowest[0].tobytes(), lowest[1].tobytes(),
+    )  # fmt: skip
+
+
+class LowestTimers(msgspec.Struct, frozen=True):
+    """Lowest timers of the bins of a section: first hash of each bin, and its lowest times."""
+
+    starts: Any
+    ends: Any
+    event: Any
+    wall: Any
+
+
+class RunReader:
+    """Reads parts of one run file, verifying all it reads.
+
+    Args:
+        read: ``(name, offset, length) -> bytes``, such as ``store.read``.
+        ref: the file as the manifest names it.
+    """
+
+    def __init__(self, read: Callable[[str, int, int], bytes], ref: FileRef) -> None:
+        self._read = read
+        self.ref = ref
+        self._whole: bytes | None = None
+        if ref.length <= _SMALL_FILE:
+            self._whole = read(ref.name, 0, ref.length)
+            self._check(len(self._whole) == ref.length, "it is shorter than it was written")
+        self._sections = self._load_footer()
+        self._schemas: dict[tuple[str, str], pa.Schema] = {}
+
+    def _check(self, good: bool, what: str) -> None:
+        if not good:
+            raise Damaged(
+                f"{self.ref.name} is damaged: {what}",
+                place=f"step {self.ref.step}, worker {self.ref.worker}",
+                remedy="restore the file from a copy of the storage; nothing was computed with it",
+            )
+
+    def _bytes(self, offset: int, length: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[offset : offset + length]
+        return self._read(self.ref.name, offset, length)
+
+    def _load_footer(self) -> dict[tuple[str, str], Section]:
+        end = self.ref.length - _TRAILER.size
+        self._check(end > 0, "it has no trailer")
+        trailer = self._bytes(end, _TRAILER.size)
+        self._check(len(trailer) == _TRAILER.size, "its trailer is cut off")
+        length, checksum, magic = _TRAILER.unpack(trailer)
+        self._check(magic == MAGIC and 0 < length <= end, "its trailer is not one")
+        footer = self._bytes(end - length, length)
+        good = xxhash.xxh3_64_intdigest(footer) == checksum
+        self._check(good and f"{checksum:016x}" == self.ref.checksum, "its footer has changed")
+        decoded = msgspec.msgpack.decode(footer, type=Footer)
+        return {(section.owner, section.kind): section for section in decoded.sections}
+
+    def section(self, owner: str, kind: str) -> Section | None:
+        """Return what the footer says of a section, or None."""
+        return self._sections.get((owner, kind))
+
+    def sections(self) -> list[tuple[str, str]]:
+        """Return owner and kind of each section."""
+        return list(self._sections)
+
+    def rows(self, owner: str, kind: str, first: int, last: int) -> pa.Table | None:
+        """Return the rows whose hash is in [first, last], or None when there are none."""
+        section = self._sections.get((owner, kind))
+        if section is None:
+            return None
+        schema = self._schema(section)
+        batches = [
+            self._block(block, schema)
+            for block in section.blocks
+            if block.first <= last and block.last >= first
+        ]
+        cut = [_between(batch, first, last) for batch in batches]
+        table = pa.Table.from_batches(cut, schema)
+        return table if table.num_rows else None
+
+    def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
+        """Return the lowest timers per bin, without reading a row."""
+        section = self._sections.get((owner, kind))
+        if section is None:
+            return None
+        starts = np.frombuffer(section.bins.starts, dtype=np.uint64)
+        bits = np.frombuffer(section.bins.bits, dtype=np.uint8).astype(np.uint64)
+        width = np.where(bits == 0, np.uint64(0), np.uint64(1) << (np.uint64(64) - bits))
+        return LowestTimers(
+            starts=starts,
+            ends=starts + width - np.uint64(1),
+            event=np.frombuffer(section.bins.lowest_event, dtype=np.int64),
+            wall=np.frombuffer(section.bins.lowest_wall, dtype=np.int64),
+        )
+
+    def _schema(self, section: Section) -> pa.Schema:
+        at = (section.owner, section.kind)
+        if at not in self._schemas:
+            self._schemas[at] = pa.ipc.read_schema(pa.py_buffer(section.schema))
+        return self._schemas[at]
+
+    def _block(self, block: Block, schema: pa.Schema) -> pa.RecordBatch:
+        data = self._bytes(block.offset, block.length)
+        good = len(data) == block.length and xxhash.xxh3_64_intdigest(data) == block.checksum
+        self._check(good, f"the block at byte {block.offset} has changed")
+        return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def _between(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
+    low = int(np.searchsorted(hashes, np.uint64(first), side="left"))
+    high = int(np.searchsorted(hashes, np.uint64(last), side="right"))
+    return batch.slice(low, high - low)

@@ -1,0 +1,374 @@
+"""A task of a step: read and route (layer 0), or apply one layer on one worker and route again.
+
+The same functions run on Spark and inline. All effects go through what is passed in: the store, the
+process's soft state, and the attempt's name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.ledger.manifest import link, slice_range
+from headrace.sources.base import TIMESTAMP_COLUMN, Split
+from headrace.state.keyed import state_schema
+from headrace.state.runs import FileRef, Part, write_run
+from headrace.state.sources import STATE
+from headrace.step.digest import add_digests, digest_of
+from headrace.step.inputs import input_batches
+from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
+from headrace.step.route import Outbox, consumer_rows, route_stream
+from headrace.step.soft import SoftState, StateReaders, WorkerState
+from headrace.step.wire import Header, Parcel, decode_parcel, encode_parcel
+from headrace.storage.base import Store
+from headrace.topology import Node, Pipeline
+
+OUTPUT = "output"
+#: Staged productions up to this size come back with the report, to be released without a read.
+INLINE_BYTES = 1 << 18
+
+
+class TaskResult(msgspec.Struct):
+    """What a task gives back: parcels, one a consumer; after the last layer only reports."""
+
+    reports: list[TaskReport]
+    parcels: list[bytes]
+
+
+class Worker:
+    """What a process needs to run tasks of a pipeline.
+
+    Args:
+        pipeline: the pipeline, as its code was sent.
+        code: digest of that code.
+        store: the storage.
+        soft: what the process remembers.
+        timer: a monotonic clock for the phases of the report; never part of a result.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self.pipeline = pipeline
+        self.code = code
+        self.store = store
+        self.soft = soft
+        self._timer = timer
+        self._layout: tuple[LayoutWire, Layout] | None = None
+
+    def layout(self, plan: Plan) -> Layout:
+        """Return the plan's layout; built when it changes."""
+        if self._layout is None or self._layout[0] != plan.layout:
+            self._layout = (plan.layout, Layout.from_wire(plan.layout))
+        return self._layout[1]
+
+    # -- layer 0 ------------------------------------------------------------------------------
+
+    def read(self, plan: Plan, reader: int, attempt: str) -> TaskResult:
+        """Read this reader's share of the division and route it.
+
+        The division's splits are dealt out in turn; who read a split leaves no trace in the result.
+        """
+        report = TaskReport(layer=0, worker=reader, attempt=attempt)
+        outbox = Outbox(plan.layout.workers)
+        with self._guard(report):
+            for name, injected in plan.injectors.items():
+                for number, split in enumerate(injected.splits):
+                    if number % plan.readers == reader:
+                        self._read_split(plan, name, number, split, report, outbox)
+        header = self._header(plan, report, {}, {})
+        return self._result(report, header, outbox, [])
+
+    def _read_split(
+        self, plan: Plan, name: str, number: int, split: Split, report: TaskReport, outbox: Outbox
+    ) -> None:  # fmt: skip
+        injector = self.pipeline.injectors[name]
+        with self._phase(report, "read"):
+            table = injector.source.read(split)
+        if table.num_rows == 0:
+            return
+        times = table.column(TIMESTAMP_COLUMN).to_numpy()
+        with self._phase(report, "route"):
+            highest = int(times.max())
+            report.highest[name] = max(report.highest.get(name, highest), highest)
+            report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
+            digest = add_digests(report.read_digests.get(name, 0), digest_of(table))
+            report.read_digests[name] = digest
+            route_stream(
+                self.pipeline, self.layout(plan), injector.stream, table,
+                order=number, outbox=outbox, place=split.place,
+            )  # fmt: skip
+
+    # -- layers of computations ---------------------------------------------------------------
+
+    def apply(
+        self, plan: Plan, layer: int, worker: int, attempt: str, payload: list[bytes]
+    ) -> TaskResult:
+        """Apply a layer's computations to this worker's records and due timers.
+
+        Args:
+            payload: a parcel from each task of the layer before, in any order.
+        """
+        report = TaskReport(layer=layer, worker=worker, attempt=attempt)
+        with self._phase(report, "receive"):
+            parcels = [decode_parcel(data) for data in payload]
+            parcels.sort(key=lambda parcel: parcel.header.worker)
+        upstream = [item for parcel in parcels for item in parcel.reports]
+        report.consumed = [
+            (parcel.header.layer, parcel.header.worker, parcel.header.attempt)
+            for parcel in parcels
+        ]
+        outbox = Outbox(plan.layout.workers)
+        known: dict[str, int] = {}
+        local: dict[str, int] = {}
+        with self._guard(report):
+            _check_complete(plan, layer, parcels)
+            known = self._known_watermarks(plan, layer, parcels)
+            if not any(parcel.header.failed for parcel in parcels):
+                local = self._apply(plan, layer, worker, parcels, known, report, outbox)
+        header = self._header(plan, report, local, known)
+        header.failed |= any(parcel.header.failed for parcel in parcels)
+        self._pass_on(layer, worker, parcels, outbox)
+        return self._result(report, header, outbox, upstream)
+
+    def _apply(
+        self, plan: Plan, layer: int, worker: int, parcels: list[Parcel], known: dict[str, int],
+        report: TaskReport, outbox: Outbox,
+    ) -> dict[str, int]:  # fmt: skip
+        """Run the computations of the layer; return the output watermark of each of their streams."""
+        layout = self.layout(plan)
+        with self._phase(report, "state"):
+            entry, how = self.soft.take(
+                self.pipeline, self.code, plan, layout, layer, worker, self.store
+            )
+        report.notes["soft_state"] = how
+        staged: dict[str, pa.RecordBatch] = {}
+        local: dict[str, int] = {}
+        produced: dict[str, pa.RecordBatch] = {}
+        for node in self.pipeline.nodes_of(layer):
+            outputs = self._run_node(plan, node, entry, parcels, {**known, **local}, produced, report)
+            for name, stream in node.outputs.items():
+                local[stream.name] = report.nodes[node.name].output_watermark
+                batch = outputs.get(name)
+                if batch is None:
+                    continue
+                produced[stream.name] = batch
+                if stream.name in self.pipeline.staged:
+                    staged[stream.name] = batch
+                with self._phase(report, "route"):
+                    route_stream(
+                        self.pipeline, layout, stream, batch,
+                        order=worker, outbox=outbox, place=f"computation {node.name!r}",
+                    )  # fmt: skip
+        self._write(plan, layer, worker, layout, entry, staged, report)
+        entry.digest = link(entry.digest, report.run)
+        self.soft.give_back(self.code, plan, layer, worker, entry)
+        return local
+
+    def _run_node(
+        self, plan: Plan, node: Node, entry: WorkerState, parcels: list[Parcel],
+        watermarks: dict[str, int], produced: dict[str, pa.RecordBatch], report: TaskReport,
+    ) -> dict[str, pa.RecordBatch]:  # fmt: skip
+        visitor = entry.visitors[node.name]
+        before_in, before_out = plan.watermarks[node.name]
+        with self._phase(report, "receive"):
+            if node.chained:
+                batch = produced.get(node.inputs[0].name)
+                inputs = [None if batch is None else consumer_rows(node, 0, batch, place=node.name)]
+            else:
+                entries = [
+                    item for parcel in parcels for item in parcel.entries if item.node == node.name
+                ]
+                inputs = input_batches(node, entries)
+        watermark = max(before_in, min(watermarks[stream.name] for stream in node.inputs))
+        with self._phase(report, "user code"):
+            report.nodes[node.name] = visitor.step(
+                inputs, entry.owned, late_before=before_in, watermark=watermark,
+                output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
+            )  # fmt: skip
+            return visitor.take_outputs()
+
+    def _write(
+        self, plan: Plan, layer: int, worker: int, layout: Layout, entry: WorkerState,
+        staged: dict[str, pa.RecordBatch], report: TaskReport,
+    ) -> None:  # fmt: skip
+        """Write the files of this attempt: state changes, staged and retained productions."""
+        with self._phase(report, "state"):
+            changes = [part for v in entry.visitors.values() if (part := v.state.take_delta())]
+            for part in changes:
+                report.nodes[part.owner].state_digest = digest_of(part.batch)
+        stem = plan.file_stem(layer, worker, report.attempt)
+
+        def file(folder: str, parts: list[Part], step: int) -> FileRef | None:
+            if not parts:
+                return None
+            data, checksum = write_run(parts, layout)
+            name = f"{folder}/{stem}"
+            self.store.write(name, data)
+            owners = [part.owner for part in parts]
+            return FileRef(name, len(data), checksum, step, layer, worker, owners, layout.digest)
+
+        with self._phase(report, "write"):
+            report.run = file("runs", changes, plan.step)
+            sinks = {sink.stream.name for sink in self.pipeline.sinks.values()}
+            outputs = [Part(n, OUTPUT, b) for n, b in staged.items() if n in sinks]
+            report.outputs = file("outputs", outputs, plan.step)
+            kept = [Part(n, OUTPUT, b) for n, b in staged.items() if n in self.pipeline.retained]
+            report.retained = file("streams", kept, plan.step)
+        with self._phase(report, "digest"):
+            for name, batch in staged.items():
+                report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))
+                if name in sinks and batch.nbytes <= INLINE_BYTES:
+                    report.inline_outputs[name] = batch.serialize().to_pybytes()
+        if plan.snapshot is not None:
+            with self._phase(report, "snapshot"):
+                parts = self._slice_parts(plan, layer, worker, layout)
+                report.snapshot = file("snapshots", parts, plan.step - 1)
+
+    def _slice_parts(self, plan: Plan, layer: int, worker: int, layout: Layout) -> list[Part]:
+        """Return this worker's part of a slice as of the step before, merged from files."""
+        assert plan.snapshot is not None
+        start, end = slice_range(plan.snapshot.number)
+        readers = StateReaders(self.store, layout, worker, plan.snapshot.files)
+        parts = []
+        for node in self.pipeline.nodes_of(layer):
+            sources = readers.sources(node.name)
+            tables = []
+            for low, high in layout.ranges_of(worker):
+                first, last = max(low, start), min(high, end)
+                table = sources.rows_of_range(first, last) if first <= last else None
+                if table is not None:
+                    tables.append(table)
+            if tables:
+                parts.append(_snapshot_part(node, pa.concat_tables(tables)))
+        return parts
+
+    # -- watermarks, headers, parcels ---------------------------------------------------------
+
+    def _known_watermarks(self, plan: Plan, layer: int, parcels: list[Parcel]) -> dict[str, int]:
+        """Return the output watermark, over all workers, of each stream of earlier layers."""
+        headers = [parcel.header for parcel in parcels]
+        if layer == 1:
+            return {
+                name: self._injector_watermark(plan, name, headers)
+                for name in self.pipeline.injectors
+            }
+        known = dict(headers[0].known)
+        for stream in headers[0].local:
+            known[stream] = min(header.local.get(stream, MAX_TIME) for header in headers)
+        return known
+
+    def _injector_watermark(self, plan: Plan, name: str, headers: list[Header]) -> int:
+        injected = plan.injectors[name]
+        if injected.final:
+            return MAX_TIME
+        seen = [header.highest[name] for header in headers if name in header.highest]
+        highest = max([injected.highest, *seen])
+        return self.pipeline.injectors[name].watermark.after(highest)
+
+    def _header(
+        self, plan: Plan, report: TaskReport, local: dict[str, int], known: dict[str, int]
+    ) -> Header:
+        return Header(
+            report.layer, report.worker, report.attempt, plan.epoch, plan.step, plan.try_,
+            local, known, report.highest, report.failure is not None,
+        )  # fmt: skip
+
+    def _pass_on(
+        self, layer: int, worker: int, parcels: list[Parcel], outbox: Outbox
+    ) -> None:
+        """Send on what is for deeper layers: it is already with the right worker number."""
+        nodes = {node.name for node in self.pipeline.nodes_of(layer)}
+        for parcel in parcels:
+            for entry in parcel.entries:
+                if entry.node not in nodes:
+                    outbox.add(worker, entry)
+
+    def _result(
+        self, report: TaskReport, header: Header, outbox: Outbox, upstream: list[TaskReport]
+    ) -> TaskResult:
+        if report.layer == self.pipeline.layers:
+            return TaskResult([*upstream, report], [])
+        with self._phase(report, "send"):
+            parcels = [encode_parcel(Parcel(header, entries)) for entries in outbox.entries]
+        return TaskResult([*upstream, report], parcels)
+
+    # -- small tools --------------------------------------------------------------------------
+
+    @contextmanager
+    def _phase(self, report: TaskReport, name: str) -> Iterator[None]:
+        begun = self._timer()
+        try:
+            yield
+        finally:
+            report.phases[name] = report.phases.get(name, 0.0) + self._timer() - begun
+
+    @contextmanager
+    def _guard(self, report: TaskReport) -> Iterator[None]:
+        """Turn an error into a report of it, so that the user's own error comes first and plain."""
+        try:
+            yield
+        except HeadraceError as error:
+            report.failure = failure_of(error)
+        except Exception as error:
+            import traceback
+
+            text = "".join(traceback.format_exception(error))
+            wrapped = InvariantBroken(f"{type(error).__name__}: {error}")
+            report.failure = msgspec.structs.replace(failure_of(wrapped), traceback=text)
+
+
+def failure_of(error: HeadraceError) -> Failure:
+    """Return an error as it travels."""
+    text = error.traceback_text if isinstance(error, UserCodeError) else ""
+    return Failure(type(error).__name__, error.what, error.place, error.remedy, text)
+
+
+def error_of(failure: Failure) -> HeadraceError:
+    """Return the error that travelled."""
+    import headrace.errors as errors
+
+    kind: Any = getattr(errors, failure.kind, InvariantBroken)
+    if kind is UserCodeError:
+        return UserCodeError(
+            failure.what, place=failure.place, remedy=failure.remedy,
+            traceback_text=failure.traceback,
+        )  # fmt: skip
+    what = f"{failure.what}\n{failure.traceback}" if failure.traceback else failure.what
+    error: HeadraceError = kind(what, place=failure.place, remedy=failure.remedy)
+    return error
+
+
+def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:
+    """Check that there is one parcel from each producer, of this very try."""
+    expected = list(range(plan.readers if layer == 1 else plan.layout.workers))
+    producers = [parcel.header.worker for parcel in parcels]
+    ensure(producers == expected, f"layer {layer} got parcels from {producers}, not {expected}")
+    for parcel in parcels:
+        head = parcel.header
+        same = (head.epoch, head.step, head.try_) == (plan.epoch, plan.step, plan.try_)
+        ensure(same and head.layer == layer - 1, "a parcel of another try arrived")
+
+
+def _snapshot_part(node: Node, table: pa.Table) -> Part:
+    """Return whole content as a section, with the timers that are set in it."""
+    timers = node.shape.timers
+    batch = table.combine_chunks().to_batches()[0].cast(state_schema(node))
+    names = batch.column("cell").to_pylist() if timers else []
+    rows = [row for row, name in enumerate(names) if name in timers]
+    if not rows:
+        return Part(node.name, STATE, batch, list(node.shape.cells))
+    values = batch.column("value").take(pa.array(rows)).to_pylist()
+    times = np.array([int.from_bytes(v, "little", signed=True) for v in values], dtype=np.int64)
+    wall = np.array([timers[names[row]].domain == "wall_time" for row in rows], dtype=bool)
+    return Part(node.name, STATE, batch, list(node.shape.cells), (np.array(rows), times, wall))

@@ -1,0 +1,179 @@
+"""The plan of a step: all that a task needs to know, and all that the step may depend on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.manifest import Slice
+from headrace.sources.base import Split
+from headrace.state.runs import FileRef
+
+
+Exchange = Literal["driver", "shuffle"]
+
+
+class InjectorPlan(msgspec.Struct, frozen=True):
+    """What one injector brings in this step.
+
+    Attributes:
+        highest: the highest event time seen before this step.
+        final: whether its input ends with this step, so that its watermark goes to the end.
+        splits: the parts of its division, in order.
+    """
+
+    highest: int
+    final: bool
+    splits: list[Split] = []
+
+
+class ChainPlan(msgspec.Struct, frozen=True):
+    """Which committed files the soft state of one (layer, worker) must stand for.
+
+    Soft state is valid for a chain of adopted files, never for a step number: an abandoned try
+    reached "step t" too.
+
+    Attributes:
+        digest: names the chain up to and with the last committed step.
+        recent: the chain's last links, (digest before, file, digest after), oldest first.
+    """
+
+    digest: str
+    recent: list[tuple[str, FileRef, str]]
+
+
+class StateFiles(msgspec.Struct, frozen=True):
+    """Files that hold state: slices whole as of some step, and runs, ascending by step."""
+
+    slices: list[Slice]
+    runs: list[FileRef]
+
+
+class SlicePlan(msgspec.Struct, frozen=True):
+    """A slice of the hash space whose content is to be written whole, as of the step before.
+
+    Attributes:
+        number: which slice.
+        files: what it is merged from.
+    """
+
+    number: int
+    files: StateFiles
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A step to be computed.
+
+    The result of a step is a function of: the division (through the splits), the clock reading, the
+    seed, the watermarks, and the committed state. The rest says who does what.
+
+    Attributes:
+        step: the step's number.
+        epoch: the driver's reign.
+        try_: which run of the step this is.
+        clock_us: the clock reading that everybody uses.
+        seed: of all randomness in the step.
+        layout: bins and owners.
+        store: where the storage is.
+        injectors: what comes in.
+        watermarks: (input, output) of each computation after the step before.
+        chains: what soft state must stand for, by ``"layer/worker"``.
+        exchange: who carries records between layers: the driver, or Spark's shuffle. Which one ran
+            leaves no trace in any result.
+        snapshot: the range to be written whole, if any.
+    """
+
+    step: int
+    epoch: int
+    try_: int
+    clock_us: int
+    seed: int
+    layout: LayoutWire
+    store: str
+    injectors: dict[str, InjectorPlan]
+    watermarks: dict[str, tuple[int, int]]
+    chains: dict[str, ChainPlan]
+    exchange: Exchange
+    snapshot: SlicePlan | None = None
+
+    @property
+    def readers(self) -> int:
+        """How many tasks read the division; the driver alone counts as one."""
+        return 1 if self.exchange == "driver" else self.layout.workers
+
+    def file_stem(self, layer: int, worker: int, attempt: str) -> str:
+        """Return the name of a file of one attempt; no other attempt ever bears it."""
+        return (
+            f"{self.step:012d}-e{self.epoch}-t{self.try_}-l{layer}-w{worker}-a{attempt}"
+        )
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a task could not do its part; it travels in band, so that user errors come first."""
+
+    kind: str
+    what: str
+    place: str = ""
+    remedy: str = ""
+    traceback: str = ""
+
+
+class NodeReport(msgspec.Struct):
+    """What one computation did on one worker."""
+
+    records: int = 0
+    late: int = 0
+    skipped: int = 0
+    keys: int = 0
+    timers: int = 0
+    produced: int = 0
+    input_watermark: int = 0
+    output_watermark: int = 0
+    next_wall_timer: int = 0
+    state_digest: int = 0
+
+
+class StreamReport(msgspec.Struct):
+    """What was produced on one staged stream on one worker."""
+
+    rows: int = 0
+    digest: int = 0
+
+
+class TaskReport(msgspec.Struct):
+    """What one attempt did; the driver adopts attempts by these.
+
+    Attributes:
+        layer, worker, attempt: who it was; the attempt's name is unique for ever.
+        consumed: the attempts (layer, worker, attempt) whose payloads it worked on.
+        run: the file of its state changes, if it changed any.
+        outputs: the file of staged productions, if there are any.
+        retained: the file of retained productions, if there are any.
+        snapshot: the file of the range written whole, if the plan asked for one.
+        nodes, streams: counts, watermarks and digests.
+        highest: the highest event time that it read, by injector.
+        read_rows: records read, by injector.
+        phases: seconds spent, by phase.
+        notes: facts for people: process, whether soft state was at hand.
+        failure: why it failed.
+    """
+
+    layer: int
+    worker: int
+    attempt: str
+    consumed: list[tuple[int, int, str]] = []
+    run: FileRef | None = None
+    outputs: FileRef | None = None
+    retained: FileRef | None = None
+    snapshot: FileRef | None = None
+    nodes: dict[str, NodeReport] = {}
+    streams: dict[str, StreamReport] = {}
+    highest: dict[str, int] = {}
+    read_rows: dict[str, int] = {}
+    read_digests: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    notes: dict[str, Any] = {}
+    failure: Failure | None = None
+    inline_outputs: dict[str, bytes] = {}

@@ -1,0 +1,179 @@
+"""Soft state of a process: what it remembers of (layer, worker) pairs between steps.
+
+An entry stands for a *chain of adopted files*, by digest. At the next step it is used as it is when the
+plan names the same digest; it catches up when it is a few links behind; otherwise it is dropped, and
+bins are loaded from storage when they are needed. Dropping it at any time costs time, never results.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import ensure
+from headrace.keyspace.layout import Layout
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head, slice_range
+from headrace.state.keyed import KeyedState
+from headrace.state.runs import FileRef, RunReader
+from headrace.state.sources import SnapshotPart, StateSources
+from headrace.step.plan import ChainPlan, Plan, StateFiles
+from headrace.step.visit import Visitor
+from headrace.storage.base import Store
+from headrace.topology import Pipeline
+
+
+class WorkerState:
+    """All that a process remembers of one (layer, worker).
+
+    Attributes:
+        digest: the chain of adopted files that it stands for.
+        visitors: a computation each.
+        owned: which bins of the layout are the worker's.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str
+    ) -> None:
+        self.digest = digest
+        self.owned: npt.NDArray[np.bool_] = layout.owners == worker
+        self.visitors = {
+            node.name: Visitor(node, copy.copy(node.computation), KeyedState(node, layout))
+            for node in pipeline.nodes_of(layer)
+        }
+
+    def attach(self, readers: StateReaders) -> None:
+        """Say where the content of bins is that are not loaded."""
+        for visitor in self.visitors.values():
+            name = visitor.node.name
+            visitor.state.attach(lambda name=name: readers.sources(name))  # type: ignore[misc]
+
+    def catch_up(self, reader: RunReader, after: str) -> None:
+        """Take over a link of the chain that another process computed."""
+        for visitor in self.visitors.values():
+            visitor.state.catch_up(reader)
+        self.digest = after
+
+
+class StateReaders:
+    """Opens the files that hold a worker's state.
+
+    Args:
+        store: where they are.
+        layout: bins and owners.
+        worker: whose state is wanted.
+        files: slices and runs as of the last committed step.
+        newest: returns them as of now; asked when clean-up has removed some of ``files``.
+    """
+
+    def __init__(
+        self, store: Store, layout: Layout, worker: int, files: StateFiles,
+        newest: Callable[[], StateFiles] | None = None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._layout = layout
+        self._worker = worker
+        self._files = files
+        self._newest = newest
+        self._readers: dict[str, RunReader] = {}
+        self._opened: set[str] = set()
+
+    def sources(self, owner: str) -> StateSources:
+        """Return the files that hold one computation's state; asked again, the newest files."""
+        if owner in self._opened and self._newest is not None:
+            self._files = self._newest()
+        self._opened.add(owner)
+        ranges = self._layout.ranges_of(self._worker)
+        snapshots = []
+        for part in self._files.slices:
+            first, last = slice_range(part.number)
+            if any(first <= high and last >= low for low, high in ranges):
+                files = [self._reader(file) for file in part.files if owner in file.owners]
+                snapshots.append(SnapshotPart(first, last, part.as_of, files))
+        return StateSources(owner, snapshots, [self._reader(run) for run in self._runs(owner)])
+
+    def _runs(self, owner: str) -> list[FileRef]:
+        """Return the runs that may hold rows of this worker: its own, unless the layout changed."""
+        current = self._layout.digest
+        return [
+            run for run in self._files.runs
+            if owner in run.owners and (run.layout != current or run.worker == self._worker)
+        ]  # fmt: skip
+
+    def _reader(self, ref: FileRef) -> RunReader:
+        if ref.name not in self._readers:
+            self._readers[ref.name] = RunReader(self._store.read, ref)
+        return self._readers[ref.name]
+
+
+class SoftState:
+    """Everything that one process remembers, for any number of pipelines."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
+
+    def take(
+        self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        store: Store,
+    ) -> tuple[WorkerState, str]:  # fmt: skip
+        """Return what the plan's chain stands for, and how it was had; the caller gives it back.
+
+        Until it is given back nothing is remembered: a step that fails leaves nothing half-changed.
+        """
+        at = (plan.store, code, layer, worker)
+        chain = plan.chains[f"{layer}/{worker}"]
+        entry = self._entries.pop(at, None)
+        if entry is not None and entry.digest == chain.digest:
+            return entry, "hit"
+        if entry is not None and _caught_up(entry, chain, store):
+            return entry, "caught up"
+        return self._cold(pipeline, plan, layout, layer, worker, chain, store), "cold"
+
+    def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
+        """Remember an entry under the digest that it now stands for."""
+        self._entries[(plan.store, code, layer, worker)] = entry
+
+    def forget(self) -> None:
+        """Drop everything. Costs time at the next step, and nothing else."""
+        self._entries.clear()
+
+    def _cold(
+        self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
+        chain: ChainPlan, store: Store,
+    ) -> WorkerState:  # fmt: skip
+        entry = WorkerState(pipeline, layout, layer, worker, chain.digest)
+        ledger = Ledger(store)
+        head = ledger.open(plan.step - 1)
+        assert head is not None
+        ensure(
+            head.chain_of(layer, worker).digest == chain.digest,
+            "the ledger's chain of files is not the plan's",
+        )
+
+        def newest() -> StateFiles:
+            now = ledger.open()
+            assert now is not None
+            return state_files(now)
+
+        files = state_files(head)
+        if files.runs or files.slices:
+            entry.attach(StateReaders(store, layout, worker, files, newest))
+        return entry
+
+
+def state_files(head: Head) -> StateFiles:
+    """Return the files that hold all state as of a head."""
+    return StateFiles(list(head.slices.values()), head.runs)
+
+
+def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
+    """Bring an entry up to the plan's chain by the links that the plan carries, if they reach."""
+    known = [before for before, _, _ in chain.recent]
+    if entry.digest not in known:
+        return False
+    for _, run, after in chain.recent[known.index(entry.digest) :]:
+        entry.catch_up(RunReader(store.read, run), after)
+    return entry.digest == chain.digest

@@ -1,0 +1,420 @@
+"""S, second half: user code, one key at a time.
+
+For each key of the step, in ascending order of (hash, key): its records; then its event timers up to
+the input watermark of this step, ascending by (time, name, tag), including those set meanwhile; then
+its wall timers by the step's clock reading. Nothing of this depends on which other keys share the
+worker, so the result is the same for any layout.
+"""
+
+from __future__ import annotations
+
+import heapq
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
+from headrace.errors import UserCodeError
+from headrace.eventtime.timestamps import MIN_TIME, TimeLike, from_micros, to_micros
+from headrace.schema import column_to_python
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.cells import KeyCells, undo
+from headrace.state.keyed import KeyedState, canonical_key
+from headrace.state.runs import HASH
+from headrace.step.plan import NodeReport
+from headrace.step.route import key_names, stream_schema
+from headrace.topology import DEAD_LETTER, DeadLetter, Node
+
+_MAX_TIMERS_FIRED = 1_000_000
+
+
+class Produced:
+    """What a computation produced on one output, in order of emission."""
+
+    __slots__ = ("check", "hashes", "keys", "times", "values")
+
+    def __init__(self, check: Callable[[Any], bool]) -> None:
+        self.check = check
+        self.hashes: list[int] = []
+        self.keys: list[Any] = []
+        self.times: list[int] = []
+        self.values: list[Any] = []
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first productions."""
+        for column in (self.hashes, self.keys, self.times, self.values):
+            del column[length:]
+
+
+class KeyContext:
+    """The context of a handler; one object a computation, moved from key to key."""
+
+    def __init__(self, node: Node, outputs: dict[str, Produced]) -> None:
+        self.key: Any = None
+        self._node = node
+        self._outputs = outputs
+        self._hash = 0
+        self._cause_us = 0
+        self._draws = 0
+        self._seed = 0
+        self._clock_us = 0
+        self.low_watermark_us = MIN_TIME
+
+    def begin_step(self, *, watermark: int, clock_us: int, seed: int) -> None:
+        """Take over what is the same for the whole step."""
+        self.low_watermark_us = watermark
+        self._clock_us = clock_us
+        self._seed = seed
+
+    def stand_on(self, cells: KeyCells) -> None:
+        """Move to a key."""
+        self.key = cells.key
+        self._hash = cells.hash
+        self._draws = 0
+
+    def caused_by(self, time_us: int) -> None:
+        """Say what the coming productions are caused by."""
+        self._cause_us = time_us
+
+    @property
+    def low_watermark(self) -> datetime:
+        """The input watermark of this step."""
+        return from_micros(self.low_watermark_us)
+
+    @property
+    def now(self) -> datetime:
+        """The step's clock reading."""
+        return from_micros(self._clock_us)
+
+    def random(self) -> float:
+        """Return a number in [0, 1), a function of step, computation, key and how many were drawn."""
+        self._draws += 1
+        text = f"{self._seed}/{self._node.name}/{self._hash}/{self._draws}/".encode()
+        return xxhash.xxh64_intdigest(text + canonical_key(self.key)) / 2.0**64
+
+    def produce(self, stream: str, value: Any, *, timestamp: TimeLike | None = None) -> None:
+        """Produce a record; see :class:`headrace.computation.Context`."""
+        output = self._outputs.get(stream)
+        if output is None:
+            raise LookupError(
+                f"{self._node.name!r} declares no output {stream!r}; "
+                f"it declares: {', '.join(self._outputs) or 'none'}"
+            )
+        time = self._cause_us if timestamp is None else to_micros(timestamp)
+        if time < self._cause_us:
+            raise ValueError(
+                f"a record at {from_micros(time)} cannot be caused by one at "
+                f"{from_micros(self._cause_us)}: event time never goes back (MillWheel §4)"
+            )
+        if not output.check(value):
+            raise TypeError(
+                f"output {stream!r} of {self._node.name!r} carries "
+                f"{self._node.outputs[stream].values.python_type!r}, not {type(value).__name__}"
+            )
+        output.hashes.append(self._hash)
+        output.keys.append(self.key)
+        output.times.append(time)
+        output.values.append(value)
+
+
+class Visitor:
+    """Runs one computation on one worker: soft state, handlers, and the loop over keys."""
+
+    def __init__(self, node: Node, computation: Computation, state: KeyedState) -> None:
+        self.node = node
+        self.state = state
+        self.computation = computation
+        computation.__dict__["_handles"] = state.handles
+        self.outputs = {
+            name: Produced(_checker(stream.values.python_type))
+            for name, stream in node.outputs.items()
+        }
+        self.context = KeyContext(node, self.outputs)
+        self._timers = [
+            (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
+        ]
+
+    def step(
+        self, inputs: list[pa.RecordBatch | None], owned: Any, *, late_before: int,
+        watermark: int, output_before: int, clock_us: int, seed: int,
+    ) -> NodeReport:  # fmt: skip
+        """Apply a step's records and due timers; leave productions and changes to be taken.
+
+        Args:
+            inputs: records of each input, in order.
+            owned: which bins of the layout are this worker's.
+            late_before: the input watermark of the step before, which lateness is judged by.
+            watermark: the input watermark of this step.
+            output_before: the output watermark of the step before.
+            clock_us: the step's clock reading.
+            seed: the step's seed.
+        """
+        report = NodeReport(input_watermark=watermark, output_watermark=watermark)
+        self.context.begin_step(watermark=watermark, clock_us=clock_us, seed=seed)
+        self._wall_cause = max(output_before, MIN_TIME + 1)
+        if output_before <= MIN_TIME:
+            self._wall_cause = clock_us
+        work = _Work(self.node, self.state)
+        for number, batch in enumerate(inputs):
+            if batch is not None:
+                if self.node.late == "drop":
+                    batch = _drop_late(batch, late_before, report)
+                work.add(number, batch)
+                report.records += batch.num_rows
+        due = self._due(owned, watermark, clock_us)
+        for cells, records in work.visits(due):
+            report.keys += 1
+            self._visit(cells, records, watermark, clock_us, report)
+        report.produced = sum(len(output.values) for output in self.outputs.values())
+        report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
+        return report
+
+    def _due(self, owned: Any, watermark: int, clock_us: int) -> list[KeyCells]:
+        due: list[KeyCells] = []
+        for domain, until in ((EVENT_TIME, watermark), (WALL_TIME, clock_us)):
+            self.state.load_due(domain, until, owned)
+            due += self.state.queues[domain].due_keys(until)
+        return due
+
+    def _visit(
+        self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
+        report: NodeReport,
+    ) -> None:  # fmt: skip
+        self.state.stand_on(cells)
+        self.context.stand_on(cells)
+        handle = self.computation.process_record
+        if self.node.on_error == "stop":
+            try:
+                for record in records:
+                    self.context.caused_by(record.timestamp_us)
+                    handle(self.context, record)
+            except Exception as error:
+                raise self._user_error(error, f"record {record!r}") from error
+        else:
+            for record in records:
+                self._guarded(handle, record, record.timestamp_us, report)
+        if self._timers:
+            self._fire(cells, EVENT_TIME, watermark, report)
+            self._fire(cells, WALL_TIME, clock_us, report)
+        self.state.leave(cells)
+
+    def _fire(self, cells: KeyCells, domain: TimeDomain, until: int, report: NodeReport) -> None:
+        """Fire the key's due timers of a domain, in order, including those set meanwhile."""
+        names = {slot: name for slot, name, of in self._timers if of is domain}
+        newly_set = self.state.cursor.newly_set
+        newly_set.clear()
+        due = [
+            (time, names[slot], tag, slot)
+            for slot in names
+            for tag, time in (cells.slots[slot] or {}).items()
+            if time <= until
+        ]
+        heapq.heapify(due)
+        fired = 0
+        while due:
+            time, name, tag, slot = heapq.heappop(due)
+            if (cells.slots[slot] or {}).get(tag) != time:
+                continue  # cancelled or replaced meanwhile
+            fired += 1
+            self._check_fired(fired, cells)
+            self._fire_one(cells, Fired(name, tag, time, domain), slot, report)
+            for new_slot, new_tag, new_time in newly_set:
+                if new_slot in names and new_time <= until:
+                    heapq.heappush(due, (new_time, names[new_slot], new_tag, new_slot))
+            newly_set.clear()
+        report.timers += fired
+
+    def _check_fired(self, fired: int, cells: KeyCells) -> None:
+        if fired > _MAX_TIMERS_FIRED:
+            raise UserCodeError(
+                f"timers of one key fired more than {_MAX_TIMERS_FIRED} times in one step",
+                place=f"computation {self.node.name!r}, key {cells.key!r}",
+                remedy="process_timer sets a timer behind the clock again and again",
+            )
+
+    def _fire_one(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
+        del cells.slots[slot][timer.tag]
+        self.state.cursor.touched.setdefault(slot, set()).add(timer.tag)
+        cause = timer.time_us if timer.domain is EVENT_TIME else self._wall_cause
+        handle = self.computation.process_timer
+        if self.node.on_error != "stop":
+            self._guarded(handle, timer, cause, report)
+            return
+        self.context.caused_by(cause)
+        try:
+            handle(self.context, timer)
+        except Exception as error:
+            raise self._user_error(error, f"timer {timer!r}") from error
+
+    def _guarded(
+        self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport
+    ) -> None:
+        """Call a handler; when it raises, undo all it did, and skip or dead-letter the item."""
+        lengths = {name: len(output.values) for name, output in self.outputs.items()}
+        self.state.cursor.saved = {}
+        self.context.caused_by(cause)
+        try:
+            handle(self.context, item)
+        except Exception as error:
+            undo(self.state.cursor)
+            for name, output in self.outputs.items():
+                output.cut(lengths[name])
+            report.skipped += 1
+            if self.node.on_error == "dead_letter":
+                self.context.caused_by(cause)
+                self.context.produce(DEAD_LETTER, _dead_letter(item, error))
+        finally:
+            self.state.cursor.saved = None
+
+    def _user_error(self, error: Exception, item: str) -> UserCodeError:
+        if isinstance(error, UserCodeError):
+            return error
+        return UserCodeError(
+            f"{type(error).__name__}: {error}",
+            place=f"computation {self.node.name!r}, key {self.context.key!r}, {item}",
+            remedy="mend the code and start again: the step was not committed, nothing is lost; "
+            "or choose on_error='skip' or 'dead_letter'",
+            traceback_text=user_traceback(error),
+        )
+
+    def take_outputs(self) -> dict[str, pa.RecordBatch]:
+        """Return the productions of the step, by output, and forget them."""
+        taken = {}
+        for name, output in self.outputs.items():
+            if output.values:
+                taken[name] = self._batch(name, output)
+                output.cut(0)
+        return taken
+
+    def _batch(self, name: str, output: Produced) -> pa.RecordBatch:
+        stream = self.node.outputs[name]
+        keys: list[Any] = output.keys
+        parts = [keys] if len(stream.key_fields) == 1 else list(zip(*keys, strict=True))
+        try:
+            values = stream.values.to_columns(output.values)
+        except TypeError as error:
+            raise UserCodeError(
+                f"output {name!r} was given a value that it cannot carry: {error}",
+                place=f"computation {self.node.name!r}",
+                remedy="produce values of the declared type",
+            ) from error
+        columns = [
+            pa.array(output.hashes, pa.uint64()),
+            pa.array(output.times, pa.int64()),
+            *(pa.array(part, field.type) for part, field in
+              zip(parts, stream.key_fields, strict=True)),
+            *values,
+        ]  # fmt: skip
+        return pa.record_batch(columns, schema=stream_schema(stream))
+
+
+class _Work:
+    """A step's records, grouped by key."""
+
+    def __init__(self, node: Node, state: KeyedState) -> None:
+        self.node = node
+        self.state = state
+        self._hashes: list[Any] = []
+        self._keys: list[Any] = []
+        self._records: list[Record] = []
+
+    def add(self, number: int, batch: pa.RecordBatch) -> None:
+        """Add an input's records, in order; inputs in the order of their declaration."""
+        if batch.num_rows == 0:
+            return
+        stream = self.node.inputs[number]
+        self._hashes.append(batch.column(HASH).to_numpy(zero_copy_only=False))
+        parts = [column_to_python(batch.column(name)) for name in key_names(self.node)]
+        self._keys += parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        values = stream.values.to_python(
+            [batch.column(name) for name in stream.values.schema.names]
+        )
+        times = batch.column(TIMESTAMP_COLUMN).to_pylist()
+        name = stream.name
+        self._records += [
+            Record(value, time, name) for value, time in zip(values, times, strict=True)
+        ]
+
+    def visits(self, due: list[KeyCells]) -> Iterator[tuple[KeyCells, list[Record]]]:
+        """Yield each key with its records, keys with due timers included, ascending."""
+        groups = self._groups()
+        if due:
+            groups = self._with_due(groups, due)
+        yield from groups
+
+    def _groups(self) -> Iterator[tuple[KeyCells, list[Record]]]:
+        if not self._hashes:
+            return
+        hashes = self._hashes[0] if len(self._hashes) == 1 else np.concatenate(self._hashes)
+        self.state.load_bins_of(hashes)
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        edges = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1], append=~ordered[-1:]))
+        firsts = ordered[edges[:-1]]
+        bins = self.state.layout.bins_of(firsts).tolist()
+        rows = order.tolist()
+        keys, records, find = self._keys, self._records, self.state.find
+        spans = zip(edges[:-1].tolist(), edges[1:].tolist(), firsts.tolist(), bins, strict=True)
+        for first, last, hash_, bin_ in spans:
+            group = rows[first:last]
+            key = keys[group[0]]
+            if last - first == 1 or all(keys[row] == key for row in group):
+                yield find(bin_, key, hash_), [records[row] for row in group]
+                continue
+            for other in sorted({keys[row] for row in group}, key=canonical_key):
+                same = [records[row] for row in group if keys[row] == other]
+                yield find(bin_, other, hash_), same
+
+    def _with_due(
+        self, groups: Iterator[tuple[KeyCells, list[Record]]], due: list[KeyCells]
+    ) -> Iterator[tuple[KeyCells, list[Record]]]:
+        found = {id(cells): (cells, records) for cells, records in groups}
+        for cells in due:
+            found.setdefault(id(cells), (cells, []))
+        ordered = sorted(
+            found.values(), key=lambda visit: (visit[0].hash, canonical_key(visit[0].key))
+        )
+        yield from ordered
+
+
+def _drop_late(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:
+    if late_before <= MIN_TIME:
+        return batch
+    times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
+    on_time = times >= late_before
+    late = len(times) - int(on_time.sum())
+    report.late += late
+    return batch.filter(pa.array(on_time)) if late else batch
+
+
+def _checker(python_type: Any) -> Callable[[Any], bool]:
+    if python_type is float:
+        return lambda value: type(value) in (float, int)
+    if python_type is int:
+        return lambda value: type(value) is int
+    if isinstance(python_type, type):
+        return lambda value: isinstance(value, python_type)
+    return lambda value: True
+
+
+def _dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
+    stream, content = (
+        (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
+    )
+    encoded = msgspec.json.encode(content, enc_hook=repr).decode()
+    return DeadLetter(stream, f"{type(error).__name__}: {error}", user_traceback(error), encoded)
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the user's own lines of a traceback: those above them are the engine's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/headrace/step/" not in frame.filename]
+    return "".join(traceback.format_list(own or frames[-1:])) + "".join(
+        traceback.format_exception_only(error)
+    )

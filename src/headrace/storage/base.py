@@ -1,0 +1,56 @@
+"""The Store interface: what durable storage must be able to do, and nothing more.
+
+A name is created at most once and never changed; that is all that the commit protocol builds on.
+Every backend passes the same contract tests (``tests/storage/test_contract.py``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+
+class Store(ABC):
+    """Named bytes. Names are relative paths of letters, digits, ``-``, ``.`` and ``/``."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where it is, such that ``open_store(location)`` opens it in another process."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> None:
+        """Create a name with its whole content, if the name is not there.
+
+        Guarantees: atomic (nobody ever sees a part) and durable when it returns.
+
+        Raises:
+            AlreadyExists: when the name is taken; nothing was changed.
+            StorageError: for anything else. Whether the name was created is then *unknown*: ask
+                by reading it back.
+        """
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whose name nobody else ever uses. Durable when it returns.
+
+        Cheaper than :meth:`create`: a crash may leave a part of it, which no manifest names.
+
+        Raises:
+            StorageError: when it cannot be written.
+        """
+
+    @abstractmethod
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a range of the content; less than ``length`` when the content ends before.
+
+        Raises:
+            NotFound: when the name is not there.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix, sorted. A hint: it may lag behind."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a name; nothing happens when it is not there."""

@@ -1,0 +1,465 @@
+"""What the user draws: a pipeline of injectors, computations and sinks, checked as it is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headrace.computation import Computation, Shape, shape_of, source_place
+from headrace.errors import PipelineError
+from headrace.eventtime.watermark import BoundedDelay
+from headrace.keyspace.hashing import key_type_problem
+from headrace.schema import ValueType, describe
+from headrace.sinks.base import Sink
+from headrace.sources.base import Source
+from headrace.state.codecs import StateCodec
+
+OnError = Literal["stop", "skip", "dead_letter"]
+KeySpec = str | Sequence[str]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+#: The key under which a consumer keeps the producer's key.
+KEY = "key"
+DEAD_LETTER = "dead_letter"
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """What a computation's ``dead_letter`` stream carries: a record or timer whose handler raised.
+
+    Attributes:
+        stream: the input stream, or the timer's name.
+        error: the exception's type and text.
+        traceback: the user's lines.
+        value: the record's value as JSON, or the timer's tag.
+    """
+
+    stream: str
+    error: str
+    traceback: str
+    value: str
+
+
+class Stream:
+    """A named stream of (key, value, timestamp); computations subscribe to it.
+
+    Attributes:
+        name: unique in the pipeline: the injector's name, or ``computation.output``.
+        values: the type of its values.
+        key_fields: the key of the computation that produces it; empty for an injector's.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...]
+    ) -> None:
+        self.pipeline = pipeline
+        self.name = name
+        self.values = values
+        self.key_fields = key_fields
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, {describe(self.values.schema)})"
+
+
+class Node(msgspec.Struct, eq=False):
+    """A computation in its place in the pipeline.
+
+    As a key of ``keys={...}`` it stands for its only output stream; ``node["name"]`` names one.
+
+    Attributes:
+        name: the user's name; keys durable state, metrics and commands.
+        index: its position among the computations as declared.
+        layer: the stage of the step's job that it runs in, from 1.
+        chained: whether it runs right behind its producer, in the same task.
+        inputs: the streams that it reads, as declared.
+        key_columns: for each input the columns that are its key there; None for the producer's.
+        key_fields: the parts of its key.
+        outputs: its output streams, by their short names.
+        late: what happens to late records.
+    """
+
+    name: str
+    index: int
+    computation: Computation
+    shape: Shape
+    inputs: list[Stream]
+    key_columns: list[tuple[str, ...] | None]
+    key_fields: tuple[Any, ...]
+    outputs: dict[str, Stream]
+    on_error: OnError
+    late: Literal["drop", "process"]
+    layer: int = 0
+    chained: bool = False
+
+    def __getitem__(self, output: str) -> Stream:
+        try:
+            return self.outputs[output]
+        except KeyError:
+            raise PipelineError(
+                f"computation {self.name!r} has no output {output!r}",
+                remedy=f"its outputs are: {', '.join(self.outputs) or 'none'}",
+            ) from None
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def only_output(self) -> Stream:
+        """Return the output stream when there is just one (the dead letters do not count)."""
+        own = [stream for name, stream in self.outputs.items() if name in self.shape.outputs]
+        if len(own) != 1:
+            raise PipelineError(
+                f"computation {self.name!r} has {len(own)} outputs, so it is not one stream",
+                remedy=f"name one: {self.name}[{next(iter(self.outputs), 'output')!r}]",
+            )
+        return own[0]
+
+    def state_types(self) -> dict[str, str]:
+        """Return name → description of state and timers, to recognise a change."""
+        found = {}
+        for name, item in self.shape.states.items():
+            parts = [item.kind, StateCodec(item.type, item.codec, place=self.name).describe()]
+            if item.kind == "map":
+                parts.insert(1, StateCodec(item.key_type, None, place=self.name).describe())
+            found[name] = " ".join(parts)
+        for name, timer in self.shape.timers.items():
+            found[name] = f"timer {timer.domain}"
+        return found
+
+
+class Injector(msgspec.Struct, eq=False):
+    """A source in its place in the pipeline."""
+
+    name: str
+    source: Any
+    watermark: BoundedDelay
+    stream: Stream
+
+
+class SinkNode(msgspec.Struct, eq=False):
+    """A sink in its place in the pipeline."""
+
+    name: str
+    stream: Stream
+    sink: Any
+
+
+class Pipeline:
+    """A pipeline: what flows where. Drawing it starts nothing.
+
+    Args:
+        name: the user's name; the storage directory belongs to it.
+
+    Example::
+
+        p = Pipeline("traffic")
+        hits = p.inject("hits", sources.Files("logs/*.jsonl", event_time="at"))
+        visits = p.compute("visits", Visits(), keys={hits: "page"})
+        p.sink("totals", visits["totals"], sinks.Files("out/"))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = _checked_name(name, "a pipeline")
+        self.injectors: dict[str, Injector] = {}
+        self.nodes: dict[str, Node] = {}
+        self.sinks: dict[str, SinkNode] = {}
+        self.retained: set[str] = set()
+
+    # -- drawing ------------------------------------------------------------------------------
+
+    def inject(
+        self,
+        name: str,
+        source: Source,
+        *,
+        watermark: BoundedDelay | None = None,
+    ) -> Stream:
+        """Bring outside data in, as a stream.
+
+        Args:
+            name: the injector's and the stream's name.
+            source: where the records come from.
+            watermark: how the injector seeds the low watermark; ``bounded_delay("0s")`` if not
+                given, that is, records in order of event time.
+
+        Raises:
+            PipelineError: for a name that is taken or malformed.
+        """
+        self._claim(name, "an injector")
+        if not isinstance(source, Source):
+            raise PipelineError(
+                f"injector {name!r}: {source!r} is not a source",
+                remedy="use one of headrace.sources, or subclass headrace.sources.Source",
+            )
+        stream = Stream(self, name, source.values(), ())
+        self.injectors[name] = Injector(name, source, watermark or BoundedDelay(0), stream)
+        return stream
+
+    def compute(
+        self,
+        name: str,
+        computation: Computation,
+        *,
+        keys: Mapping[Stream | Node, KeySpec],
+        on_error: OnError = "stop",
+        late: Literal["drop", "process"] = "drop",
+        retain: Sequence[str] = (),
+    ) -> Node:
+        """Let a computation read streams, each by a key of its choice.
+
+        Args:
+            name: the computation's name; it keys its durable state.
+            computation: the user's object.
+            keys: for each input stream, the column (or columns, for a tuple) that is the key
+                there; ``"key"`` is the key of the computation that produced the stream.
+            on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
+                ``skip`` the record (counted), or send it to the stream ``dead_letter``.
+            late: whether a record behind the watermark is dropped (and counted) or processed.
+            retain: outputs whose productions are kept as files, readable step by step.
+
+        Raises:
+            PipelineError: for whatever is wrong, with the place and the remedy.
+        """
+        self._claim(name, "a computation")
+        place = source_place(computation)
+        if not isinstance(computation, Computation):
+            raise PipelineError(
+                f"computation {name!r}: {computation!r} is not a Computation",
+                place=place,
+                remedy="pass an object of a subclass of headrace.Computation",
+            )
+        if not keys:
+            raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
+        shape = shape_of(computation, place=place)
+        inputs = [self._stream(item, name) for item in keys]
+        chosen = [
+            _key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
+        ]
+        key_fields = _common_key([fields for _, fields in chosen], inputs, name)
+        node = Node(
+            name=name,
+            index=len(self.nodes),
+            computation=computation,
+            shape=shape,
+            inputs=inputs,
+            key_columns=[columns for columns, _ in chosen],
+            key_fields=key_fields,
+            outputs={},
+            on_error=on_error,
+            late=late,
+        )
+        self._add_outputs(node, place, retain)
+        node.state_types()  # refuses types that state cannot have
+        self._place_in_layer(node)
+        self.nodes[name] = node
+        return node
+
+    def sink(self, name: str, stream: Stream | Node, sink: Sink) -> None:
+        """Let a stream leave the pipeline: each step's productions, after the step's commit.
+
+        Raises:
+            PipelineError: for an injector's own stream, or a name that is taken.
+        """
+        self._claim(name, "a sink", taken=self.sinks)
+        stream = self._stream(stream, name)
+        if not stream.key_fields:
+            raise PipelineError(
+                f"sink {name!r} reads injector {stream.name!r} directly",
+                remedy="put a computation between them; a step's output is what it computed",
+            )
+        if not isinstance(sink, Sink):
+            raise PipelineError(
+                f"sink {name!r}: {sink!r} is not a sink",
+                remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
+            )
+        self.sinks[name] = SinkNode(name, stream, sink)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> int:
+        """How many layers of computations there are."""
+        return max((node.layer for node in self.nodes.values()), default=0)
+
+    def nodes_of(self, layer: int) -> list[Node]:
+        """Return the computations of a layer, producers before those chained to them."""
+        return [node for node in self.nodes.values() if node.layer == layer]
+
+    def consumers(self, stream: str) -> Iterator[tuple[Node, int]]:
+        """Yield each (computation, input number) that reads a stream."""
+        for node in self.nodes.values():
+            for number, candidate in enumerate(node.inputs):
+                if candidate.name == stream:
+                    yield node, number
+
+    def layer_of_stream(self, stream: str) -> int:
+        """Return the layer that produces a stream; 0 for injectors."""
+        owner = stream.partition(".")[0]
+        return self.nodes[owner].layer if owner in self.nodes else 0
+
+    def streams(self) -> dict[str, Stream]:
+        """Return all streams by name."""
+        found = {injector.name: injector.stream for injector in self.injectors.values()}
+        for node in self.nodes.values():
+            found.update({stream.name: stream for stream in node.outputs.values()})
+        return found
+
+    @property
+    def staged(self) -> set[str]:
+        """The streams whose productions a step keeps: those of sinks, and the retained."""
+        return self.retained | {sink.stream.name for sink in self.sinks.values()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what durable data depends on, as plain data: kept in storage, compared at start."""
+        return {
+            "computations": {
+                node.name: {
+                    "key": [str(field.type) for field in node.key_fields],
+                    "cells": node.state_types(),
+                }
+                for node in self.nodes.values()
+            },
+            "streams": {
+                name: describe(stream.values.schema) for name, stream in self.streams().items()
+            },
+        }
+
+    def check_complete(self) -> None:
+        """Check what can be known only when the drawing is done.
+
+        Raises:
+            PipelineError: for a pipeline that would do nothing.
+        """
+        if not self.injectors or not self.nodes:
+            raise PipelineError(
+                f"pipeline {self.name!r} has no {'computation' if self.injectors else 'injector'}",
+                remedy="draw at least one injector and one computation",
+            )
+        for name in self.injectors:
+            if next(self.consumers(name), None) is None:
+                raise PipelineError(
+                    f"no computation reads injector {name!r}",
+                    remedy="remove it, or name it in the keys= of a computation",
+                )
+
+    # -- details ------------------------------------------------------------------------------
+
+    def _claim(self, name: str, what: str, taken: Mapping[str, Any] | None = None) -> None:
+        _checked_name(name, what)
+        names = {**self.injectors, **self.nodes} if taken is None else taken
+        if name in names:
+            raise PipelineError(
+                f"{name!r} is already the name of something in pipeline {self.name!r}",
+                remedy="choose another: names key durable state, metrics and commands",
+            )
+
+    def _stream(self, item: Stream | Node, reader: str) -> Stream:
+        stream = item.only_output() if isinstance(item, Node) else item
+        if not isinstance(stream, Stream) or stream.pipeline is not self:
+            raise PipelineError(
+                f"{reader!r} reads {item!r}, which is no stream of pipeline {self.name!r}",
+                remedy="use what inject() and compute() of this pipeline returned",
+            )
+        return stream
+
+    def _add_outputs(self, node: Node, place: str, retain: Sequence[str]) -> None:
+        for output_name, output in node.shape.outputs.items():
+            full = f"{node.name}.{output_name}"
+            node.outputs[output_name] = Stream(self, full, output.value_type(), node.key_fields)
+        if node.on_error == "dead_letter":
+            from headrace.schema import value_type_of
+
+            stream = Stream(
+                self, f"{node.name}.{DEAD_LETTER}", value_type_of(DeadLetter), node.key_fields
+            )
+            node.outputs.setdefault(DEAD_LETTER, stream)
+        for output_name in retain:
+            if output_name not in node.outputs:
+                raise PipelineError(
+                    f"computation {node.name!r} retains {output_name!r}, which it does not declare",
+                    place=place,
+                    remedy=f"its outputs are: {', '.join(node.outputs) or 'none'}",
+                )
+            self.retained.add(node.outputs[output_name].name)
+
+    def _place_in_layer(self, node: Node) -> None:
+        """Chain the node to its producer where that is sound, or put it a layer below.
+
+        Sound means: one input, keyed by the producer's own key, so that each record is already
+        on the worker of its key. Per-key computations hold nothing back (their output watermark
+        equals their input watermark after every step), so the result does not depend on the layout.
+        """
+        producers = [self.layer_of_stream(stream.name) for stream in node.inputs]
+        node.chained = len(node.inputs) == 1 and node.key_columns[0] is None
+        node.layer = producers[0] if node.chained else 1 + max(producers)
+
+
+def _checked_name(name: str, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PipelineError(
+            f"{name!r} cannot be the name of {what}",
+            remedy="use a letter, then letters, digits, '_' or '-', at most 64 in all",
+        )
+    return name
+
+
+def _key_of(
+    stream: Stream, spec: KeySpec, reader: str
+) -> tuple[tuple[str, ...] | None, tuple[pa.Field, ...]]:
+    columns = (spec,) if isinstance(spec, str) else tuple(spec)
+    schema = stream.values.schema
+    if columns == (KEY,) and KEY not in schema.names and stream.key_fields:
+        return None, stream.key_fields
+    fields = []
+    for column in columns:
+        if column not in schema.names:
+            raise PipelineError(
+                f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
+                "which it does not have",
+                remedy=f"its columns are: {', '.join(schema.names)}",
+            )
+        field = schema.field(column)
+        problem = key_type_problem(field.type)
+        if problem:
+            raise PipelineError(
+                f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
+            )
+        fields.append(pa.field(column, _stored_key_type(field.type), nullable=False))
+    if not fields:
+        raise PipelineError(f"computation {reader!r}: the key of {stream.name!r} has no column")
+    return columns, tuple(fields)
+
+
+def _stored_key_type(kind: pa.DataType) -> pa.DataType:
+    """Return the one type in which keys of this kind are stored, whatever their width outside."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_uint64(kind):
+        return kind
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    return kind
+
+
+def _common_key(
+    keys: list[tuple[pa.Field, ...]], inputs: list[Stream], reader: str
+) -> tuple[pa.Field, ...]:
+    first = [field.type for field in keys[0]]
+    for fields, stream in zip(keys[1:], inputs[1:], strict=True):
+        if [field.type for field in fields] != first:
+            raise PipelineError(
+                f"computation {reader!r} has keys of different types: "
+                f"{[str(kind) for kind in first]} in {inputs[0].name!r}, "
+                f"{[str(field.type) for field in fields]} in {stream.name!r}",
+                remedy="a computation has one key type; convert the column of one stream",
+            )
+    return tuple(pa.field(f"key{i}", kind, nullable=False) for i, kind in enumerate(first))
