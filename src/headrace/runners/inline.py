@@ -37,12 +37,12 @@ class InlineRunner(Runner):
         reports: list[TaskReport] = []
         results = [self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)]
         for layer in range(1, self._workers[0].pipeline.layers + 1):
-            reports += [report for result in results for report in result.reports]
+            reports += [result.report for result in results]
             results = [
                 self._any().apply(plan, layer, worker, self._attempt(), self._arrived(results, worker))
                 for worker in range(plan.layout.workers)
             ]
-        return reports + [report for result in results for report in result.reports]
+        return reports + [result.report for result in results]
 
     def _any(self) -> Worker:
         return self._rng.choice(self._workers)

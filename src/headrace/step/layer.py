@@ -40,7 +40,7 @@ INLINE_BYTES = 1 << 18
 class TaskResult(msgspec.Struct):
     """What a task gives back: parcels, one a consumer; after the last layer only reports."""
 
-    reports: list[TaskReport]
+    report: TaskReport
     parcels: list[bytes]
 
 
@@ -87,7 +87,7 @@ class Worker:
                     if number % plan.readers == reader:
                         self._read_split(plan, name, number, split, report, outbox)
         header = self._header(plan, report, {}, {})
-        return self._result(report, header, outbox, [])
+        return self._result(report, header, outbox)
 
     def _read_split(
         self, plan: Plan, name: str, number: int, split: Split, report: TaskReport, outbox: Outbox
@@ -123,7 +123,6 @@ class Worker:
         with self._phase(report, "receive"):
             parcels = [decode_parcel(data) for data in payload]
             parcels.sort(key=lambda parcel: parcel.header.worker)
-        upstream = [item for parcel in parcels for item in parcel.reports]
         report.consumed = [
             (parcel.header.layer, parcel.header.worker, parcel.header.attempt)
             for parcel in parcels
@@ -139,7 +138,7 @@ class Worker:
         header = self._header(plan, report, local, known)
         header.failed |= any(parcel.header.failed for parcel in parcels)
         self._pass_on(layer, worker, parcels, outbox)
-        return self._result(report, header, outbox, upstream)
+        return self._result(report, header, outbox)
 
     def _apply(
         self, plan: Plan, layer: int, worker: int, parcels: list[Parcel], known: dict[str, int],
@@ -294,14 +293,12 @@ class Worker:
                 if entry.node not in nodes:
                     outbox.add(worker, entry)
 
-    def _result(
-        self, report: TaskReport, header: Header, outbox: Outbox, upstream: list[TaskReport]
-    ) -> TaskResult:
+    def _result(self, report: TaskReport, header: Header, outbox: Outbox) -> TaskResult:
         if report.layer == self.pipeline.layers:
-            return TaskResult([*upstream, report], [])
+            return TaskResult(report, [])
         with self._phase(report, "send"):
             parcels = [encode_parcel(Parcel(header, entries)) for entries in outbox.entries]
-        return TaskResult([*upstream, report], parcels)
+        return TaskResult(report, parcels)
 
     # -- small tools --------------------------------------------------------------------------
 

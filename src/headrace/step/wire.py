@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.step.plan import TaskReport
-
 
 class Header(msgspec.Struct):
     """Sent by every producer task to every consumer task, also when it has no records.
@@ -55,12 +53,10 @@ class Parcel(msgspec.Struct):
     Attributes:
         header: who sends.
         entries: records, for the consumer's layer and (to be passed on) deeper ones.
-        reports: what the sender and those before it did; sent to one consumer only.
     """
 
     header: Header
     entries: list[Entry] = []
-    reports: list[TaskReport] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,150 @@
+"""Sending the pipeline's code to tasks: by value, so that a warm process never runs an old module.
+
+User modules (all that are neither installed nor of Python itself) are pickled by value. A Python
+worker then has exactly the code that the driver had when the run began, whatever it imported before
+and whatever lies on its disk; the code's digest is part of what soft state is remembered under.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from headrace.topology import Pipeline
+
+
+def for_tasks(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline as tasks need it: sources that can be read there, no sinks' objects."""
+    slim = copy.copy(pipeline)
+    slim.injectors = {}
+    for name, injector in pipeline.injectors.items():
+        shared = copy.copy(injector)
+        shared.source = injector.source.for_tasks()
+        slim.injectors[name] = shared
+    slim.sinks = {}
+    for name, node in pipeline.sinks.items():
+        named = copy.copy(node)
+        named.sink = None
+        slim.sinks[name] = named
+    return slim
+
+
+def pickled(pipeline: Pipeline) -> bytes:
+    """Return the pipeline with its user's code as bytes, for ``pickle.loads`` in a task."""
+    with _user_modules_by_value():
+        buffer = io.BytesIO()
+        _Pickler(buffer).dump(for_tasks(pipeline))
+        return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, which also knows how to send a ``msgspec.Struct`` class by value.
+
+    cloudpickle makes an empty class first and fills it afterwards, but a struct has its fields from
+    the moment it is made.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, msgspec.StructMeta) and not _importable(obj):
+            return _reduce_struct(obj)
+        return super().reducer_override(obj)
+
+
+def _importable(cls: Any) -> bool:
+    module = sys.modules.get(cls.__module__)
+    by_value = cls.__module__ in ("__main__", *cloudpickle.list_registry_pickle_by_value())
+    return not by_value and getattr(module, cls.__qualname__, None) is cls
+
+
+def _reduce_struct(cls: Any) -> Any:
+    structs = [base for base in cls.__mro__[1:] if isinstance(base, msgspec.StructMeta)]
+    inherited = {name for base in structs if base is not msgspec.Struct
+                 for name in base.__struct_fields__}
+    fields = [item for item in msgspec.structs.fields(cls) if item.name not in inherited]
+    described = [(f.name, f.type, f.default, f.default_factory, f.encode_name) for f in fields]
+    config = {name: getattr(cls.__struct_config__, name) for name in _STRUCT_OPTIONS}
+    made_of_it = {*cls.__struct_fields__, "__match_args__", "__weakref__", "__dict__", "__init__"}
+    namespace = {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in made_of_it
+        and not name.startswith("__struct_")
+        and isinstance(value, types.FunctionType | property | classmethod | staticmethod)
+    }
+    arguments = (cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__, described, config)
+    return _make_struct, arguments, namespace, None, None, _fill_struct
+
+
+_STRUCT_OPTIONS = (
+    "frozen", "eq", "order", "array_like", "gc", "weakref", "dict", "cache_hash", "tag",
+    "tag_field", "omit_defaults", "forbid_unknown_fields",
+)  # fmt: skip
+
+
+def _make_struct(
+    name: str, module: str, qualname: str, bases: tuple[type, ...], described: list[Any],
+    config: dict[str, Any],
+) -> Any:  # fmt: skip
+    fields: list[Any] = []
+    for field, kind, default, factory, encode_name in described:
+        item = msgspec.field(default=default, default_factory=factory, name=encode_name)
+        fields.append((field, kind, item))
+    cls = msgspec.defstruct(
+        name, fields, bases=bases, module=module, namespace={"__qualname__": qualname}, **config
+    )
+    return cls
+
+
+def _fill_struct(cls: Any, namespace: dict[str, Any]) -> None:
+    for name, value in namespace.items():
+        setattr(cls, name, value)
+
+
+@contextlib.contextmanager
+def _user_modules_by_value() -> Iterator[None]:
+    """While it lasts, cloudpickle sends user modules by value."""
+    registered = []
+    known = cloudpickle.list_registry_pickle_by_value()
+    for module in _user_modules():
+        if module.__name__ not in known:
+            cloudpickle.register_pickle_by_value(module)
+            registered.append(module)
+    try:
+        yield
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _user_modules() -> list[ModuleType]:
+    installed = [Path(path).resolve() for path in _installed_folders()]
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or name.partition(".")[0] == "headrace" or file is None:
+            continue
+        if getattr(module, "__name__", None) != name:
+            continue
+        path = Path(file).resolve()
+        if not any(path.is_relative_to(folder) for folder in installed):
+            found.append(module)
+    return found
+
+
+def _installed_folders() -> list[str]:
+    paths = sysconfig.get_paths()
+    folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += site.getsitepackages() + [site.getusersitepackages()]
+    return folders + [str(Path(sys.base_prefix) / "lib")]

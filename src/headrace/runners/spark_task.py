@@ -1,0 +1,156 @@
+"""What runs inside Spark's Python workers. Imported there by name, so that closures stay tiny."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headrace.errors import NotFound
+from headrace.step.layer import Worker
+from headrace.step.plan import Plan, TaskReport
+from headrace.step.soft import SoftState
+from headrace.storage import open_store
+
+PLAN = "headrace.plan"
+PAYLOAD = "headrace.payload"
+_PARCEL, _REPORTS = b"P", b"R"
+
+_plan_decoder = msgspec.msgpack.Decoder(Plan)
+_reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
+_encoder = msgspec.msgpack.Encoder()
+
+#: What this process remembers: pipelines by code and storage, and their soft state.
+_soft = SoftState()
+_workers: dict[tuple[str, str], Worker] = {}
+
+
+class Code(msgspec.Struct, frozen=True):
+    """The pipeline's code as it is sent: by a broadcast variable, never through storage."""
+
+    digest: str
+    broadcast: Any
+
+
+def pack(data: bytes) -> str:
+    """Return bytes as a local property carries them."""
+    compressed = pa.compress(data, codec="lz4", asbytes=True)
+    return f"{len(data)}:{base64.b64encode(compressed).decode()}"
+
+
+def unpack(text: str) -> bytes:
+    """Return the bytes that were packed."""
+    size, _, data = text.partition(":")
+    plain = pa.decompress(base64.b64decode(data), int(size), codec="lz4", asbytes=True)
+    return bytes(plain)
+
+
+def _begin() -> None:
+    """Let the collector, which Spark's daemon runs after each task, see only what is new.
+
+    What survived its last run is no garbage, so it can be frozen (measured: 18-25 ms a task saved
+    with 300 000 cached objects).
+    """
+    gc.freeze()
+    gc.disable()
+
+
+def _worker(code: Code, plan: Plan) -> Worker:
+    at = (code.digest, plan.store)
+    worker = _workers.get(at)
+    if worker is None:
+        pipeline = pickle.loads(code.broadcast.value)
+        worker = Worker(pipeline, code.digest, open_store(plan.store), _soft)
+        _workers.clear()
+        _workers[at] = worker
+    return worker
+
+
+def _plan(context: Any) -> Plan:
+    return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
+
+
+# -- driver exchange --------------------------------------------------------------------------
+
+
+def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]:
+    """Apply a layer on the worker whose number is this partition's element."""
+    _begin()
+    (number,) = list(numbers)
+    context = TaskContext.get()
+    plan = _plan(context)
+    payload = msgspec.msgpack.decode(
+        unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
+    )
+    attempt = str(context.taskAttemptId())
+    result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
+    result.report.notes["pid"] = os.getpid()
+    yield _encoder.encode(result)
+
+
+# -- shuffle exchange -------------------------------------------------------------------------
+
+
+def read_one(code: Code, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """Read this reader's share of the division, and send a parcel to each worker."""
+    _begin()
+    (number,) = list(numbers)
+    context = TaskContext.get()
+    plan = _plan(context)
+    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    for consumer, parcel in enumerate(result.parcels):
+        yield consumer, _PARCEL + parcel
+    yield number, _REPORTS + _encoder.encode([result.report])
+
+
+def apply_shuffled(
+    code: Code, layer: int, number: int, items: Iterable[tuple[int, bytes | None]]
+) -> Iterator[Any]:
+    """Apply a layer on one worker to what the shuffle brought, read to its end."""
+    _begin()
+    payload: list[bytes] = []
+    reports: list[TaskReport] = []
+    for _, data in items:
+        if data is None:
+            continue  # the anchor's element
+        if data[:1] == _PARCEL:
+            payload.append(data[1:])
+        else:
+            reports += _reports_decoder.decode(data[1:])
+    context = TaskContext.get()
+    plan = _plan(context)
+    attempt = str(context.taskAttemptId())
+    worker = _worker(code, plan)
+    result = worker.apply(plan, layer, number, attempt, payload)
+    result.report.notes["pid"] = os.getpid()
+    reports.append(result.report)
+    if layer == worker.pipeline.layers:
+        yield _encoder.encode(reports)
+        return
+    for consumer, parcel in enumerate(result.parcels):
+        yield consumer, _PARCEL + parcel
+    yield number, _REPORTS + _encoder.encode(reports)
+
+
+# -- start ------------------------------------------------------------------------------------
+
+
+def probe(code: Code, location: str, name: str, content: bytes, numbers: Iterable[int]) -> Any:
+    """Read back what the driver wrote, and load the code; return what is wrong, or the process."""
+    _begin()
+    list(numbers)
+    try:
+        found = open_store(location).read(name)
+    except NotFound:
+        found = b""
+    same = found == content
+    pickle.loads(code.broadcast.value)
+    gc.collect()
+    yield same, os.uname().nodename, os.getpid()
