@@ -259,6 +259,14 @@ class Context(Protocol):
         """The step's clock reading: the same when the step is computed again."""
         ...
 
+    @property
+    def input_ended(self) -> bool:
+        """Whether no more input will come: all injectors upstream have ended.
+
+        All pending event timers fire then; one that sets itself again must stop.
+        """
+        ...
+
     def random(self) -> float:
         """Return a number in [0, 1): the same when the step is computed again."""
         ...

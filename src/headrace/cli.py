@@ -1,0 +1,182 @@
+"""The command line. Data on standard output; progress and errors on standard error.
+
+Exit codes: 0 done; 2 wrong usage; 4 the pipeline or its storage failed, with a typed error; 5 nothing
+is there to be looked at; 130 interrupted (after the running step, with everything committed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.api import run as run_pipeline
+from headrace.driver import Settings
+from headrace.errors import HeadraceError, PipelineError
+from headrace.eventtime.timestamps import show_time
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.observe.progress import ProgressLine
+from headrace.sources.base import Limit
+from headrace.storage import open_store
+from headrace.topology import Pipeline
+
+FAILED, NOTHING_THERE, INTERRUPTED = 4, 5, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headrace")
+def main() -> None:
+    """Stateful stream processing on Apache Spark, exactly once."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+
+
+@main.command()
+@click.argument("target")
+@click.option("--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+              help="The directory that keeps the pipeline's state.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]")
+@click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline.")
+@click.option("--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True)
+@click.option("--exchange", type=click.Choice(["auto", "driver", "shuffle"]), default="auto",
+              show_default=True, help="Who carries records between layers.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
+              help="Records a step takes from each injector, at most.")  # fmt: skip
+@click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
+def run(
+    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: str,
+    rows: int, keep_running: bool,
+) -> None:  # fmt: skip
+    """Run (or resume) the pipeline of TARGET, until its input has ended.
+
+    TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by default
+    "pipeline"). Ctrl-C stops after the running step.
+    """
+    with _typed_errors():
+        pipeline = load_pipeline(target)
+        settings = Settings(limit=Limit(rows, 16 << 20), exchange=exchange)
+        with ProgressLine(pipeline.name) as progress:
+            job = run_pipeline(
+                pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
+                settings=settings, listeners=[progress],
+            )  # fmt: skip
+            with job:
+                try:
+                    job.wait() if keep_running else job.drain()
+                except KeyboardInterrupt:
+                    click.echo("stopping after the running step", err=True)
+                    job.stop()
+                    sys.exit(INTERRUPTED)
+
+
+@main.command()
+@click.option("--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+              help="The directory that keeps the pipeline's state.")  # fmt: skip
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def status(storage: str, output: str) -> None:
+    """Show how far a pipeline has come, as of its last committed step. Changes nothing."""
+    with _typed_errors():
+        if not storage.startswith("memory:") and not Path(storage).is_dir():
+            click.echo(f"{storage} is not there", err=True)
+            sys.exit(NOTHING_THERE)
+        ledger = Ledger(open_store(storage))
+        head = ledger.open()
+        if head is None:
+            click.echo(f"no pipeline has run on {storage}", err=True)
+            sys.exit(NOTHING_THERE)
+        name = ledger.read(0)[0].pipeline
+        if output == "json":
+            click.echo(msgspec.json.encode(status_of(name, head)).decode())
+        else:
+            click.echo(_status_text(name, head))
+
+
+def status_of(name: str, head: Head) -> dict[str, Any]:
+    """Return a pipeline's status as plain data."""
+    return {
+        "pipeline": name,
+        "step": head.step,
+        "epoch": head.epoch,
+        "workers": head.layout.workers,
+        "bins": sum(count for _, count, _ in head.layout.runs),
+        "ended": head.ended,
+        "released": head.released,
+        "injectors": {
+            injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
+                       if injector in head.highest else None}
+            for injector, position in head.positions.items()
+        },
+        "computations": {
+            node: {
+                "input_watermark": show_time(head.watermark_of(node)[0]),
+                "output_watermark": show_time(head.watermark_of(node)[1]),
+                **msgspec.to_builtins(counts),
+            }
+            for node, counts in sorted(head.counts.items())
+        },
+    }  # fmt: skip
+
+
+def _status_text(name: str, head: Head) -> str:
+    facts = status_of(name, head)
+    lines = [
+        f"{name}: step {head.step}, epoch {head.epoch}, {facts['workers']} workers, "
+        f"{facts['bins']} bins"
+    ]
+    for injector in facts["injectors"]:
+        state = "ended" if injector in head.ended else "reading"
+        seen = facts["injectors"][injector]["highest_event_time"]
+        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}")
+    for node, of in facts["computations"].items():
+        lines.append(
+            f"  computation {node}: watermark {of['output_watermark']}, {of['records']:,} records, "
+            f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
+            f"{of['produced']:,} produced"
+        )
+    return "\n".join(lines)
+
+
+def load_pipeline(target: str) -> Pipeline:
+    """Return the pipeline of ``FILE.py`` or ``FILE.py:NAME``.
+
+    Raises:
+        PipelineError: when there is none.
+    """
+    file, _, name = target.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise PipelineError(f"{file} is not a file", remedy="give FILE.py, or FILE.py:NAME")
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found = getattr(module, name or "pipeline", None)
+    if callable(found) and not isinstance(found, Pipeline):
+        found = found()
+    if not isinstance(found, Pipeline):
+        raise PipelineError(
+            f"{file} has no pipeline called {name or 'pipeline'!r}",
+            remedy="define `pipeline`, or a function of that name, or say FILE.py:NAME",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _typed_errors() -> Any:
+    try:
+        yield
+    except HeadraceError as error:
+        click.echo(str(error), err=True)
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()
