@@ -4,21 +4,23 @@
 a rival commits *t* and, much later, cleans it away: the stalled create would succeed. Therefore
 
 1. names are deleted in ascending order, and only below a *boundary* that a committed manifest has
-   raised; manifest 0 is never deleted;
+   raised; manifest 0 is never deleted, and before manifest 1 is, a mark is made for ever;
 2. a writer whose create succeeded reads its predecessor back before it acknowledges. If the
    predecessor is there, no later name can have been deleted, so the name that it created was
-   really the first of its step. If it is gone (or another), the writer is fenced.
+   really the first of its step. If it is gone (or another), the writer is fenced. Manifest 0 is
+   always there, so the writer of manifest 1 looks for the mark instead.
 
-The predecessor's own name thus serves as the boundary mark: there is no second object to be kept in
+The predecessor's own name thus serves as the boundary: there is no second object to be kept in
 step, and it needs nothing of a store but create-if-absent and read-after-write of a name.
-``tests/ledger/test_interleavings.py`` explores every interleaving of small worlds, and shows
-that without rule 2 the stalled writer is told "committed".
+``tests/ledger/test_interleavings.py`` drives the real ledger through hundreds of interleavings, and
+shows that without rule 2 the stalled writer is told "committed".
 
 **Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import msgspec
@@ -46,6 +48,10 @@ from headrace.storage.base import Store
 
 #: How often a commit whose outcome is unknown is asked for again before it is given up.
 RESOLVE_ATTEMPTS = 5
+
+
+#: Created before manifest 1 is first deleted; never deleted.
+CLEANED_MARK = "cleaned"
 
 
 class CommitUnknown(StorageError):
@@ -77,8 +83,19 @@ class Ledger:
             Damaged, NewerFormat: for manifests that cannot be computed with.
         """
         newest = self._newest_step() if upto is None else upto
-        if newest is None:
-            return None
+        while newest is not None:
+            try:
+                return self._sum(newest)
+            except Damaged:
+                # A running driver may have cleaned what is being read; then it has gone on, too.
+                now = None if upto is not None else self._newest_step()
+                if now is None or now <= newest:
+                    raise
+                newest = now
+        return None
+
+    def _sum(self, newest: int) -> Head:
+        """Return the sum of all manifests up to a step, from the newest base on."""
         chain: list[tuple[Manifest, str]] = []
         step = newest
         while True:
@@ -96,6 +113,7 @@ class Ledger:
         head: Head | None = None
         for manifest, digest in reversed(chain):
             head = fold(head, manifest, digest)
+        assert head is not None
         return head
 
     def read(self, step: int) -> tuple[Manifest, str]:
@@ -184,7 +202,7 @@ class Ledger:
                 self._store.create(name, data)
                 return
             except AlreadyExists:
-                if self._is_mine(name, manifest):
+                if self._is_mine_if_there(name, manifest):
                     return
                 raise self._fenced(manifest, "its step was committed by another driver") from None
             except StorageError as error:
@@ -204,6 +222,13 @@ class Ledger:
             remedy="see to the storage and start again; recovery finds out by reading it back",
         ) from failure
 
+    def _is_mine_if_there(self, name: str, manifest: Manifest) -> bool:
+        """Like :meth:`_is_mine`; a name that was there and is gone was another's, cleaned since."""
+        try:
+            return self._is_mine(name, manifest)
+        except NotFound:
+            return False
+
     def _is_mine(self, name: str, manifest: Manifest) -> bool:
         found = decode_manifest(self._store.read(name), name)
         return found.nonce == manifest.nonce and found.epoch == manifest.epoch
@@ -213,7 +238,8 @@ class Ledger:
             data = self._store.read(manifest_name(head.step))
         except NotFound:
             data = b""
-        if digest_of_bytes(data) != head.digest:
+        cleaned = manifest.step == 1 and self._exists(CLEANED_MARK)
+        if cleaned or digest_of_bytes(data) != head.digest:
             raise self._fenced(manifest, "its predecessor was cleaned away by another driver")
 
     def _fenced(self, manifest: Manifest, why: str) -> Fenced:
@@ -236,8 +262,16 @@ class Ledger:
         for name in names:
             self._store.delete(name)
         for step in manifests:
+            if step == 1:
+                self._mark_cleaned()
             if step > 0:
                 self._store.delete(manifest_name(step))
+
+    def _mark_cleaned(self) -> None:
+        """Say, for ever and before it happens, that manifest 1 is deleted."""
+        if not self._exists(CLEANED_MARK):
+            with contextlib.suppress(AlreadyExists):
+                self._store.create(CLEANED_MARK, b"")
 
     def sweep(self, head: Head) -> list[str]:
         """Delete what lost tries and stale drivers have left; return the names.
@@ -253,11 +287,10 @@ class Ledger:
                 if step <= head.step and name not in needed:
                     self._store.delete(name)
                     gone.append(name)
-        for name in self._store.list("manifests/"):
-            if 0 < step_of_name(name) < head.boundary:
-                self._store.delete(name)
-                gone.append(name)
-        return gone
+        old = [n for n in self._store.list("manifests/") if 0 < step_of_name(n) < head.boundary]
+        for name in old:
+            self.clean([], range(step_of_name(name), step_of_name(name) + 1))
+        return gone + old
 
 
 def files_of(head: Head) -> Iterator[str]:

@@ -1,0 +1,197 @@
+"""Opening, committing, unknown outcomes, damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import (
+    Damaged,
+    Fenced,
+    NewerFormat,
+    NotFound,
+    StorageError,
+    StorageFull,
+    WrongPipeline,
+)
+from headrace.ledger.log import CommitUnknown, Ledger
+from headrace.ledger.manifest import Head, digest_of_bytes, manifest_name
+from headrace.storage.memory import MemoryStore
+from tests.ledger.worlds import manifest
+
+
+def committed(store: MemoryStore, steps: int, *, base_every: int = 4) -> Head:
+    ledger = Ledger(store)
+    head = ledger.commit(None, manifest(None, "first", claim=True))
+    for step in range(1, steps):
+        head = ledger.commit(
+            head, manifest(head, f"n{step}", claim=False, base=step % base_every == 0)
+        )
+    return head
+
+
+class Flaky(MemoryStore):
+    """Fails creates of manifests as it is told to: before, after, or with the reply lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+
+    def create(self, name: str, data: bytes) -> None:
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "error":
+            raise StorageError("the disk hiccupped")
+        if fault == "full":
+            raise StorageFull("no room")
+        super().create(name, data)
+        if fault == "lost reply":
+            raise StorageError("the reply was lost")
+
+
+def test_a_ledger_opens_where_it_was_left() -> None:
+    store = MemoryStore()
+    head = committed(store, 11)
+    assert Ledger(store).open() == head
+    assert head.step == 10
+
+
+def test_any_retained_step_can_be_opened() -> None:
+    store = MemoryStore()
+    committed(store, 11)
+    assert [Ledger(store).open(step).step for step in range(11)] == list(range(11))  # type: ignore[union-attr]
+
+
+def test_opening_reads_from_the_newest_base_on() -> None:
+    store = MemoryStore()
+    head = committed(store, 11)
+    for step in range(1, 8):
+        store.delete(manifest_name(step))
+    assert Ledger(store).open() == head
+
+
+def test_a_new_store_has_no_head() -> None:
+    assert Ledger(MemoryStore()).open() is None
+
+
+def test_a_commit_whose_reply_was_lost_is_recognised_by_its_nonce() -> None:
+    store = Flaky()
+    head = committed(store, 3)
+    store.faults = ["lost reply"]
+    after = Ledger(store).commit(head, manifest(head, "mine", claim=False))
+    assert after.step == 3
+    assert Ledger(store).open() == after
+
+
+def test_a_commit_that_failed_before_anything_was_written_is_an_error_and_can_be_repeated() -> None:
+    store = Flaky()
+    head = committed(store, 3)
+    store.faults = ["full"]
+    again = manifest(head, "mine", claim=False)
+    with pytest.raises(StorageFull):
+        Ledger(store).commit(head, again)
+    assert Ledger(store).open() == head
+    assert Ledger(store).commit(head, again).step == 3
+
+
+def test_a_lost_reply_to_a_rival_is_fenced_not_retried() -> None:
+    store = Flaky()
+    head = committed(store, 3)
+    Ledger(store).commit(head, manifest(head, "rival", claim=True))
+    store.faults = ["error"]
+    with pytest.raises(Fenced):
+        Ledger(store).commit(head, manifest(head, "mine", claim=False))
+
+
+def test_an_outcome_that_cannot_be_read_back_is_unknown() -> None:
+    class Blind(Flaky):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if self.faults and name.startswith("manifests/"):
+                raise StorageError("the disk is gone")
+            return super().read(name, offset, length)
+
+    store = Blind()
+    head = committed(store, 3)
+    store.faults = ["error"] * 100
+    with pytest.raises(CommitUnknown):
+        Ledger(store).commit(head, manifest(head, "mine", claim=False))
+
+
+@pytest.mark.parametrize("step", [0, 3, 10])
+def test_every_flipped_bit_of_a_manifest_is_found(step: int) -> None:
+    store = MemoryStore()
+    committed(store, 11)
+    name = manifest_name(step)
+    whole = store.read(name)
+    undetected = []
+    for position in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << (position % 8)
+        store.write(name, bytes(flipped))
+        try:
+            Ledger(store).read(step)
+            undetected.append(position)
+        except (Damaged, NewerFormat):
+            continue
+    assert undetected == []
+
+
+@pytest.mark.parametrize("length", [0, 1, 30, 60, 100, -1])
+def test_a_truncated_manifest_is_damaged(length: int) -> None:
+    store = MemoryStore()
+    committed(store, 3)
+    store.write(manifest_name(2), store.read(manifest_name(2))[:length])
+    with pytest.raises(Damaged, match="000000000002"):
+        Ledger(store).open()
+
+
+def test_a_missing_manifest_is_named() -> None:
+    store = MemoryStore()
+    committed(store, 11)
+    store.delete(manifest_name(9))
+    with pytest.raises(Damaged, match="manifest 9 is missing"):
+        Ledger(store).open()
+
+
+def test_a_manifest_of_another_history_is_found() -> None:
+    store, other = MemoryStore(), MemoryStore()
+    committed(store, 4)
+    head = Ledger(other).commit(None, manifest(None, "other", claim=True))
+    Ledger(other).commit(head, manifest(head, "o1", claim=False))
+    store.write(manifest_name(1), other.read(manifest_name(1)))
+    with pytest.raises(Damaged, match="is not the one that manifest 2 follows"):
+        Ledger(store).open()
+
+
+def test_a_newer_format_is_refused_by_name() -> None:
+    store = MemoryStore()
+    committed(store, 2)
+    body = b'{"something": "new"}'
+    data = b"headrace-manifest 2 " + digest_of_bytes(body).encode() + b"\n" + body + b"\n"
+    store.write(manifest_name(1), data)
+    with pytest.raises(NewerFormat, match="has format 2; this version reads up to 1"):
+        Ledger(store).open()
+
+
+def test_the_storage_of_another_pipeline_is_refused() -> None:
+    store = MemoryStore()
+    committed(store, 2)
+    Ledger(store).check_owner("world")
+    with pytest.raises(WrongPipeline, match="belongs to pipeline 'world', not to 'mine'"):
+        Ledger(store).check_owner("mine")
+    Ledger(MemoryStore()).check_owner("anybody")
+
+
+def test_manifest_zero_is_never_deleted() -> None:
+    store = MemoryStore()
+    committed(store, 11)
+    Ledger(store).clean([], range(0, 8))
+    assert store.list("manifests/")[:2] == [manifest_name(0), manifest_name(8)]
+
+
+def test_a_sweep_removes_what_lost_tries_left_and_nothing_else() -> None:
+    store = MemoryStore()
+    head = committed(store, 4)
+    store.write("runs/000000000002-e1-t0-l1-w0-a7", b"lost")
+    store.write("runs/000000000009-e1-t0-l1-w0-a7", b"of a step to come")
+    assert Ledger(store).sweep(head) == ["runs/000000000002-e1-t0-l1-w0-a7"]
+    with pytest.raises(NotFound):
+        store.read("runs/000000000002-e1-t0-l1-w0-a7")

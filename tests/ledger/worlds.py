@@ -1,0 +1,142 @@
+"""Small worlds of drivers on one store, whose every interleaving can be tried.
+
+A driver's life is cut at each operation of the store; a schedule says who goes next. The real ledger
+runs, in threads that pass a token, so that nothing here can differ from what runs in production.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from headrace.errors import HeadraceError
+from headrace.keyspace.planner import contiguous
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head, Manifest
+from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
+
+
+class SteppedStore(Store):
+    """A store that waits for its turn before each operation."""
+
+    def __init__(self, inner: Store, turn: Callable[[str], None]) -> None:
+        self._inner = inner
+        self._turn = turn
+
+    @property
+    def location(self) -> str:
+        return self._inner.location
+
+    def create(self, name: str, data: bytes) -> None:
+        self._turn(f"create {name}")
+        self._inner.create(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._turn(f"write {name}")
+        self._inner.write(name, data)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._turn(f"read {name}")
+        return self._inner.read(name, offset, length)
+
+    def list(self, prefix: str) -> list[str]:
+        self._turn(f"list {prefix}")
+        return self._inner.list(prefix)
+
+    def delete(self, name: str) -> None:
+        self._turn(f"delete {name}")
+        self._inner.delete(name)
+
+
+def manifest(head: Head | None, nonce: str, *, claim: bool, boundary: int = 0,
+             base: bool = False) -> Manifest:  # fmt: skip
+    """Return the next manifest of a driver: empty, for the protocol's sake alone."""
+    return Manifest(
+        pipeline="world",
+        step=0 if head is None else head.step + 1,
+        epoch=(0 if head is None else head.epoch) + (1 if claim else 0),
+        try_=0,
+        nonce=nonce,
+        predecessor="" if head is None else head.digest,
+        claim=claim,
+        clock_us=0,
+        seed=0,
+        layout=contiguous(1, 1).to_wire() if head is None else None,
+        boundary=boundary,
+        base=head if base else None,
+    )
+
+
+class Driver:
+    """One driver: claims, commits some steps, cleaning behind itself; each acknowledged step noted."""
+
+    def __init__(self, name: str, commits: int, *, check_predecessor: bool, keep: int = 1) -> None:
+        self.name = name
+        self.acknowledged: list[tuple[int, str]] = []
+        self.error: BaseException | None = None
+        self._commits = commits
+        self._check = check_predecessor
+        self._keep = keep
+        self._go = threading.Semaphore(0)
+        self._back = threading.Semaphore(0)
+        self.done = False
+        self.at = "start"
+
+    def start(self, store: MemoryStore) -> None:
+        stepped = SteppedStore(store, self._turn)
+        self._thread = threading.Thread(target=self._live, args=(stepped,), daemon=True)
+        self._thread.start()
+        self._back.acquire()
+
+    def _turn(self, what: str) -> None:
+        self.at = what
+        self._back.release()
+        self._go.acquire()
+
+    def step(self) -> None:
+        """Let the driver do one operation of the store."""
+        self._go.release()
+        self._back.acquire()
+
+    def _live(self, store: Store) -> None:
+        try:
+            ledger = Ledger(store, check_predecessor=self._check)
+            head = ledger.open()
+            for number in range(self._commits):
+                boundary = max(0, (head.step if head else 0) - self._keep) if number else 0
+                nonce = f"{self.name}-{number}"
+                head = ledger.commit(
+                    head, manifest(head, nonce, claim=number == 0, boundary=boundary, base=True)
+                ) if head is not None else ledger.commit(None, manifest(None, nonce, claim=True))
+                self.acknowledged.append((head.step, nonce))
+                ledger.clean([], range(1, head.boundary))
+        except HeadraceError as error:
+            self.error = error
+        finally:
+            self.done = True
+            self._back.release()
+
+
+def run(drivers: list[Driver], schedule: Iterator[int]) -> list[str]:
+    """Run drivers on a fresh store by a schedule; return what happened."""
+    store = MemoryStore()
+    for driver in drivers:
+        driver.start(store)
+    story = []
+    while not all(driver.done for driver in drivers):
+        ready = [driver for driver in drivers if not driver.done]
+        chosen = ready[next(schedule) % len(ready)]
+        story.append(f"{chosen.name}: {chosen.at}")
+        chosen.step()
+    return story
+
+
+def split_brain(drivers: list[Driver]) -> str | None:
+    """Return what is wrong: one step acknowledged to two drivers, or None."""
+    owner: dict[int, str] = {}
+    for driver in drivers:
+        for step, nonce in driver.acknowledged:
+            if owner.setdefault(step, nonce) != nonce:
+                return f"step {step} was acknowledged as {owner[step]} and as {nonce}"
+    return None

@@ -1,0 +1,118 @@
+"""What every store must do; the same tests for each backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import AlreadyExists, NotFound, StorageReadOnly
+from headrace.storage import LocalStore, MemoryStore, Store, open_store
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "store")
+
+
+def test_what_was_created_is_read(store: Store) -> None:
+    store.create("a/b", b"content")
+    assert store.read("a/b") == b"content"
+    assert store.read("a/b", 2, 3) == b"nte"
+    assert store.read("a/b", 5) == b"nt"
+    assert store.read("a/b", 5, 100) == b"nt"
+
+
+def test_a_name_is_created_once_and_never_changed(store: Store) -> None:
+    store.create("name", b"first")
+    with pytest.raises(AlreadyExists):
+        store.create("name", b"second")
+    assert store.read("name") == b"first"
+
+
+def test_of_many_creators_one_wins(store: Store) -> None:
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        start.wait()
+        try:
+            store.create("name", str(number).encode())
+            won.append(number)
+        except AlreadyExists:
+            return
+
+    threads = [threading.Thread(target=create, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("name") == str(won[0]).encode()
+
+
+def test_what_is_not_there_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound):
+        store.read("nothing")
+
+
+def test_deleting_is_idempotent(store: Store) -> None:
+    store.write("name", b"x")
+    store.delete("name")
+    store.delete("name")
+    with pytest.raises(NotFound):
+        store.read("name")
+
+
+def test_a_deleted_name_can_be_created_again(store: Store) -> None:
+    """The commit protocol must not rely on the opposite; see tests/ledger."""
+    store.create("name", b"first")
+    store.delete("name")
+    store.create("name", b"second")
+    assert store.read("name") == b"second"
+
+
+def test_names_are_listed_by_prefix_in_order(store: Store) -> None:
+    for name in ("runs/2-b", "runs/1-a", "runs/10-c", "manifests/1"):
+        store.write(name, b"")
+    assert store.list("runs/") == ["runs/1-a", "runs/10-c", "runs/2-b"]
+    assert store.list("runs/1") == ["runs/1-a", "runs/10-c"]
+    assert store.list("nothing/") == []
+
+
+def test_a_store_is_opened_again_by_its_location(store: Store) -> None:
+    store.create("name", b"content")
+    assert open_store(store.location).read("name") == b"content"
+
+
+def test_a_failed_create_leaves_no_trace(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.create("name", b"first")
+    with pytest.raises(AlreadyExists):
+        store.create("name", b"second")
+    assert os.listdir(tmp_path) == ["name"]
+
+
+def test_a_read_only_directory_is_a_typed_error(tmp_path: Path) -> None:
+    """Runs as another user where the tests run as root, whom permissions do not stop."""
+    script = (
+        "import os, sys\n"
+        "from headrace.storage import LocalStore\n"
+        "store = LocalStore(sys.argv[1])\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: store.create('name', b'x')\n"
+        "except Exception as error: print(type(error).__name__)\n"
+    )
+    target = tmp_path / "closed"
+    target.mkdir(mode=0o555)
+    for parent in target.parents:
+        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == StorageReadOnly.__name__, done.stderr

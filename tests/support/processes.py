@@ -1,0 +1,94 @@
+"""Real processes that are watched and killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+POLL_S = 0.01
+
+
+def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a Python program in a session of its own, its output in a file."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable}
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+
+
+def wait_for(condition: Callable[[], bool], *, process: subprocess.Popen[bytes] | None = None,
+             timeout: float = 120.0) -> bool:  # fmt: skip
+    """Wait until something is so; False when the process ends before, an error after the timeout."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if process is not None and process.poll() is not None:
+            return False
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout} s for {condition}")
+        time.sleep(POLL_S)
+    return True
+
+
+def pause(seconds: float, process: subprocess.Popen[bytes]) -> None:
+    """Let a process go on for a while, or until it ends."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        time.sleep(POLL_S)
+
+
+def children(process: subprocess.Popen[bytes], name: str) -> list[psutil.Process]:
+    """Return a process's descendants whose program has a name."""
+    try:
+        found = psutil.Process(process.pid).children(recursive=True)
+        return [child for child in found if name in child.name()]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(process: subprocess.Popen[bytes], what: str) -> None:
+    """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind."""
+    java = children(process, "java")
+    victims = {"python": [], "jvm": java, "both": java}[what]
+    for victim in victims:
+        _signal(victim.pid, signal.SIGKILL)
+    if what != "jvm":
+        _signal(process.pid, signal.SIGKILL)
+    process.wait(timeout=120)
+    for pid in [victim.pid for victim in java]:
+        wait_for(lambda pid=pid: not psutil.pid_exists(pid) or _is_zombie(pid), timeout=60)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def steps_in(storage: Path) -> int:
+    """Return the newest committed step, or -1."""
+    names = sorted(item.name for item in (storage / "manifests").glob("0*"))
+    return int(names[-1]) if names else -1
+
+
+def choose(rng: random.Random) -> str:
+    """Return who is to be killed."""
+    return rng.choice(["python", "jvm", "both"])
