@@ -240,9 +240,10 @@ class Files(Source):
             offset = self._header(name)[1]
         with open(name, "rb") as file:
             file.seek(offset)
-            data = file.read(limit.bytes + 1)
-        at_end = len(data) <= limit.bytes
-        data = data[: limit.bytes]
+            data = file.read(limit.bytes)
+            while b"\n" not in data and (more := file.read(max(limit.bytes, _PART_BYTES))):
+                data += more  # one line is taken, however long
+            at_end = not file.read(1)
         may_grow = growing and self._watch
         return _cut_lines(data, offset, limit.rows, at_end=at_end, may_grow=may_grow)
 

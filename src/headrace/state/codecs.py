@@ -28,6 +28,7 @@ class StateCodec:
     def __init__(self, declared: Any, user_codec: Any, *, place: str) -> None:
         self.declared = declared
         self._user = user_codec
+        self._place = place
         self.immutable = user_codec is None and is_immutable(declared)
         if user_codec is not None:
             return
@@ -68,9 +69,26 @@ class StateCodec:
         """Return a stable description of the type, kept in storage to recognise a change."""
         if self._user is not None:
             return f"codec {type(self._user).__qualname__}"
-        schema = msgspec.json.encode(msgspec.json.schema(self.declared), order="sorted")
+        try:
+            schema = _without_prose(msgspec.json.schema(self.declared))
+        except TypeError as error:
+            raise PipelineError(
+                f"{self.declared!r} is not a type that state can have: {str(error).splitlines()[-1]}",
+                place=self._place,
+                remedy="use types that msgspec knows, or give the state a codec=",
+            ) from error
+        encoded = msgspec.json.encode(schema, order="sorted")
         name = getattr(self.declared, "__name__", repr(self.declared))
-        return f"{name} {hashlib.blake2b(schema, digest_size=8).hexdigest()}"
+        return f"{name} {hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
+
+
+def _without_prose(schema: Any) -> Any:
+    """Return a JSON schema without docstrings: a comment is no change of a type."""
+    if isinstance(schema, dict):
+        return {k: _without_prose(v) for k, v in schema.items() if k not in ("description", "title")}
+    if isinstance(schema, list):
+        return [_without_prose(item) for item in schema]
+    return schema
 
 
 def is_immutable(kind: Any) -> bool:

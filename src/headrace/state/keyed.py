@@ -75,6 +75,7 @@ class CellType:
         """Return (sub, value) of what was touched; no value means deleted."""
         if self.kind == "value":
             return [(b"", None if content is MISSING else self.codec.encode(content))]
+        content = content or {} if self.kind != "list" else content or []
         if self.kind == "map":
             missing = object()
             rows = []
@@ -318,7 +319,7 @@ class KeyedState:
             if cell.kind == "timer":
                 queue = self._queue(slot)
                 for tag in touched:
-                    if tag in content:
+                    if tag in (content or {}):
                         queue.push(content[tag], cells, slot, tag)
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:

@@ -23,8 +23,8 @@ def digest_of(batch: pa.RecordBatch | pa.Table) -> int:
     if batch.num_rows == 0:
         return 0
     columns = []
-    for column in batch.columns:
-        columns.extend(_hashable(column))
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        columns.extend(_hashable(column, nullable=field.nullable))
     return int(hash_columns(columns).sum(dtype=np.uint64))
 
 
@@ -33,12 +33,16 @@ def add_digests(first: int, second: int) -> int:
     return (first + second) & _MASK
 
 
-def _hashable(column: pa.Array) -> list[pa.Array]:
-    """Return a column as columns without nulls that can be hashed."""
+def _hashable(column: pa.Array, *, nullable: bool) -> list[pa.Array]:
+    """Return a column as columns without nulls that can be hashed.
+
+    Whether nulls are marked depends on the schema alone: were it on the rows at hand, a row's digest
+    would depend on its company.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
-    nulls = [column.is_null()] if column.null_count else []
+    nulls = [column.is_null()] if nullable else []
     if pa.types.is_floating(kind):
         values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         return [pa.array(values.view(np.int64)), *nulls]
@@ -50,7 +54,7 @@ def _hashable(column: pa.Array) -> list[pa.Array]:
         encoded = [msgspec.msgpack.encode(value, enc_hook=str) for value in column.to_pylist()]
         return [pa.array(encoded, pa.binary())]
     if not column.null_count:
-        return [column]
+        return [column, *nulls]
     if pa.types.is_boolean(kind):
         return [pc.fill_null(column, False), *nulls]
     if pa.types.is_integer(kind):

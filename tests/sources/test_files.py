@@ -1,0 +1,197 @@
+"""Files: divided the same way for ever, read whole, and what is wrong is named with its line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.sources import Files, Limit
+
+
+class Hit(msgspec.Struct):
+    page: str
+    n: int
+    note: str | None = None
+
+
+def write(path: Path, rows: list[dict[str, Any]], kind: str) -> Path:
+    path = path.with_suffix(f".{kind}")
+    table = pa.Table.from_pylist(rows)
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path, row_group_size=7)
+    return path
+
+
+def rows_of(source: Files, limit: Limit) -> list[list[tuple[Any, ...]]]:
+    """Drain a source; return the records of each division, read twice to see that they stay."""
+    position, steps = source.start(), []
+    for _ in range(10_000):
+        offer = source.offer(position, limit)
+        assert offer is not None
+        if not offer.empty:
+            splits = source.splits(position, json.loads(json.dumps(offer.end)))
+            tables = [source.read(split) for split in splits]
+            assert tables == [source.read(split) for split in splits]
+            table = pa.concat_tables(tables)
+            steps.append(list(zip(*(column.to_pylist() for column in table.columns), strict=True)))
+        position = offer.end
+        if offer.final:
+            return steps
+    raise AssertionError("the source never ended")
+
+
+def example(count: int) -> list[dict[str, Any]]:
+    return [{"at": f"2024-01-01T00:{i % 60:02d}:00Z", "page": f"p{i}", "n": i} for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_records_come_whole_and_in_order_in_divisions_of_a_size(
+    tmp_path: Path, kind: str, rows: int
+) -> None:
+    for part in range(3):
+        write(tmp_path / f"part-{part}", example(25)[part * 8 : part * 8 + 8], kind)
+    source = Files(tmp_path, event_time="at", schema={"page": str, "n": int}, format=kind)  # type: ignore[arg-type]
+    steps = rows_of(source, Limit(rows, 1 << 20))
+    assert [row[2] for step in steps for row in step] == list(range(24))
+    assert steps[0][0] == (1_704_067_200_000_000, "p0", 0)
+    assert {len(step) for step in steps[:-1]} <= {rows}
+
+
+@given(lines=st.lists(st.integers(0, 60), min_size=1, max_size=40), size=st.integers(80, 400))
+def test_divisions_by_bytes_end_at_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[int], size: int
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "x.jsonl"
+    rows = [{"at": i, "page": "x" * width, "n": i} for i, width in enumerate(lines)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))  # the last line has no newline
+    source = Files(path, event_time="at", schema={"at": int, "page": str, "n": int})
+    found = [row for step in rows_of(source, Limit(1000, size)) for row in step]
+    assert [row[3] for row in found] == list(range(len(lines)))
+
+
+def test_columns_and_their_types_are_those_of_the_beginning(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", example(5), "jsonl")
+    source = Files(path, event_time="at")
+    assert source.values().schema.names == ["at", "page", "n"]
+    (step,) = rows_of(source, Limit(100, 1 << 20))
+    assert step[1] == (1_704_067_260_000_000, datetime(2024, 1, 1, 0, 1, tzinfo=UTC), "p1", 1)
+
+
+def test_a_watched_directory_waits_for_lines_and_files(tmp_path: Path) -> None:
+    first = tmp_path / "a.jsonl"
+    first.write_text('{"at": 1, "page": "x", "n": 1}\n{"at": 2, "pa')
+    source = Files(tmp_path, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True)
+    limit = Limit(10, 1 << 20)
+    offer = source.offer(source.start(), limit)
+    assert offer is not None
+    assert (offer.rows, offer.final) == (1, False)
+    assert source.offer(offer.end, limit) is None, "half a line is no record"
+    first.write_text('{"at": 1, "page": "x", "n": 1}\n{"at": 2, "page": "y", "n": 2}\n')
+    offer = source.offer(offer.end, limit)
+    assert offer is not None
+    (tmp_path / "b.jsonl").write_text('{"at": 3, "page": "z", "n": 3}\n')
+    last = source.offer(offer.end, limit)
+    assert last is not None
+    (split,) = source.splits(offer.end, last.end)
+    assert source.read(split).column("n").to_pylist() == [3]
+    assert source.offer(last.end, limit) is None
+
+
+def test_a_file_that_sorts_before_those_that_were_read_is_not_lost_silently(tmp_path: Path) -> None:
+    write(tmp_path / "m", example(2), "jsonl")
+    source = Files(tmp_path, event_time="at", schema={"n": int, "at": str}, format="jsonl", watch=True)
+    offer = source.offer(source.start(), Limit(10, 1 << 20))
+    assert offer is not None
+    write(tmp_path / "a", example(2), "jsonl")
+    with pytest.raises(SourceChanged, match="sort before"):
+        source.offer(offer.end, Limit(10, 1 << 20))
+
+
+BAD_LINES = [
+    ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": oops}', "cannot be read"),
+    ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": "7"}', "cannot be read"),
+    ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "p"', "cannot be read"),
+    ("jsonl", '{"at": "2024-01-01T00:00:00Z", "n": 1}', "'page' is null or missing"),
+    ("jsonl", '{"page": "p", "n": 1}', "the time in column 'at' cannot be read: it is null"),
+    ("jsonl", '{"at": "yesterday", "page": "p", "n": 1}', "'yesterday' is no time"),
+    ("csv", "2024-01-01T00:00:00Z,p,seven", "cannot be read"),
+    ("csv", "2024-01-01T00:00:00Z,p", "cannot be read"),
+    ("csv", "32 May,p,7", "'32 May' is no time"),
+    ("csv", ",p,7", "it is null"),
+    ("csv", "2024-01-01T00:00:00Z,p,", "'n' is null or missing"),
+]
+
+
+@pytest.mark.parametrize(("kind", "line", "says"), BAD_LINES, ids=[b[1][:40] for b in BAD_LINES])
+@pytest.mark.parametrize("before", [0, 1, 50])
+def test_a_bad_line_is_named_with_file_and_number(
+    tmp_path: Path, kind: str, line: str, says: str, before: int
+) -> None:
+    path = tmp_path / f"bad.{kind}"
+    good = '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": 1}' if kind == "jsonl" else (
+        "2024-01-01T00:00:00Z,p,1")  # fmt: skip
+    header = [] if kind == "jsonl" else ["at,page,n"]
+    path.write_text("\n".join([*header, *[good] * before, line, good]) + "\n")
+    source = Files(path, event_time="at", schema={"at": str, "page": str, "n": int})
+    source._values = type(source._values)(  # the declared type, with columns that must be there
+        source._values.python_type,
+        pa.schema([pa.field("at", pa.string()), pa.field("page", pa.string(), nullable=False),
+                   pa.field("n", pa.int64(), nullable=False)]), is_scalar=False,
+    )  # fmt: skip
+    with pytest.raises(BadInput) as caught:
+        rows_of(source, Limit(1000, 1 << 20))
+    assert says in str(caught.value)
+    assert f"bad.{kind}, line {len(header) + before + 1}" in str(caught.value)
+    assert "remedy" in str(caught.value)
+
+
+def test_a_csv_without_a_declared_column_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", [{"at": 1, "page": "p"}], "csv")
+    source = Files(path, event_time="at", schema={"at": int, "page": str, "n": int})
+    with pytest.raises(BadInput, match="has no column 'n'"):
+        rows_of(source, Limit(10, 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"path": "missing/*.jsonl"}, "matches no file"),
+        ({"path": "x.jsonl", "event_time": "when"}, "no column 'when'"),
+        ({"path": "x.gz"}, "cannot be divided"),
+        ({"path": "x.dat"}, "cannot be told"),
+        ({"path": "x.jsonl", "format": "xml"}, "is no file format"),
+    ],
+)
+def test_a_source_that_cannot_work_is_refused_when_it_is_declared(
+    tmp_path: Path, arguments: dict[str, Any], says: str
+) -> None:
+    write(tmp_path / "x", example(3), "jsonl")
+    path = tmp_path / arguments.pop("path")
+    with pytest.raises(PipelineError, match=says):
+        Files(path, **{"event_time": "at", **arguments})
+
+
+def test_a_file_that_shrank_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", example(9), "jsonl")
+    source = Files(path, event_time="at")
+    offer = source.offer(source.start(), Limit(9, 1 << 20))
+    assert offer is not None
+    path.write_text("")
+    with pytest.raises(SourceChanged, match="shorter"):
+        source.read(source.splits(source.start(), offer.end)[0])

@@ -1,0 +1,122 @@
+"""Run files: any part can be read alone, and nothing damaged is ever computed with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import Damaged
+from headrace.keyspace.planner import contiguous
+from headrace.state import runs
+from headrace.state.runs import FileRef, Part, RunReader, write_run
+from headrace.storage.memory import MemoryStore
+
+
+def batch(hashes: list[int]) -> pa.RecordBatch:
+    array = np.sort(np.array(hashes, dtype=np.uint64))
+    return pa.record_batch([pa.array(array), pa.array([f"v{h}" for h in array])], ["hash", "v"])
+
+
+def stored(parts: list[Part], bins: int = 16) -> tuple[MemoryStore, FileRef]:
+    store = MemoryStore()
+    layout = contiguous(bins, 2)
+    data, checksum = write_run(parts, layout)
+    store.write("runs/x", data)
+    return store, FileRef("runs/x", len(data), checksum, 7, 1, 0, ["a"], layout.digest)
+
+
+HASHES = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60)
+
+
+@given(HASHES, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.sampled_from([1, 16, 1024]))
+def test_a_range_of_hashes_is_read_whatever_the_bins(
+    hashes: list[int], a: int, b: int, bins: int
+) -> None:
+    first, last = min(a, b), max(a, b)
+    store, ref = stored([Part("a", "state", batch(hashes))], bins)
+    table = RunReader(store.read, ref).rows("a", "state", first, last)
+    expected = sorted(h for h in hashes if first <= h <= last)
+    assert (table.column("hash").to_pylist() if table else []) == expected
+
+
+def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "BLOCK_ROWS", 100)
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**64, 5_000, dtype=np.uint64).tolist()
+    store, ref = stored([Part("a", "state", batch(hashes))], 64)
+    section = RunReader(store.read, ref).section("a", "state")
+    assert section is not None
+    assert len(section.blocks) > 20
+    edges = [block.first >> 58 for block in section.blocks]
+    assert len(set(edges)) == len(edges), "a bin is in two blocks"
+    reads: list[tuple[int, int]] = []
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        reads.append((offset, length))
+        return store.read(name, offset, length)
+
+    monkeypatch.setattr(runs, "_SMALL_FILE", 0)
+    reader = RunReader(read, ref)
+    before = len(reads)
+    table = reader.rows("a", "state", 0, 2**58 - 1)
+    assert table is not None
+    assert table.column("hash").to_pylist() == sorted(h for h in hashes if h < 2**58)
+    assert len(reads) - before == 1, "a bin is read alone"
+
+
+def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
+    hashes = [0, 1, 2**62, 2**63, 2**63 + 5]
+    timers = (np.array([0, 1, 4]), np.array([50, 40, 70]), np.array([False, False, True]))
+    store, ref = stored([Part("a", "state", batch(hashes), [], timers)], 4)
+    facts = RunReader(store.read, ref).lowest_timers("a", "state")
+    assert facts is not None
+    assert facts.starts.tolist() == [0, 2**62, 2**63]
+    assert facts.event.tolist() == [40, 2**63 - 1, 2**63 - 1]
+    assert facts.wall.tolist() == [2**63 - 1, 2**63 - 1, 70]
+
+
+@pytest.mark.parametrize("small_file", [0, 1 << 18])
+def test_every_flipped_byte_is_found_or_was_not_used(
+    small_file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
+    rng = np.random.default_rng(1)
+    parts = [Part(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
+             for o in "ab"]  # fmt: skip
+    store, ref = stored(parts)
+    whole = store.read("runs/x")
+    good = RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)
+    found = 0
+    for position in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << (position % 8)
+        store.write("runs/x", bytes(flipped))
+        try:
+            table = RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)
+            assert table == good, f"byte {position} changed the result"
+        except Damaged as error:
+            assert "runs/x" in str(error)
+            assert "step 7" in str(error)
+            found += 1
+    assert found > len(whole) // 2
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 5_000))
+def test_every_truncation_is_found(length: int) -> None:
+    store, ref = stored([Part("a", "state", batch(list(range(50))))])
+    whole = store.read("runs/x")
+    store.write("runs/x", whole[: length % len(whole)])
+    with pytest.raises(Damaged):
+        RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)
+
+
+def test_another_file_under_the_same_name_is_found() -> None:
+    store, ref = stored([Part("a", "state", batch([1, 2, 3]))])
+    other, _ = stored([Part("a", "state", batch([1, 2, 4]))])
+    store.write("runs/x", other.read("runs/x"))
+    with pytest.raises(Damaged):
+        RunReader(store.read, ref)

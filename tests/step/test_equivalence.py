@@ -1,0 +1,118 @@
+"""Invariant 10: one result, whatever the layout, the exchange, the processes and the arrival order.
+
+Random pipelines on random input are compared with an oracle that knows nothing of all that, and with
+themselves run otherwise: outputs to the bit, watermarks, counts, and the recorded digests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace import hash_key
+from headrace.driver import Driver
+from headrace.errors import TryAbandoned
+from headrace.runners.base import Runner, TryFailed
+from headrace.runners.inline import InlineRunner
+from headrace.step.plan import Plan, TaskReport
+from headrace.storage.memory import MemoryStore
+from tests.oracle.model import Model, Spec
+from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.specs import WAYS, specs
+
+
+def digests(driver: Driver) -> list[Any]:
+    """Return what each retained step recorded of its result."""
+    found = []
+    head = driver.coordinator.head
+    assert head is not None
+    for step in range(head.boundary + 1, head.step + 1):
+        manifest, _ = driver.ledger.read(step)
+        reads = {name: (d.rows, d.digest) for name, d in manifest.divisions.items()}
+        found.append((reads, manifest.state_digests, manifest.stream_digests, manifest.watermarks))
+    return found
+
+
+@settings(max_examples=60)
+@given(specs(), WAYS)
+def test_a_pipeline_computes_what_the_oracle_says(spec: Spec, way: dict[str, Any]) -> None:
+    model = Model(spec, hash_key)
+    model.run()
+    collected = Collected()
+    driver = run_inline(draw(spec, collected), rows=spec.rows, **way)
+    assert collected.rows() == dict(model.outputs)
+    head = driver.coordinator.head
+    assert head is not None
+    assert {name: counts.late for name, counts in head.counts.items()} == model.late
+    assert {name: marks[0] for name, marks in head.watermarks.items()} == model.watermarks
+
+
+@settings(max_examples=40)
+@given(specs(), WAYS, WAYS)
+def test_two_ways_to_run_give_the_same_digests(
+    spec: Spec, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    keep = {"retain_steps": 10_000}
+    first = run_inline(draw(spec, Collected()), rows=spec.rows, **{**one, **keep})
+    second = run_inline(draw(spec, Collected()), rows=spec.rows, **{**other, **keep})
+    assert digests(first) == digests(second)
+
+
+class Crashing(Runner):
+    """An inline runner that breaks tries, and ends the process now and then."""
+
+    class Crash(BaseException):
+        """The end of a process: nothing may catch it."""
+
+    def __init__(self, inner: InlineRunner, plan: list[str]) -> None:
+        self._inner = inner
+        self._plan = plan
+
+    def start(self, pipeline: Any, store: Any, workers: int) -> None:
+        self._inner.start(pipeline, store, workers)
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        what = self._plan.pop() if self._plan else "go"
+        if what == "fail before":
+            raise TryFailed("planned")
+        reports = self._inner.run(plan)
+        if what == "fail after":
+            raise TryFailed("planned")
+        if what == "crash":
+            raise self.Crash
+        if what == "stray attempt" and reports:
+            stray = reports[-1].__class__(reports[-1].layer, reports[-1].worker, "stray")
+            return [*reports, stray]
+        return reports
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+FAULTS = st.lists(
+    st.sampled_from(["go", "go", "fail before", "fail after", "crash", "stray attempt"]), max_size=12
+)
+
+
+@settings(max_examples=60)
+@given(specs(), st.lists(WAYS, min_size=1, max_size=4), FAULTS)
+def test_crashes_failed_tries_and_other_layouts_after_them_change_nothing(
+    spec: Spec, ways: list[dict[str, Any]], faults: list[str]
+) -> None:
+    """Each crash is followed by a start with another number of workers, bins and processes."""
+    model = Model(spec, hash_key)
+    model.run()
+    collected, store = Collected(), MemoryStore()
+    starts = 0
+    while True:
+        way = dict(ways[starts % len(ways)])
+        starts += 1
+        runner = Crashing(InlineRunner(way.pop("seed"), way.pop("processes")), faults)
+        try:
+            run_inline(draw(spec, collected), store=store, rows=spec.rows, runner=runner, **way)
+            break
+        except (Crashing.Crash, TryAbandoned):
+            continue
+    assert collected.rows() == dict(model.outputs)

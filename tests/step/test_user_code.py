@@ -1,0 +1,301 @@
+"""User code: what it sees, what it may do, and what happens when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.driver import Driver
+from headrace.errors import BadInput, HeadraceError, PipelineError, SchemaChanged, UserCodeError
+from headrace.storage import MemoryStore
+from tests.support.pipelines import Collected, run_inline
+
+
+class Item(msgspec.Struct):
+    key: str | None
+    n: int
+    at: int
+
+
+def run(computation: hr.Computation, items: list[Item], *, store: Any = None, rows: int = 100,
+        name: str = "it", **options: Any) -> tuple[dict[str, Any], Driver]:  # fmt: skip
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    node = pipeline.compute(name, computation, keys={stream: "key"}, **options)
+    for output in node.outputs:
+        pipeline.sink(output, node[output], collected.sink(output))
+    return collected.rows(), run_inline(pipeline, store=store, rows=rows, workers=2)
+
+
+class Fussy(hr.Computation):
+    """Counts, remembers, and cannot stand 13."""
+
+    count = hr.ValueState(int, default=0)
+    seen = hr.ListState(int)
+    by = hr.MapState(int, list[int])
+    tick = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        self.seen.append(record.value.n)
+        self.by[0] = self.by.get(0, [])
+        self.by[0].append(record.value.n)
+        self.tick.set(record.timestamp_us)
+        ctx.produce("out", self.count.value)
+        if record.value.n == 13:
+            raise ValueError("thirteen")
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", 100 + sum(self.seen) + 1000 * len(self.by[0]))
+
+
+ITEMS = [Item("a", 1, 1), Item("a", 13, 2), Item("a", 2, 3), Item("b", 13, 4)]
+
+
+def test_an_error_stops_the_pipeline_with_the_users_line_first() -> None:
+    store = MemoryStore()
+    with pytest.raises(UserCodeError) as caught:
+        run(Fussy(), ITEMS, store=store)
+    text = str(caught.value)
+    assert text.startswith("[HR102] ValueError: thirteen")
+    assert "computation 'it', key '" in text
+    assert 'raise ValueError("thirteen")' in text
+    assert "headrace/step" not in text
+    assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
+
+
+def test_after_the_code_is_mended_nothing_is_missing() -> None:
+    class Mended(Fussy):
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            ctx.produce("out", record.value.n)
+
+        def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+            return
+
+    store = MemoryStore()
+    with pytest.raises(UserCodeError):
+        run(Fussy(), ITEMS, store=store, rows=1)
+    rows, _ = run(Mended(), ITEMS, store=store, rows=1)
+    del rows
+    _, driver = run(Mended(), ITEMS, store=store, rows=1)
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.counts["it"].records == 4
+
+
+def test_a_skipped_record_leaves_no_trace_in_state_timers_or_output() -> None:
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
+    node = pipeline.compute("it", Fussy(), keys={stream: "key"}, on_error="skip")
+    pipeline.sink("out", node, collected.sink("out"))
+    driver = run_inline(pipeline)
+    (rows,) = collected.rows()["out"]
+    assert [(key, n) for key, _, n in rows] == [("a", 1), ("a", 2), ("a", 100 + 3 + 2000)]
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.counts["it"].skipped == 2
+
+
+def test_a_dead_letter_carries_the_record_and_the_users_lines() -> None:
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
+    node = pipeline.compute("it", Fussy(), keys={stream: "key"}, on_error="dead_letter")
+    pipeline.sink("dead", node["dead_letter"], collected.sink("dead"))
+    run_inline(pipeline)
+    ((first, second),) = collected.rows()["dead"]
+    assert {first[0], second[0]} == {"a", "b"}
+    assert first[2:4] == ("items", "ValueError: thirteen")
+    assert 'raise ValueError("thirteen")' in first[4]
+    assert msgspec.json.decode(first[5])["n"] == 13
+
+
+def broken(method: Any) -> hr.Computation:
+    class Broken(hr.Computation):
+        state = hr.ValueState(int, default=0)
+        out = hr.Output(int)
+        alarm = hr.Timer(hr.EVENT_TIME)
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            method(self, ctx, record)
+
+        def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+            self.alarm.set(timer.time_us)
+
+    return Broken()
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (lambda self, ctx, record: ctx.produce("nowhere", 1), "declares no output 'nowhere'"),
+        (lambda self, ctx, record: ctx.produce("out", "one"), "carries <class 'int'>, not str"),
+        (lambda self, ctx, record: ctx.produce("out", 1, timestamp=0), "event time never goes back"),
+        (lambda self, ctx, record: setattr(self, "other", 1), "is no declared state"),
+        (lambda self, ctx, record: setattr(self, "state", 1), "assign to its .value"),
+        (lambda self, ctx, record: setattr(self.state, "value", "x"), "a value that it cannot keep"),
+        (lambda self, ctx, record: self.alarm.set(1.5), "time_us|tzinfo|float"),
+        (lambda self, ctx, record: ctx.produce("out", 2**70), "cannot carry|too (big|large)"),
+    ],
+)
+def test_what_user_code_may_not_do_is_refused_with_the_place(method: Any, says: str) -> None:
+    with pytest.raises(UserCodeError, match=says) as caught:
+        run(broken(method), [Item("a", 1, 5)])
+    assert "computation 'it'" in str(caught.value)
+
+
+def test_a_timer_that_sets_itself_behind_the_clock_for_ever_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.step.visit._MAX_TIMERS_FIRED", 1000)
+    with pytest.raises(UserCodeError, match="fired more than 1000 times in one step"):
+        run(broken(lambda self, ctx, record: self.alarm.set(3)), [Item("a", 1, 5)])
+
+
+def test_a_null_key_is_named_with_its_record() -> None:
+    with pytest.raises(BadInput, match="key 'key' of computation 'it' is null") as caught:
+        run(Fussy(), [Item("a", 1, 1), Item(None, 2, 2)])
+    assert "record 2 of stream 'items'" in str(caught.value)
+
+
+class Kept(hr.Computation):
+    """A computation with state of one type, and then of another."""
+
+    state = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.state.value = record.value.n
+
+
+class Changed(Kept):
+    state = hr.ValueState(str, default="")  # type: ignore[assignment]
+
+
+class More(Kept):
+    more = hr.ValueState(str, default="")
+
+
+def test_state_of_another_type_is_refused_with_the_difference() -> None:
+    store = MemoryStore()
+    run(Kept(), [Item("a", 1, 1)], store=store)
+    with pytest.raises(SchemaChanged, match=r"'state' was value int .*, is value str"):
+        run(Changed(), [Item("a", 1, 1)], store=store)
+    with pytest.raises(SchemaChanged, match="computation 'it' is gone"):
+        run(Kept(), [Item("a", 1, 1)], store=store, name="other")
+
+
+def test_more_state_may_be_declared_later() -> None:
+    store = MemoryStore()
+    run(Kept(), [Item("a", 1, 1)], store=store)
+    run(More(), [Item("a", 1, 1), Item("a", 1, 2)], store=store)
+
+
+class Counter(hr.Computation):
+    """Has mutable state that is changed in place, and randomness."""
+
+    bag = hr.ValueState(list[int], default=[])
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.bag.value.append(record.value.n)
+        ctx.produce("out", f"{self.bag.value} {ctx.random():.6f}")
+
+
+def test_a_mutable_value_changed_in_place_is_kept_across_restarts() -> None:
+    items = [Item("a", n, n) for n in range(5)]
+    undisturbed = Collected()
+    restarted = Collected()
+    for collected, stops in ((undisturbed, [5]), (restarted, [1, 2, 3, 4, 5])):
+        store = MemoryStore()
+        for stop in stops:
+            pipeline = hr.Pipeline("test")
+            source = hr.sources.Iterable(items[:stop], Item, event_time="at")
+            stream = pipeline.inject("items", source)
+            node = pipeline.compute("it", Counter(), keys={stream: "key"})
+            pipeline.sink("out", node, collected.sink("out"))
+            if stop < 5:  # more will come: the input has not ended
+                source.offer = _without_end(source.offer)  # type: ignore[method-assign]
+            _run_until_read(pipeline, store, stop)
+    texts = [[row[2] for rows in c.rows()["out"] for row in rows] for c in (undisturbed, restarted)]
+    assert texts[0] == texts[1]
+    assert texts[0][-1].startswith("[0, 1, 2, 3, 4]")
+
+
+def _without_end(offer: Any) -> Any:
+    def without(position: Any, limit: Any) -> Any:
+        found = offer(position, limit)
+        return None if found.empty else msgspec.structs.replace(found, final=False)
+
+    return without
+
+
+def _run_until_read(pipeline: hr.Pipeline, store: MemoryStore, count: int) -> None:
+    from headrace.driver import Settings
+    from headrace.runners.inline import InlineRunner
+
+    driver = Driver(pipeline, store, InlineRunner(), workers=1, drain=True,
+                    settings=Settings(limit=hr.Limit(1, 1 << 20)))  # fmt: skip
+
+    def stop_when_read(summary: Any) -> None:
+        if summary.head.positions["items"] >= count:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(stop_when_read)
+    driver.run()
+
+
+def sink_to_nowhere(pipeline: hr.Pipeline) -> None:
+    pipeline.sink("s", next(iter(pipeline.injectors.values())).stream, hr.sinks.Console())
+
+
+class NoTimerHandler(hr.Computation):
+    t = hr.Timer(hr.EVENT_TIME)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        return
+
+
+class NoHandler(hr.Computation):
+    pass
+
+
+class BadState(hr.Computation):
+    s = hr.ValueState(object)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda p, s: p.compute("x", Kept(), keys={s: "nothing"}), "which it does not have"),
+        (lambda p, s: p.compute("x", Kept(), keys={}), "reads no stream"),
+        (lambda p, s: p.compute("items", Kept(), keys={s: "key"}), "already the name"),
+        (lambda p, s: p.compute("9x", Kept(), keys={s: "key"}), "cannot be the name"),
+        (lambda p, s: p.compute("x", NoHandler(), keys={s: "key"}), "has no process_record"),
+        (lambda p, s: p.compute("x", NoTimerHandler(), keys={s: "key"}), "has no process_timer"),
+        (lambda p, s: p.compute("x", BadState(), keys={s: "key"}), "state can have|of the declared"),
+        (lambda p, s: p.compute("x", object(), keys={s: "key"}), "is not a Computation"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: "key"})["out"], "has no output 'out'"),
+        (lambda p, s: p.compute("x", Kept(), keys={hr.Pipeline("o").inject(
+            "i", hr.sources.Iterable([], Item, event_time="at")): "key"}), "no stream of pipeline"),
+        (lambda p, s: sink_to_nowhere(p), "reads injector 'items' directly"),
+        (lambda p, s: p.inject("y", [1, 2]), "is not a source"),
+        (lambda p, s: p.check_complete(), "has no computation"),
+    ],
+)  # fmt: skip
+def test_a_wrong_drawing_is_refused_when_it_is_drawn(wrong: Any, says: str) -> None:
+    pipeline = hr.Pipeline("test")
+    stream = pipeline.inject("items", hr.sources.Iterable([], Item, event_time="at"))
+    with pytest.raises(PipelineError, match=says):
+        wrong(pipeline, stream)
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    def all_of(kind: type[HeadraceError]) -> list[type[HeadraceError]]:
+        return [kind, *(sub for child in kind.__subclasses__() for sub in all_of(child))]
+
+    codes = [kind.code for kind in all_of(HeadraceError)]
+    assert len(set(codes)) == len(codes)
