@@ -76,6 +76,7 @@ class SparkRunner(Runner):
         self._layers: list[Any] = []
         self._shuffle: tuple[Any, Any] | None = None
         self._anchor: Any = None
+        self._homes: list[Any] = []
         self._workers = 0
         self._properties: set[str] = set()
 
@@ -123,6 +124,7 @@ class SparkRunner(Runner):
         self._code = self._send_code(pipeline)
         self._probe(store)
         self._anchor = self._make_anchor()
+        self._homes = self._make_homes()
         self._layers = [self._driver_layer(layer) for layer in range(1, pipeline.layers + 1)]
 
     def _send_code(self, pipeline: Pipeline) -> spark_task.Code:
@@ -159,6 +161,15 @@ class SparkRunner(Runner):
         anchor.persist()
         anchor.count()
         return anchor
+
+    def _make_homes(self) -> list[Any]:
+        """Return an RDD of one element for each worker; on a cluster cached, so that it has a home."""
+        homes = [self._sc.parallelize([number], 1) for number in range(self._workers)]
+        if self._anchor is not None:
+            for home in homes:
+                home.persist()
+            self._sc.union(homes).count()  # one job, so that the scheduler spreads them
+        return homes
 
     # -- a try --------------------------------------------------------------------------------
 
@@ -209,7 +220,7 @@ class SparkRunner(Runner):
         task = functools.partial(spark_task.apply_one, self._code, layer)
 
         def one(number: int) -> Any:
-            rdd = self._sc.parallelize([number], 1).mapPartitions(task)
+            rdd = self._homes[number].mapPartitions(task)
             rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
             return rdd
 
@@ -264,7 +275,8 @@ class SparkRunner(Runner):
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
         if self._anchor is not None:
-            self._anchor.unpersist()
+            for rdd in (self._anchor, *self._homes):
+                rdd.unpersist()
         if self._code is not None:
             self._code.broadcast.destroy()
         self._layers, self._shuffle, self._anchor, self._code = [], None, None, None

@@ -78,11 +78,7 @@ def executor_hosts(sc: Any) -> list[str]:
     try:
         statuses = sc._jsc.sc().getExecutorMemoryStatus()
         addresses = sc._jvm.scala.jdk.javaapi.CollectionConverters.asJava(statuses).keySet()
-        driver = sc.getConf().get("spark.driver.host", "")
-        port = sc.getConf().get("spark.driver.port", "")
-        found = {str(a).rsplit(":", 1)[0] for a in addresses}
-        local = sc.master.startswith("local")
-        del driver, port
-        return [] if local else sorted(found)
+        hosts = sorted({str(address).rsplit(":", 1)[0] for address in addresses})
+        return [] if sc.master.startswith("local[") or sc.master == "local" else hosts
     except Exception:
         return []

@@ -1,0 +1,166 @@
+"""On Spark in local mode: the same results as inline, and failures that leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.errors import PipelineError, UserCodeError
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore, MemoryStore
+from tests.oracle.model import Model, NodeSpec, Spec
+from tests.step.test_user_code import ITEMS, Fussy, Item
+from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.specs import specs
+
+pytestmark = pytest.mark.spark
+
+
+def fresh(folder: Path) -> LocalStore:
+    shutil.rmtree(folder, ignore_errors=True)
+    return LocalStore(folder)
+
+
+@settings(max_examples=8)
+@given(
+    spec=specs(), workers=st.sampled_from([1, 2, 4]), bins=st.sampled_from([16, 1024]),
+    exchange=st.sampled_from(["driver", "shuffle"]),
+)  # fmt: skip
+def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
+    local_spark: Any, tmp_path_factory: pytest.TempPathFactory, spec: Spec, workers: int, bins: int,
+    exchange: str,
+) -> None:  # fmt: skip
+    model = Model(spec, hr.hash_key)
+    model.run()
+    collected = Collected()
+    store = LocalStore(tmp_path_factory.mktemp("store"))
+    run_inline(
+        draw(spec, collected), store=store, rows=spec.rows, workers=workers, bins=bins,
+        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), snapshot_every=2, base_every=4,
+    )  # fmt: skip
+    assert collected.rows() == dict(model.outputs)
+
+
+DEEP = Spec(
+    injectors={"first": [((i * 7) % 11, i % 5, i * 3 + (i * 31) % 40) for i in range(400)]},
+    bound=40,
+    rows=25,
+    nodes=[
+        NodeSpec("node0", [("first", "a")], delay=20, echo=True),
+        NodeSpec("node1", [("node0", "same")], delay=None, echo=True),
+        NodeSpec("node2", [("node1", "b"), ("first", "b")], delay=5, echo=True, chain=15),
+    ],
+)
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
+    local_spark: Any, tmp_path: Path, exchange: str, workers: int
+) -> None:
+    from tests.step.test_equivalence import digests
+
+    inline, spark = Collected(), Collected()
+    keep = {"retain_steps": 1_000}
+    one = run_inline(draw(DEEP, inline), rows=DEEP.rows, **keep)
+    other = run_inline(
+        draw(DEEP, spark), store=LocalStore(tmp_path), rows=DEEP.rows, workers=workers, bins=1024,
+        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), **keep,
+    )  # fmt: skip
+    assert spark.rows() == inline.rows()
+    assert digests(other) == digests(one)
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_a_users_error_comes_first_and_without_the_jvm(
+    local_spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    pipeline = hr.Pipeline("test")
+    stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
+    pipeline.compute("it", Fussy(), keys={stream: "key"})
+    with pytest.raises(UserCodeError) as caught:
+        run_inline(pipeline, store=LocalStore(tmp_path), workers=2, exchange=exchange,
+                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+    text = str(caught.value)
+    assert text.startswith("[HR102] ValueError: thirteen")
+    assert "org.apache.spark" not in text
+    assert 'raise ValueError("thirteen")' in text
+
+
+class DiesOnce(hr.Computation):
+    """Its Python process ends abruptly at the first record that it ever sees."""
+
+    total = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.total.value += record.value.n
+        ctx.produce("out", self.total.value)
+        if record.value.n == 7:
+            try:
+                os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os._exit(9)
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_a_python_worker_that_dies_costs_a_try_and_nothing_else(
+    local_spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    items = [Item("abcd"[i % 4], i, i) for i in range(40)]
+    results = []
+    for mark in ("unharmed", "dies"):
+        if mark == "unharmed":
+            (tmp_path / mark).touch()
+        pipeline, collected = hr.Pipeline("test"), Collected()
+        stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+        node = pipeline.compute("it", DiesOnce(str(tmp_path / mark)), keys={stream: "key"})
+        pipeline.sink("out", node, collected.sink("out"))
+        run_inline(pipeline, store=fresh(tmp_path / "store"), workers=2, rows=5, exchange=exchange,
+                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+        results.append(collected.rows())
+    assert (tmp_path / "dies").exists()
+    assert results[0] == results[1]
+
+
+def test_a_store_in_memory_is_refused(local_spark: Any) -> None:
+    with pytest.raises(PipelineError, match="executors cannot see"):
+        run_inline(draw(DEEP, Collected()), store=MemoryStore(),
+                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+
+
+def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_path: Path) -> None:
+    """Goal: what a notebook defines reaches tasks, with defaults, methods and frozen fields."""
+    import pickle
+    import subprocess
+    import sys
+
+    script = tmp_path / "made.py"
+    script.write_text(
+        "import msgspec, sys, io\n"
+        "from headrace.runners.shipping import _Pickler, _user_modules_by_value\n"
+        "class Base(msgspec.Struct):\n    a: int\n"
+        "class Made(Base, frozen=True, tag='m'):\n"
+        "    b: list[int] = msgspec.field(default_factory=list)\n    c: str = msgspec.field(default='x', name='see')\n"
+        "    def double(self): return Made(self.a * 2, self.b, self.c)\n"
+        "buffer = io.BytesIO()\n"
+        "with _user_modules_by_value(): _Pickler(buffer).dump(Made(2, [1]))\n"
+        "sys.stdout.buffer.write(buffer.getvalue())\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
+    made = pickle.loads(done.stdout)
+    assert (made.a, made.b, made.c) == (2, [1], "x")
+    assert made.double().a == 4
+    assert type(made).__struct_config__.frozen
+    assert type(made).__struct_config__.tag == "m"
