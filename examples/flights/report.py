@@ -32,8 +32,10 @@ def text(out: Path) -> str:
     found = storms(out)
     lines = ["Days on which traffic dipped, worst first (departures of about as many as usual):"]
     for day, dips in found.items():
-        parts = [f"{d['key']} {d['departures']} of {d['expected']:.0f}" for d in sorted(
-            dips, key=lambda row: row["key"])]
+        parts = [
+            f"{d['key']} {d['departures']} of {d['expected']:.0f}"
+            for d in sorted(dips, key=lambda row: row["key"])
+        ]
         lines.append(f"  {day}  {', '.join(parts)}")
     spikes = [row for row in rows(out / "airport_anomalies") if row["kind"] == "spike"]
     lines.append(f"Days on which traffic of an airport spiked: {len(spikes)}")

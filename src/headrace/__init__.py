@@ -21,8 +21,8 @@ from headrace.computation import (
     MapState,
     Output,
     Record,
-    Timer,
     TimeDomain,
+    Timer,
     ValueState,
 )
 from headrace.driver import Settings, StepSummary

@@ -157,6 +157,3 @@ def _runner(runner: RunnerName | Runner) -> Runner:
 
         return SparkRunner()
     raise PipelineError(f"{runner!r} is no runner", remedy='use "spark" or "inline"')
-
-
-

@@ -43,7 +43,9 @@ def main() -> None:
               help="The directory that keeps the pipeline's state.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]")
 @click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline.")
-@click.option("--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True)
+@click.option(
+    "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+)
 @click.option("--exchange", type=click.Choice(["auto", "driver", "shuffle"]), default="auto",
               show_default=True, help="Who carries records between layers.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,

@@ -362,8 +362,8 @@ def source_place(thing: object) -> str:
     """Return the user's file and line of a class or function, for error messages."""
     target = thing if inspect.isclass(thing) or callable(thing) else type(thing)
     try:
-        path = inspect.getsourcefile(target)  # type: ignore[arg-type]
-        _, line = inspect.getsourcelines(target)  # type: ignore[arg-type]
+        path = inspect.getsourcefile(target)
+        _, line = inspect.getsourcelines(target)
     except (OSError, TypeError):
         return getattr(target, "__qualname__", repr(thing))
     return f"{path}:{line}"

@@ -292,9 +292,7 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
     if (hashes[1:] < hashes[:-1]).any():
         table = table.take(pa.array(np.argsort(hashes, kind="stable")))
     names = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
-    columns: dict[str, Any] = {
-        name: table.column(f"__key{i}") for i, name in enumerate(names)
-    }
+    columns: dict[str, Any] = {name: table.column(f"__key{i}") for i, name in enumerate(names)}
     columns["timestamp"] = table.column("timestamp_us").cast(pa.timestamp("us", tz="UTC"))
     for name in table.column_names[2 + key_parts :]:
         columns[name] = table.column(name)

@@ -77,8 +77,10 @@ class ValueType:
 def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
     try:
         if pa.types.is_nested(field.type):
-            values = [msgspec.to_builtins(value, builtin_types=(datetime, date, bytes, timedelta))
-                      for value in values]
+            values = [
+                msgspec.to_builtins(value, builtin_types=(datetime, date, bytes, timedelta))
+                for value in values
+            ]
         array = pa.array(values, type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
         raise TypeError(f"field {name!r} wants {field.type}: {error}") from error
@@ -128,9 +130,7 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
                 f"column {column!r} cannot be a field: it is no Python name",
                 remedy="declare the columns to be read with schema={...}",
             )
-    row = msgspec.defstruct(
-        name, [(column, Any) for column in schema.names], frozen=True, gc=False
-    )
+    row = msgspec.defstruct(name, [(column, Any) for column in schema.names], frozen=True, gc=False)
     return ValueType(row, schema, is_scalar=False)
 
 
@@ -180,6 +180,4 @@ def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
 
 def describe(schema: pa.Schema) -> dict[str, str]:
     """Return column name → type, as it is kept in storage to recognise a change."""
-    return {
-        field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema
-    }
+    return {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema}

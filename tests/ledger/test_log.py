@@ -183,7 +183,7 @@ def test_the_storage_of_another_pipeline_is_refused() -> None:
 def test_manifest_zero_is_never_deleted() -> None:
     store = MemoryStore()
     committed(store, 11)
-    Ledger(store).clean([], range(0, 8))
+    Ledger(store).clean([], range(8))
     assert store.list("manifests/")[:2] == [manifest_name(0), manifest_name(8)]
 
 

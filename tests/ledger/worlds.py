@@ -106,9 +106,13 @@ class Driver:
             for number in range(self._commits):
                 boundary = max(0, (head.step if head else 0) - self._keep) if number else 0
                 nonce = f"{self.name}-{number}"
-                head = ledger.commit(
-                    head, manifest(head, nonce, claim=number == 0, boundary=boundary, base=True)
-                ) if head is not None else ledger.commit(None, manifest(None, nonce, claim=True))
+                head = (
+                    ledger.commit(
+                        head, manifest(head, nonce, claim=number == 0, boundary=boundary, base=True)
+                    )
+                    if head is not None
+                    else ledger.commit(None, manifest(None, nonce, claim=True))
+                )
                 self.acknowledged.append((head.step, nonce))
                 ledger.clean([], range(1, head.boundary))
         except HeadraceError as error:

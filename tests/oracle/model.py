@@ -71,8 +71,8 @@ class Model:
         self.outputs: dict[str, list[list[tuple[int, int, int, int]]]] = defaultdict(list)
 
     def run(self) -> None:
-        at = {name: 0 for name in self.spec.injectors}
-        highest = {name: START for name in self.spec.injectors}
+        at = dict.fromkeys(self.spec.injectors, 0)
+        highest = dict.fromkeys(self.spec.injectors, START)
         ended: set[str] = set()
         while len(ended) < len(at):
             streams: dict[str, list[Item]] = {}

@@ -56,7 +56,9 @@ def rows_of(source: Files, limit: Limit) -> list[list[tuple[Any, ...]]]:
 
 
 def example(count: int) -> list[dict[str, Any]]:
-    return [{"at": f"2024-01-01T00:{i % 60:02d}:00Z", "page": f"p{i}", "n": i} for i in range(count)]
+    return [
+        {"at": f"2024-01-01T00:{i % 60:02d}:00Z", "page": f"p{i}", "n": i} for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -96,7 +98,9 @@ def test_columns_and_their_types_are_those_of_the_beginning(tmp_path: Path) -> N
 def test_a_watched_directory_waits_for_lines_and_files(tmp_path: Path) -> None:
     first = tmp_path / "a.jsonl"
     first.write_text('{"at": 1, "page": "x", "n": 1}\n{"at": 2, "pa')
-    source = Files(tmp_path, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True)
+    source = Files(
+        tmp_path, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
+    )
     limit = Limit(10, 1 << 20)
     offer = source.offer(source.start(), limit)
     assert offer is not None
@@ -115,7 +119,9 @@ def test_a_watched_directory_waits_for_lines_and_files(tmp_path: Path) -> None:
 
 def test_a_file_that_sorts_before_those_that_were_read_is_not_lost_silently(tmp_path: Path) -> None:
     write(tmp_path / "m", example(2), "jsonl")
-    source = Files(tmp_path, event_time="at", schema={"n": int, "at": str}, format="jsonl", watch=True)
+    source = Files(
+        tmp_path, event_time="at", schema={"n": int, "at": str}, format="jsonl", watch=True
+    )
     offer = source.offer(source.start(), Limit(10, 1 << 20))
     assert offer is not None
     write(tmp_path / "a", example(2), "jsonl")

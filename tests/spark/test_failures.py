@@ -139,7 +139,9 @@ def test_a_stopped_task_of_a_failed_try_that_wakes_in_the_next_harms_nothing(
     two_slots: Any, tmp_path: Path, exchange: str
 ) -> None:
     one, two = (next(i for i in range(1000) if hr.hash_key(i) >> 63 == bit) for bit in (0, 1))
-    rows = [Row(key, b, at) for at, (key, b) in enumerate([(one, 0), (two, 0), (one, 1), (two, 2)] * 5)]
+    rows = [
+        Row(key, b, at) for at, (key, b) in enumerate([(one, 0), (two, 0), (one, 1), (two, 2)] * 5)
+    ]
     results = []
     for name in ("calm", "stormy"):
         folder = tmp_path / name

@@ -38,7 +38,9 @@ def killed_until_done(stream: Path, data: Path, kills: int, rng: random.Random) 
         before = processes.steps_in(data / "state")
         if rng.random() < 0.8:  # most kills hit a run that is under way, some its start
             # the claim is one step; more than that is work
-            processes.wait_for(lambda b=before: processes.steps_in(data / "state") > b + 1, process=run)
+            processes.wait_for(
+                lambda b=before: processes.steps_in(data / "state") > b + 1, process=run
+            )
             processes.pause(rng.uniform(0.0, 3.0), run)
         else:
             processes.pause(rng.uniform(0.5, 6.0), run)

@@ -92,7 +92,8 @@ class Crashing(Runner):
 
 
 FAULTS = st.lists(
-    st.sampled_from(["go", "go", "fail before", "fail after", "crash", "stray attempt"]), max_size=12
+    st.sampled_from(["go", "go", "fail before", "fail after", "crash", "stray attempt"]),
+    max_size=12,
 )
 
 

@@ -131,10 +131,16 @@ def broken(method: Any) -> hr.Computation:
     [
         (lambda self, ctx, record: ctx.produce("nowhere", 1), "declares no output 'nowhere'"),
         (lambda self, ctx, record: ctx.produce("out", "one"), "carries <class 'int'>, not str"),
-        (lambda self, ctx, record: ctx.produce("out", 1, timestamp=0), "event time never goes back"),
+        (
+            lambda self, ctx, record: ctx.produce("out", 1, timestamp=0),
+            "event time never goes back",
+        ),
         (lambda self, ctx, record: setattr(self, "other", 1), "is no declared state"),
         (lambda self, ctx, record: setattr(self, "state", 1), "assign to its .value"),
-        (lambda self, ctx, record: setattr(self.state, "value", "x"), "a value that it cannot keep"),
+        (
+            lambda self, ctx, record: setattr(self.state, "value", "x"),
+            "a value that it cannot keep",
+        ),
         (lambda self, ctx, record: self.alarm.set(1.5), "time_us|tzinfo|float"),
         (lambda self, ctx, record: ctx.produce("out", 2**70), "cannot carry|too (big|large)"),
     ],

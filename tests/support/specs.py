@@ -39,7 +39,9 @@ def specs(draw: st.DrawFn) -> Spec:
         streams.append((node.name, True))
     used = {name for node in nodes for name, _ in node.inputs}
     injectors = {name: records for name, records in injectors.items() if name in used}
-    return Spec(injectors, draw(st.integers(0, 50)), draw(st.sampled_from([1, 3, 7, 20, 100])), nodes)
+    return Spec(
+        injectors, draw(st.integers(0, 50)), draw(st.sampled_from([1, 3, 7, 20, 100])), nodes
+    )
 
 
 WAYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(

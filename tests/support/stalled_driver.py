@@ -54,7 +54,9 @@ def main() -> None:
 
     os.link = stalling_link
     pipeline = hr.Pipeline("ticks")
-    source = hr.sources.Iterable(lambda: (Tick(n, n) for n in itertools.count()), Tick, event_time="at")
+    source = hr.sources.Iterable(
+        lambda: (Tick(n, n) for n in itertools.count()), Tick, event_time="at"
+    )
     pipeline.compute("count", Count(), keys={pipeline.inject("ticks", source): "n"})
     driver = Driver(
         pipeline, LocalStore(chosen.storage), InlineRunner(), workers=1, bins=16,

@@ -17,8 +17,6 @@ from headrace.step.digest import add_digests
 from headrace.step.plan import Failure, Plan, TaskReport
 
 
-
-
 class Conflict(msgspec.Struct, frozen=True):
     """Why a try cannot be adopted; it is abandoned, and the step runs again."""
 
@@ -61,9 +59,7 @@ def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Confl
         for layer, worker, attempt in report.consumed:
             attempts.setdefault((layer, worker), set()).add(attempt)
     expected = {(0, reader) for reader in range(plan.readers)} | {
-        (layer, worker)
-        for layer in range(1, layers + 1)
-        for worker in range(plan.layout.workers)
+        (layer, worker) for layer in range(1, layers + 1) for worker in range(plan.layout.workers)
     }
     for task, found in sorted(attempts.items()):
         if len(found) > 1:

@@ -327,8 +327,11 @@ class Coordinator:
     def _manifest(self, pending: _Pending, adopted: Adopted) -> Manifest:
         plan, head = pending.plan, self._head
         self._check_watermarks(adopted)
-        ended = {name: (start, start) for name in pending.finals
-                 for start in [head.positions.get(name, self.shape.injectors[name])]}
+        ended = {
+            name: (start, start)
+            for name in pending.finals
+            for start in [head.positions.get(name, self.shape.injectors[name])]
+        }
         manifest = Manifest(
             pipeline=self.shape.name,
             step=plan.step,
@@ -341,7 +344,10 @@ class Coordinator:
             seed=plan.seed,
             divisions={
                 name: Division(
-                    start, end, adopted.read_rows.get(name, 0), adopted.read_digests.get(name, 0),
+                    start,
+                    end,
+                    adopted.read_rows.get(name, 0),
+                    adopted.read_digests.get(name, 0),
                     name in pending.finals,
                 )
                 for name, (start, end) in {**ended, **pending.divisions}.items()
@@ -415,7 +421,9 @@ def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
             problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
         for cell, kind in before["cells"].items():
             if now["cells"].get(cell, kind) != kind:
-                problems.append(f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}")
+                problems.append(
+                    f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"
+                )
     if problems:
         raise SchemaChanged(
             "the state in storage has another shape than this pipeline:\n    "

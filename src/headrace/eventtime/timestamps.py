@@ -46,7 +46,8 @@ def from_micros(micros: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
-        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
+        first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+        return first if micros < 0 else last
 
 
 def duration_micros(duration: DurationLike) -> int:

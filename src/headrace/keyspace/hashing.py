@@ -131,7 +131,8 @@ def _hash_column(column: pa.Array) -> U64:
     if problem:
         raise TypeError(problem)
     if pa.types.is_dictionary(kind):
-        return _hash_column(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
+        hashes: U64 = _hash_column(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
+        return hashes
     if _is_text_or_bytes(kind):
         return _hash_bytes(column)
     return hash_words(_as_words(column))
@@ -140,12 +141,14 @@ def _hash_column(column: pa.Array) -> U64:
 def _as_words(column: pa.Array) -> U64:
     kind = column.type
     if pa.types.is_uint64(kind):
-        return column.to_numpy(zero_copy_only=False)
+        words: U64 = column.to_numpy(zero_copy_only=False)
+        return words
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    return column.cast(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64)
+    numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers.view(np.uint64)
 
 
 def _rotl(words: U64, bits: int) -> U64:
@@ -245,10 +248,12 @@ def _hash_bytes(column: pa.Array) -> U64:
     if column.null_count:
         column = pc.fill_null(column, b"")
     _, offset_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
-    offsets = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    stored = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
+    own = stored[column.offset : column.offset + len(column) + 1]
+    offsets: npt.NDArray[np.int64] = own.astype(np.int64)
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    starts: npt.NDArray[np.int64] = offsets[:-1]
+    lengths = np.diff(offsets)
     hashes = np.empty(len(column), dtype=np.uint64)
     by_length = np.argsort(lengths, kind="stable")
     sorted_lengths = lengths[by_length]
@@ -264,7 +269,7 @@ def _hash_equal_lengths(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
 ) -> U64:
     if len(starts) < _FEW_ROWS:
-        view = memoryview(data)
+        view: Any = data.data
         digests = [xxhash.xxh64_intdigest(view[at : at + length]) for at in starts.tolist()]
         return np.array(digests, dtype=np.uint64)
     return _xxh64_rows(data[starts[:, None] + np.arange(length)])

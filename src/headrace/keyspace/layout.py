@@ -150,7 +150,8 @@ class Layout:
     def from_wire(cls, wire: LayoutWire) -> Layout:
         """Return the layout that was written."""
         depths, counts, owners = (np.array(column) for column in zip(*wire.runs, strict=True))
-        return cls(np.repeat(depths, counts), np.repeat(owners, counts), wire.workers)
+        bits, bin_owners = np.repeat(depths, counts), np.repeat(owners, counts)
+        return cls(bits.tolist(), bin_owners.tolist(), wire.workers)
 
 
 def _starts_of(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

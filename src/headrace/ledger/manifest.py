@@ -295,9 +295,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     )
     floor = after.snapshot_floor
     dead += [(run.name, step) for run in runs if run.step <= floor]
-    return msgspec.structs.replace(
-        after, dead=dead, runs=[run for run in runs if run.step > floor]
-    )
+    return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
 
 
 def _sum_counts(before: dict[str, Counts], more: dict[str, Counts]) -> dict[str, Counts]:

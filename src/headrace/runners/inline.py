@@ -35,11 +35,15 @@ class InlineRunner(Runner):
 
     def run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []
-        results = [self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)]
+        results = [
+            self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)
+        ]
         for layer in range(1, self._workers[0].pipeline.layers + 1):
             reports += [result.report for result in results]
             results = [
-                self._any().apply(plan, layer, worker, self._attempt(), self._arrived(results, worker))
+                self._any().apply(
+                    plan, layer, worker, self._attempt(), self._arrived(results, worker)
+                )
                 for worker in range(plan.layout.workers)
             ]
         return reports + [result.report for result in results]

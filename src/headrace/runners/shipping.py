@@ -70,8 +70,9 @@ def _importable(cls: Any) -> bool:
 
 def _reduce_struct(cls: Any) -> Any:
     structs = [base for base in cls.__mro__[1:] if isinstance(base, msgspec.StructMeta)]
-    inherited = {name for base in structs if base is not msgspec.Struct
-                 for name in base.__struct_fields__}
+    inherited = {
+        name for base in structs if base is not msgspec.Struct for name in base.__struct_fields__
+    }
     fields = [item for item in msgspec.structs.fields(cls) if item.name not in inherited]
     described = [(f.name, f.type, f.default, f.default_factory, f.encode_name) for f in fields]
     config = {name: getattr(cls.__struct_config__, name) for name in _STRUCT_OPTIONS}
@@ -97,14 +98,14 @@ def _make_struct(
     name: str, module: str, qualname: str, bases: tuple[type, ...], described: list[Any],
     config: dict[str, Any],
 ) -> Any:  # fmt: skip
+    make_field: Any = msgspec.field
     fields: list[Any] = []
     for field, kind, default, factory, encode_name in described:
-        item = msgspec.field(default=default, default_factory=factory, name=encode_name)
+        item: Any = make_field(default=default, default_factory=factory, name=encode_name)
         fields.append((field, kind, item))
-    cls = msgspec.defstruct(
+    return msgspec.defstruct(
         name, fields, bases=bases, module=module, namespace={"__qualname__": qualname}, **config
     )
-    return cls
 
 
 def _fill_struct(cls: Any, namespace: dict[str, Any]) -> None:
@@ -146,5 +147,5 @@ def _user_modules() -> list[ModuleType]:
 def _installed_folders() -> list[str]:
     paths = sysconfig.get_paths()
     folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders += site.getsitepackages() + [site.getusersitepackages()]
-    return folders + [str(Path(sys.base_prefix) / "lib")]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    return [*folders, str(Path(sys.base_prefix) / "lib")]

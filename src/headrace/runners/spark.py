@@ -138,9 +138,7 @@ class SparkRunner(Runner):
         store.create(name, content)
         try:
             tasks = max(self._workers, self.default_workers())
-            check = functools.partial(
-                spark_task.probe, self._code, store.location, name, content
-            )
+            check = functools.partial(spark_task.probe, self._code, store.location, name, content)
             seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
         finally:
             store.delete(name)

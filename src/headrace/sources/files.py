@@ -93,7 +93,9 @@ class Files(Source):
         self._listed: list[str] | None = None
         self._format = format or self._format_of_path()
         if self._format not in ("jsonl", "csv", "parquet"):
-            raise PipelineError(f"{self._format!r} is no file format", remedy="use jsonl, csv, parquet")
+            raise PipelineError(
+                f"{self._format!r} is no file format", remedy="use jsonl, csv, parquet"
+            )
         declared = type if type is not None else schema
         found = None if declared is not None and self._knows_time(declared) else self._infer()
         self._values = self._declared(declared, found)
@@ -212,7 +214,9 @@ class Files(Source):
         if not parts and not final:
             return None
         name = names[index] if index < len(names) else "\U0010ffff"
-        end = _Position(done=index, name=name, offset=offset if index < len(names) else 0, parts=parts)
+        end = _Position(
+            done=index, name=name, offset=offset if index < len(names) else 0, parts=parts
+        )
         return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
 
     def _index_of(self, at: _Position, names: list[str]) -> int:
@@ -276,7 +280,9 @@ class Files(Source):
                 remedy="mend the line, or declare another type for the column; "
                 "nothing of this step was committed",
             ) from error
-        return self._finish(table, lambda row: f"{name}, line {_line_number(name, first, data, row)}")
+        return self._finish(
+            table, lambda row: f"{name}, line {_line_number(name, first, data, row)}"
+        )
 
     def _bytes(self, name: str, first: int, last: int) -> bytes:
         with open(name, "rb") as file:
@@ -405,9 +411,7 @@ def _cut_lines(
     return cuts, ended, len(taken), int(taken[-1])
 
 
-def _first_bad_line(
-    data: bytes, parse: Callable[[bytes], Any], why: str
-) -> tuple[int, str]:
+def _first_bad_line(data: bytes, parse: Callable[[bytes], Any], why: str) -> tuple[int, str]:
     """Return the number (among lines with content) and the fault of the first line that is bad."""
     lines = [line for line in data.splitlines(keepends=True) if line.strip()]
     low, high = 0, len(lines)  # the first bad line is in [low, high)

@@ -152,5 +152,3 @@ class InDriver(Source):
 
     def read(self, split: Split) -> pa.Table:
         return pa.ipc.open_stream(split.data).read_all()
-
-

@@ -122,7 +122,8 @@ class MapHandle(_Handle):
         return sorted(self._entries(), key=self._order)
 
     def _entries(self) -> dict[Any, Any]:
-        return self._cursor.slots[self._slot] or {}
+        entries: dict[Any, Any] = self._cursor.slots[self._slot] or {}
+        return entries
 
     def _touch(self, keys: Iterable[Any]) -> dict[Any, Any]:
         cursor, slot = self._cursor, self._slot
@@ -133,7 +134,8 @@ class MapHandle(_Handle):
         if entries is None:
             entries = cursor.slots[slot] = {}
         cursor.touched.setdefault(slot, set()).update(keys)
-        return entries
+        touched: dict[Any, Any] = entries
+        return touched
 
     def __getitem__(self, key: Any) -> Any:
         if not self._codec.immutable and key in self._entries():
@@ -186,7 +188,8 @@ class ListHandle(_Handle):
     __slots__ = ()
 
     def _elements(self) -> list[Any]:
-        return self._cursor.slots[self._slot] or []
+        elements: list[Any] = self._cursor.slots[self._slot] or []
+        return elements
 
     def _touch(self, first: int) -> list[Any]:
         """Note that elements from ``first`` on may change; return the list."""
@@ -199,7 +202,8 @@ class ListHandle(_Handle):
             elements = cursor.slots[slot] = []
         lowest, stored = cursor.touched.get(slot, (first, len(elements)))
         cursor.touched[slot] = (min(lowest, first), stored)
-        return elements
+        changing: list[Any] = elements
+        return changing
 
     def append(self, element: Any) -> None:
         """Add an element at the end. Costs that element, however long the list is."""
@@ -250,7 +254,8 @@ class TimerHandle:
         if tags is None:
             tags = cursor.slots[slot] = {}
         cursor.touched.setdefault(slot, set()).add(tag)
-        return tags
+        changing: dict[str, int] = tags
+        return changing
 
     def set(self, when: TimeLike, *, tag: str = "") -> None:
         """Set the timer; (name, tag) that is already set is replaced.

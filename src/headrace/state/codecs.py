@@ -85,7 +85,9 @@ class StateCodec:
 def _without_prose(schema: Any) -> Any:
     """Return a JSON schema without docstrings: a comment is no change of a type."""
     if isinstance(schema, dict):
-        return {k: _without_prose(v) for k, v in schema.items() if k not in ("description", "title")}
+        return {
+            k: _without_prose(v) for k, v in schema.items() if k not in ("description", "title")
+        }
     if isinstance(schema, list):
         return [_without_prose(item) for item in schema]
     return schema

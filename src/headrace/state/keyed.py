@@ -167,8 +167,9 @@ class KeyedState:
         self.layout = layout
         self.cursor = Cursor()
         declared = node.shape.cells
-        self.cells = [CellType(i, name, item, node.name) for i, (name, item) in
-                      enumerate(declared.items())]
+        self.cells = [
+            CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
+        ]
         self.handles = {cell.name: cell.handle(self.cursor) for cell in self.cells}
         self.queues = {domain: TimerQueue() for domain in TimeDomain}
         self._empty = [cell.empty for cell in self.cells]
@@ -247,9 +248,7 @@ class KeyedState:
         columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
         hash_list = hashes.tolist()
         changed: set[tuple[KeyCells, int]] = set()
-        for hash_, bin_, key, name, sub, value in zip(
-            hash_list, bins, keys, *columns, strict=True
-        ):
+        for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
             cell = by_name.get(name)
             if cell is None:
                 continue  # a declaration that the code no longer has; kept in storage

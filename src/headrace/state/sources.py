@@ -75,9 +75,7 @@ class StateSources:
 
     def _newer_ranges(self, step: int, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of [first, last] whose snapshot is older than a step."""
-        covered = sorted(
-            (part.first, part.last) for part in self.snapshots if part.as_of >= step
-        )
+        covered = sorted((part.first, part.last) for part in self.snapshots if part.as_of >= step)
         ranges, at = [], first
         for low, high in covered:
             if high < at or low > last:
@@ -89,9 +87,7 @@ class StateSources:
             ranges.append((at, last))
         return ranges
 
-    def lowest_timers(
-        self, layout: Layout
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def lowest_timers(self, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return a lower bound of each bin's timers (event, wall), from the footers alone."""
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()

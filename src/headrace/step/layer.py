@@ -124,8 +124,7 @@ class Worker:
             parcels = [decode_parcel(data) for data in payload]
             parcels.sort(key=lambda parcel: parcel.header.worker)
         report.consumed = [
-            (parcel.header.layer, parcel.header.worker, parcel.header.attempt)
-            for parcel in parcels
+            (parcel.header.layer, parcel.header.worker, parcel.header.attempt) for parcel in parcels
         ]
         outbox = Outbox(plan.layout.workers)
         known: dict[str, int] = {}
@@ -155,7 +154,9 @@ class Worker:
         local: dict[str, int] = {}
         produced: dict[str, pa.RecordBatch] = {}
         for node in self.pipeline.nodes_of(layer):
-            outputs = self._run_node(plan, node, entry, parcels, {**known, **local}, produced, report)
+            outputs = self._run_node(
+                plan, node, entry, parcels, {**known, **local}, produced, report
+            )
             for name, stream in node.outputs.items():
                 local[stream.name] = report.nodes[node.name].output_watermark
                 batch = outputs.get(name)
@@ -283,9 +284,7 @@ class Worker:
             local, known, report.highest, report.failure is not None,
         )  # fmt: skip
 
-    def _pass_on(
-        self, layer: int, worker: int, parcels: list[Parcel], outbox: Outbox
-    ) -> None:
+    def _pass_on(self, layer: int, worker: int, parcels: list[Parcel], outbox: Outbox) -> None:
         """Send on what is for deeper layers: it is already with the right worker number."""
         nodes = {node.name for node in self.pipeline.nodes_of(layer)}
         for parcel in parcels:
@@ -333,7 +332,7 @@ def failure_of(error: HeadraceError) -> Failure:
 
 def error_of(failure: Failure) -> HeadraceError:
     """Return the error that travelled."""
-    import headrace.errors as errors
+    from headrace import errors
 
     kind: Any = getattr(errors, failure.kind, InvariantBroken)
     if kind is UserCodeError:

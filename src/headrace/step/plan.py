@@ -11,7 +11,6 @@ from headrace.ledger.manifest import Slice
 from headrace.sources.base import Split
 from headrace.state.runs import FileRef
 
-
 Exchange = Literal["driver", "shuffle"]
 
 
@@ -105,9 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def file_stem(self, layer: int, worker: int, attempt: str) -> str:
         """Return the name of a file of one attempt; no other attempt ever bears it."""
-        return (
-            f"{self.step:012d}-e{self.epoch}-t{self.try_}-l{layer}-w{worker}-a{attempt}"
-        )
+        return f"{self.step:012d}-e{self.epoch}-t{self.try_}-l{layer}-w{worker}-a{attempt}"
 
 
 class Failure(msgspec.Struct, frozen=True):

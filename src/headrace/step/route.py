@@ -78,7 +78,8 @@ def route_stream(
 
 
 def _serialize(part: pa.RecordBatch) -> bytes:
-    return part.serialize().to_pybytes()
+    data: bytes = part.serialize().to_pybytes()
+    return data
 
 
 def consumer_rows(
@@ -118,8 +119,8 @@ def _keys(node: Node, number: int, batch: pa.RecordBatch | pa.Table, place: str)
             raise BadInput(
                 f"the key {name!r} of computation {node.name!r} is null",
                 place=f"{place}, record {row + 1} of stream {node.inputs[number].name!r}",
-                remedy=f"filter such records out before, or key the stream by a column that is "
-                f"always there; nothing of this step was committed",
+                remedy="filter such records out before, or key the stream by a column that is "
+                "always there; nothing of this step was committed",
             )
         found.append(column if column.type == field.type else column.cast(field.type))
     return found

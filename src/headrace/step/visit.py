@@ -168,10 +168,11 @@ class Visitor:
         work = _Work(self.node, self.state)
         for number, batch in enumerate(inputs):
             if batch is not None:
-                if self.node.late == "drop":
-                    batch = _drop_late(batch, late_before, report)
-                work.add(number, batch)
-                report.records += batch.num_rows
+                kept = (
+                    batch if self.node.late == "process" else _on_time(batch, late_before, report)
+                )
+                work.add(number, kept)
+                report.records += kept.num_rows
         due = self._due(owned, watermark, clock_us)
         for cells, records in work.visits(due):
             report.keys += 1
@@ -388,7 +389,7 @@ class _Work:
         yield from ordered
 
 
-def _drop_late(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:
+def _on_time(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:
     if late_before <= MIN_TIME:
         return batch
     times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
