@@ -149,6 +149,8 @@ class Driver:
         """
         self.ledger.check_owner(self.pipeline.name)
         self.runner.start(self.pipeline, self.store, self._layout.workers)
+        for source in self._sources.values():
+            source.open(self.store)
         todo = deque(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
         while True:
             while self._asked:

@@ -61,6 +61,10 @@ class Stream:
         self.values = values
         self.key_fields = key_fields
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the drawing behind when sent to a task: it holds sources and sinks."""
+        return {**self.__dict__, "pipeline": None}
+
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, {describe(self.values.schema)})"
 

@@ -14,6 +14,7 @@ source that is passed in. So a run is a function of its events, and can be repla
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -136,7 +137,9 @@ class Coordinator:
         self._stopping = False
         self._pending: _Pending | None = None
         self._released = -1
-        self._cleaned = 0
+        self._doomed: deque[str] = deque()  # dead files that are still to be deleted
+        self._doomed_upto = 0  # those that died up to this step are doomed, or gone
+        self._cleaned = 0  # those that died up to this step are gone
         self._manifests_from = 1
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -205,16 +208,20 @@ class Coordinator:
 
     def _clean(self, head: Head) -> Clean | None:
         """Delete a bounded number of what is dead since the (durable) boundary or before."""
-        dead = [name for name, died in head.dead if self._cleaned < died <= head.boundary]
+        self._doomed.extend(
+            name for name, died in head.dead if self._doomed_upto < died <= head.boundary
+        )
+        self._doomed_upto = max(self._doomed_upto, head.boundary)
         most = self.settings.clean_per_step
-        if len(dead) <= most:
-            self._cleaned = max(self._cleaned, head.boundary)
+        names = [self._doomed.popleft() for _ in range(min(most, len(self._doomed)))]
         manifests_from = self._manifests_from
-        manifests_to = min(head.boundary, manifests_from + most)
-        if not dead and manifests_to <= manifests_from:
+        manifests_to = max(manifests_from, min(head.boundary, manifests_from + most))
+        self._manifests_from = manifests_to
+        if not self._doomed:
+            self._cleaned = self._doomed_upto
+        if not names and manifests_to == manifests_from:
             return None
-        self._manifests_from = max(manifests_from, manifests_to)
-        return Clean(dead[:most], manifests_from, manifests_to)
+        return Clean(names, manifests_from, manifests_to)
 
     def _poll(self) -> Poll | Stop:
         if self._stopping:

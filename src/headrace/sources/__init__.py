@@ -1,7 +1,27 @@
-"""Sources: where records come from."""
+"""Sources: where records come from. Those that need Spark are imported when they are first named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from headrace.sources.base import Limit, Offer, Source, Split
 from headrace.sources.files import Files
 from headrace.sources.iterables import Iterable
 
-__all__ = ["Files", "Iterable", "Limit", "Offer", "Source", "Split"]
+if TYPE_CHECKING:
+    from headrace.sources.spark_reader import SparkReader as SparkReader
+    from headrace.sources.spark_stream import SparkStream as SparkStream
+
+__all__ = ["Files", "Iterable", "Limit", "Offer", "Source", "SparkReader", "SparkStream", "Split"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SparkReader":
+        from headrace.sources.spark_reader import SparkReader
+
+        return SparkReader
+    if name == "SparkStream":
+        from headrace.sources.spark_stream import SparkStream
+
+        return SparkStream
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

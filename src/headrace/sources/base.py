@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.schema import ValueType
+from headrace.storage.base import Store
 
 Position = Any
 
@@ -87,6 +88,13 @@ class Source(ABC):
         """Return a split's records: ``timestamp`` (int64, microseconds) and the value columns.
 
         Called in a task or in the driver. Must depend on nothing but the split.
+        """
+
+    def open(self, store: Store) -> None:
+        """Get ready. Called once in the driver, before anything else but ``start`` and ``values``.
+
+        Args:
+            store: the pipeline's storage, for sources that keep something there.
         """
 
     def for_tasks(self) -> Source:

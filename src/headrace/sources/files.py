@@ -16,15 +16,15 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.eventtime.parsing import BadTime, TimeUnit, to_micros_column
+from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of, value_type_of_schema
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Source, Split
+from headrace.sources.base import Limit, Offer, Position, Source, Split
+from headrace.sources.columns import Columns
 
 Format = Literal["jsonl", "csv", "parquet"]
 
@@ -88,8 +88,6 @@ class Files(Source):
         self._pattern = str(path)
         self._watch = watch
         self._event_time = event_time
-        self._zone = time_zone
-        self._unit: TimeUnit = time_unit
         self._listed: list[str] | None = None
         self._format = format or self._format_of_path()
         if self._format not in ("jsonl", "csv", "parquet"):
@@ -99,6 +97,7 @@ class Files(Source):
         declared = type if type is not None else schema
         found = None if declared is not None and self._knows_time(declared) else self._infer()
         self._values = self._declared(declared, found)
+        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
         self._read_types = self._types_as_read(found)
 
     # -- declaration --------------------------------------------------------------------------
@@ -266,7 +265,7 @@ class Files(Source):
         name, first, last = split.spec
         if self._format == "parquet":
             table = self._read_parquet(name, first, last)
-            return self._finish(table, lambda row: f"{name}, row {first + row + 1}")
+            return self._columns.finish(table, lambda row: f"{name}, row {first + row + 1}")
         data = self._bytes(name, first, last)
         parse = self._parse_csv if self._format == "csv" else self._parse_json
         try:
@@ -280,7 +279,7 @@ class Files(Source):
                 remedy="mend the line, or declare another type for the column; "
                 "nothing of this step was committed",
             ) from error
-        return self._finish(
+        return self._columns.finish(
             table, lambda row: f"{name}, line {_line_number(name, first, data, row)}"
         )
 
@@ -347,48 +346,6 @@ class Files(Source):
             raise BadInput(f"{name} has no column {missing[0]!r}", place=name)
         table = file.read_row_groups(wanted, columns=list(self._read_types))
         return table.slice(first - (start or 0), last - first)
-
-    def _finish(self, table: pa.Table, place_of: Callable[[int], str]) -> pa.Table:
-        """Return the table as the pipeline wants it: event times, and columns of declared types."""
-        times = self._times(self._event_time, table, place_of)
-        columns = {TIMESTAMP_COLUMN: times}
-        for field in self._values.schema:
-            column = table.column(field.name).combine_chunks()
-            if column.null_count and not field.nullable:
-                row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
-                raise BadInput(
-                    f"column {field.name!r} is null or missing",
-                    place=place_of(row),
-                    remedy=f"mend the record, or declare {field.name!r} as optional "
-                    "(`... | None`); nothing of this step was committed",
-                )
-            columns[field.name] = self._converted(column, field, table, place_of)
-        return pa.table(columns)
-
-    def _converted(
-        self, column: pa.Array, field: pa.Field, table: pa.Table, place_of: Callable[[int], str]
-    ) -> pa.Array:
-        if column.type == field.type:
-            return column
-        if pa.types.is_timestamp(field.type) and not column.null_count:
-            return self._times(field.name, table, place_of).cast(pa.timestamp("us", tz="UTC"))
-        try:
-            return column.cast(field.type)
-        except pa.ArrowInvalid as error:
-            raise BadInput(
-                f"column {field.name!r} cannot be read as {field.type}: {error}", place=place_of(0)
-            ) from error
-
-    def _times(self, name: str, table: pa.Table, place_of: Callable[[int], str]) -> pa.Array:
-        try:
-            return to_micros_column(table.column(name), zone=self._zone, unit=self._unit)
-        except BadTime as error:
-            raise BadInput(
-                f"the time in column {name!r} cannot be read: {error}",
-                place=place_of(error.row),
-                remedy="mend the record; times are ISO 8601, or numbers with time_unit=; "
-                "nothing of this step was committed",
-            ) from error
 
 
 def _cut_lines(

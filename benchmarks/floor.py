@@ -1,0 +1,178 @@
+"""A durable, exactly-once step against the bare Spark job that it rides on.
+
+One computation, two workers, 10 000 records a step, 100 steps; for each exchange beside its floor:
+the empty job of the same stages, tasks, imports and pools, in the fastest configuration found *for
+the floor* (RDDs built once, collected by two gateway calls), measured in the same run before and after.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from benchmarks.harness import figure, local_session, median_ms, parser, percentile, report, timed
+from headrace.driver import Driver
+from headrace.runners import spark_private
+from headrace.runners.spark import SparkRunner, _same
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.storage import LocalStore
+
+GOAL = 1.25
+
+
+class Keys(hr.sources.Source):
+    """Records with a key uniform in a domain, made where they are read from their numbers alone."""
+
+    def __init__(self, domain: int) -> None:
+        self._domain = domain
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int})
+
+    def start(self) -> Position:
+        return 0
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        return Offer(position + limit.rows, limit.rows, limit.rows * 16)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        middle = (start + end) // 2
+        return [Split([start, middle]), Split([middle, end])]
+
+    def read(self, split: Split) -> pa.Table:
+        first, last = split.spec
+        keys = np.random.default_rng(first).integers(0, self._domain, last - first)
+        times = np.arange(first, last, dtype=np.int64)
+        return pa.table({TIMESTAMP_COLUMN: times, "key": keys})
+
+
+class Count(hr.Computation):
+    """Counts the records of each key, one by one, in the user's Python."""
+
+    count = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+
+
+def _empty(numbers: Iterable[Any]) -> Iterator[bytes]:
+    import pandas  # noqa: F401
+
+    gc.freeze()
+    list(numbers)
+    yield b""
+
+
+def _empty_map(numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    gc.freeze()
+    list(numbers)
+    yield from ((consumer, b"") for consumer in range(2))
+
+
+def driver_floor(context: Any) -> Any:
+    """Return the empty one-stage job, a pool of Python processes for each of two workers."""
+
+    def one(number: int) -> Any:
+        rdd = context.parallelize([number], 1).mapPartitions(_empty)
+        rdd._jrdd  # noqa: B018
+        return rdd
+
+    parts = [
+        spark_private.set_environment(
+            functools.partial(one, n), context, {"HEADRACE_FLOOR": str(n)}
+        )
+        for n in range(2)
+    ]
+    return spark_private.lean_collector(context.union(parts))
+
+
+def shuffle_floor(context: Any) -> Any:
+    """Return the empty two-stage job, two tasks each."""
+    mapped = context.parallelize(range(2), 2).mapPartitions(_empty_map)
+    rdd = mapped.partitionBy(2, _same).mapPartitions(_empty)
+    collect, clean = spark_private.lean_collector(rdd), spark_private.shuffle_cleaner(rdd)
+
+    def run() -> None:
+        collect()
+        clean()
+
+    return run
+
+
+def steps(context: Any, exchange: str, rows: int, warm: int, measured: int, domain: int) -> Any:
+    """Run durable steps; return the seconds between commits, and the mean phases of a step."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-floor-"))
+    pipeline = hr.Pipeline("floor")
+    pipeline.compute("count", Count(), keys={pipeline.inject("keys", Keys(domain)): "key"})
+    driver = Driver(
+        pipeline, LocalStore(folder), SparkRunner(context), workers=2, bins=256,
+        settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), exchange=exchange),
+    )  # fmt: skip
+    commits: list[float] = []
+    phases: dict[str, float] = {}
+
+    def note(summary: hr.StepSummary) -> None:
+        commits.append(time.perf_counter())
+        if len(commits) > warm:
+            for name, seconds in summary.phases.items():
+                phases[name] = phases.get(name, 0.0) + seconds / measured
+        if len(commits) > warm + measured:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+        shutil.rmtree(folder)
+    return np.diff(commits[warm:]).tolist(), phases
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--rows", type=int, default=10_000, help="records a step")
+    options.add_argument("--domain", type=int, default=100_000, help="how many keys there are")
+    options.add_argument("--steps", type=int, default=100)
+    chosen = options.parse_args()
+    warm = 100 if chosen.quick else 300
+    spark = local_session(2)
+    context = spark.sparkContext
+    rows = [["exchange", "floor p50 ms", "step p50 ms", "step p95 ms", "ratio"]]
+    ratios = {}
+    lines = []
+    for exchange, floor in (("driver", driver_floor(context)), ("shuffle", shuffle_floor(context))):
+        timed(floor, warm)
+        before = timed(floor, chosen.steps)
+        found, phases = steps(context, exchange, chosen.rows, warm, chosen.steps, chosen.domain)
+        after = timed(floor, chosen.steps)
+        base = median_ms([*before, *after])
+        ratios[exchange] = median_ms(found) / base
+        rows.append([exchange, f"{base:.1f}", f"{median_ms(found):.1f}",
+                     f"{percentile(found, 0.95) * 1e3:.1f}", f"{ratios[exchange]:.2f}"])  # fmt: skip
+        inside = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in phases.items())
+        lines.append(
+            f"phases of a {exchange} step (ms; those of tasks summed over tasks): {inside}"
+        )
+    spark.stop()
+    worst = max(ratios.values())
+    figures = [
+        figure("step_over_floor", worst, "x", f"<= {GOAL}", worst <= GOAL),
+        *(figure(f"step_over_floor_{name}", ratio, "x") for name, ratio in ratios.items()),
+    ]
+    report(f"A durable step of {chosen.rows:,} records against the bare job", rows, figures, chosen)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What all benchmarks share: figures, tables, JSON, and a session in the fastest known configuration."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def figure(
+    name: str, value: float, unit: str, goal: str = "", met: bool | None = None
+) -> dict[str, Any]:
+    """Return one figure as the JSON files hold it."""
+    return {"name": name, "value": round(value, 4), "unit": unit, "goal": goal, "met": met}
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return a percentile by nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def median_ms(values: Sequence[float]) -> float:
+    """Return the median of seconds, in milliseconds."""
+    return statistics.median(values) * 1e3
+
+
+def source_tree() -> str:
+    """Return the hash of the source tree that was measured, as git names it (or of its files)."""
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD:src"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    clean = subprocess.run(
+        ["git", "status", "--porcelain", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0 and clean.returncode == 0 and not clean.stdout.strip():
+        return done.stdout.strip()
+    digest = hashlib.blake2b(digest_size=20)
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return f"uncommitted {digest.hexdigest()}"
+
+
+def facts(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what a figure depends on."""
+    packages = ["pyspark", "pyarrow", "numpy", "msgspec"]
+    return {
+        "source_tree": source_tree(),
+        "versions": {name: version(name) for name in packages}
+        | {"python": platform.python_version()},
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
+        "parameters": {k: str(v) for k, v in vars(arguments).items()},
+    }
+
+
+def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
+           arguments: argparse.Namespace) -> None:  # fmt: skip
+    """Print a table (its first row is the head) and the figures; write the JSON."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    print(f"\n{title}")
+    for number, row in enumerate(rows):
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+        if number == 0:
+            print("  " + "  ".join("-" * width for width in widths))
+    for item in figures:
+        goal = (
+            f"  (goal {item['goal']}: {'met' if item['met'] else 'not met'})"
+            if item["goal"]
+            else ""
+        )
+        print(f"{item['name']} = {item['value']} {item['unit']}{goal}")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({**facts(arguments), "figures": figures}, indent=2) + "\n"
+        )
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--quick", action="store_true", help="under a minute")
+    made.add_argument("--json", type=Path, help="write the figures to a file")
+    return made
+
+
+def local_session(slots: int = 2) -> Any:
+    """Start a local session as Headrace starts one."""
+    from pyspark.sql import SparkSession
+
+    from headrace.runners.spark import SESSION_SETTINGS
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("headrace-bench").master(f"local[{slots}]")
+    for key, value, _ in SESSION_SETTINGS:
+        builder = builder.config(key, value)
+    builder = builder.config("spark.ui.enabled", "false").config(
+        "spark.ui.showConsoleProgress", "false"
+    )
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def timed(work: Callable[[], object], times: int) -> list[float]:
+    """Return the seconds of each of some calls."""
+    import time
+
+    found = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begun)
+    return found

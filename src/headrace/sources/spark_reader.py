@@ -1,0 +1,192 @@
+"""A source made of any PySpark ``DataSource`` that can be read as a stream.
+
+PySpark's reader protocol fits: offsets are plain data, partitions are a function of (start, end), and
+``read(partition)`` depends on the partition alone. Spark's own machinery for it (a process beside the
+driver, a query, a checkpoint) is not used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from headrace.errors import BadInput, PipelineError
+from headrace.eventtime.parsing import TimeUnit
+from headrace.schema import ValueType, value_type_of_schema
+from headrace.sources.base import Limit, Offer, Position, Source, Split
+from headrace.sources.columns import Columns
+
+_BATCH_ROWS = 10_000
+
+
+class SparkReader(Source):
+    """Records from a ``pyspark.sql.datasource.DataSource`` (its stream reader, simple or not).
+
+    Args:
+        source: the data source object, made with its options.
+        event_time: the column that holds the event time.
+        time_zone: the zone of times that name none.
+        time_unit: the unit of event times that are numbers.
+
+    Guarantees: those of the reader: a step is exactly-once if ``read`` of the same partition gives the
+        same rows again. ``commit(end)`` is called after the step that recorded it was committed.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        *,
+        event_time: str,
+        time_zone: str = "UTC",
+        time_unit: TimeUnit = "us",
+    ) -> None:
+        schema = source.schema()
+        if isinstance(schema, str):
+            schema = _parse_datatype_string(schema)
+        if not isinstance(schema, StructType):
+            raise PipelineError(f"{source!r} has a schema that is no struct: {schema!r}")
+        self._names = schema.names
+        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        if event_time not in self._names:
+            raise PipelineError(
+                f"{type(source).__name__} has no column {event_time!r} for the event time",
+                remedy=f"its columns are: {', '.join(self._names)}",
+            )
+        self._values = value_type_of_schema(pa.schema([_in_utc(field) for field in self._arrow]))
+        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
+        self._reader = _stream_reader(source, schema)
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        return self._reader.initialOffset()
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        end = self._reader.latestOffset(position, limit.rows)
+        if end == position:
+            return None
+        # How much there is cannot be asked; tasks read it, as Spark would have them do.
+        return Offer(end, limit.rows, limit.bytes)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        partitions = self._reader.partitions(start, end)
+        return [
+            Split([number], cloudpickle.dumps(partition), f"partition {number} of {start} to {end}")
+            for number, partition in enumerate(partitions)
+        ]
+
+    def read(self, split: Split) -> pa.Table:
+        rows = self._reader.read(pickle.loads(split.data))
+        try:
+            table = _as_table(iter(rows), self._arrow)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise BadInput(
+                f"the reader gave a row that is not of its schema: {error}",
+                place=split.place,
+                remedy="mend the data source: rows must match schema()",
+            ) from error
+        return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
+
+    def committed(self, position: Position) -> None:
+        self._reader.commit(position)
+
+    def close(self) -> None:
+        self._reader.stop()
+
+
+class _Reader:
+    """A ``DataSourceStreamReader``, with the signature of ``latestOffset`` that it has."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._limited = len(inspect.signature(reader.latestOffset).parameters) >= 2
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_reader":
+            raise AttributeError(name)
+        return getattr(self._reader, name)
+
+    def latestOffset(self, start: Any, rows: int) -> Any:
+        if not self._limited:
+            return self._reader.latestOffset()
+        from pyspark.sql.streaming.datasource import ReadMaxRows
+
+        return self._reader.latestOffset(start, ReadMaxRows(rows))
+
+
+class _SimpleReader:
+    """A ``SimpleDataSourceStreamReader`` as the other kind: one partition, read between offsets."""
+
+    def __init__(self, reader: SimpleDataSourceStreamReader) -> None:
+        self._reader = reader
+
+    def initialOffset(self) -> Any:
+        return self._reader.initialOffset()
+
+    def latestOffset(self, start: Any, rows: int) -> Any:
+        _, end = self._reader.read(start)
+        return end
+
+    def partitions(self, start: Any, end: Any) -> list[Any]:
+        return [(start, end)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        rows: Iterator[Any] = self._reader.readBetweenOffsets(*partition)
+        return rows
+
+    def commit(self, end: Any) -> None:
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        return
+
+
+def _stream_reader(source: DataSource, schema: StructType) -> Any:
+    for method, wrapper in (("streamReader", _Reader), ("simpleStreamReader", _SimpleReader)):
+        if getattr(type(source), method) is not getattr(DataSource, method):
+            return wrapper(getattr(source, method)(schema))
+    raise PipelineError(
+        f"{type(source).__name__} cannot be read as a stream",
+        remedy="give it a streamReader or a simpleStreamReader",
+    )
+
+
+def _as_table(rows: Iterator[Any], schema: pa.Schema) -> pa.Table:
+    """Return tuples, or record batches, as one table."""
+    batches: list[pa.RecordBatch] = []
+    tuples: list[Any] = []
+
+    def flush() -> None:
+        if tuples:
+            columns = zip(*tuples, strict=True)
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+            ]
+            batches.append(pa.record_batch(arrays, schema=schema))
+            tuples.clear()
+
+    for row in rows:
+        if isinstance(row, pa.RecordBatch):
+            flush()
+            batches.append(row.select(schema.names).cast(schema))
+        else:
+            tuples.append(tuple(row))
+            if len(tuples) >= _BATCH_ROWS:
+                flush()
+    flush()
+    return pa.Table.from_batches(batches, schema)
+
+
+def _in_utc(field: pa.Field) -> pa.Field:
+    if pa.types.is_timestamp(field.type):
+        return pa.field(field.name, pa.timestamp("us", tz="UTC"), field.nullable)
+    return field

@@ -1,0 +1,245 @@
+"""A source made of any streaming DataFrame: its micro-batches become divisions of steps.
+
+A Structured Streaming query runs beside the pipeline; its ``foreachBatch`` function hands each
+micro-batch over and returns only after the step that took it was committed. Then Spark notes the batch
+as done. A crash in between makes Spark repeat the batch; it is recognised by (query id, batch id).
+
+The batch is written to the storage as an Arrow file before it is offered, because a plan run again may
+give other rows; a plan that is declared repeatable is not logged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
+from headrace.eventtime.parsing import TimeUnit
+from headrace.schema import ValueType, value_type_of_schema
+from headrace.sources.base import Limit, Offer, Position, Source, Split
+from headrace.sources.columns import Columns
+from headrace.step.digest import digest_of
+from headrace.storage import open_store
+from headrace.storage.base import Store
+
+_LOOK_EVERY_S = 0.2
+
+
+class _Batch:
+    """A micro-batch on its way into a step."""
+
+    def __init__(self, query: str, number: int, table: pa.Table) -> None:
+        self.query = query
+        self.number = number
+        self.table = table
+        self.committed = threading.Event()
+
+
+class SparkStream(Source):
+    """Records from a streaming DataFrame (``spark.readStream…``).
+
+    Args:
+        frame: the streaming DataFrame, or a function of the session that returns it.
+        event_time: the column that holds the event time.
+        checkpoint: the query's checkpoint directory; it must outlive restarts.
+        repeatable: whether the same batch run again gives the same rows in the same order; then it is
+            not logged.
+        trigger: arguments of ``DataStreamWriter.trigger``, for instance ``{"availableNow": True}``, with
+            which the input ends when what is there has been read.
+        time_zone, time_unit: of event times that name none, or are numbers.
+
+    Guarantees: exactly once. A repeated batch is recognised; a query that is not the one that the state
+        was made with (a deleted checkpoint) is refused. Timers and other injectors go on between batches.
+
+    Cost: a batch passes through the driver. Use files, or a ``SparkReader``, for what tasks can read.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame | Callable[[SparkSession], DataFrame],
+        *,
+        event_time: str,
+        checkpoint: str,
+        repeatable: bool = False,
+        trigger: dict[str, Any] | None = None,
+        time_zone: str = "UTC",
+        time_unit: TimeUnit = "us",
+    ) -> None:
+        if not isinstance(frame, DataFrame):
+            frame = frame(SparkSession.builder.getOrCreate())
+        if not frame.isStreaming:
+            raise PipelineError(
+                "the DataFrame is not a streaming one",
+                remedy="make it with spark.readStream; for files use headrace.sources.Files",
+            )
+        if event_time not in frame.columns:
+            raise PipelineError(
+                f"the DataFrame has no column {event_time!r} for the event time",
+                remedy=f"its columns are: {', '.join(frame.columns)}",
+            )
+        self._frame: DataFrame | None = frame
+        self._checkpoint = checkpoint
+        self._trigger = trigger
+        self._repeatable = repeatable
+        fields = [_normal(field) for field in to_arrow_schema(frame.schema, timezone="UTC")]
+        self._values = value_type_of_schema(pa.schema(fields))
+        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
+        self._waiting: queue.Queue[_Batch] = queue.Queue()
+        self._current: _Batch | None = None
+        self._query: Any = None
+        self._started = threading.Event()
+        self._closing = False
+        self._store: Store | None = None
+
+    # -- the query's side ---------------------------------------------------------------------
+
+    def open(self, store: Store) -> None:
+        assert self._frame is not None
+        self._store = store
+        writer = self._frame.writeStream.foreachBatch(self._take_batch)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        self._query = writer.start()
+        self._started.set()
+
+    def _take_batch(self, frame: DataFrame, number: int) -> None:
+        """Hand a batch over, and return when its step is committed. Runs in the query's thread."""
+        self._started.wait()
+        batch = _Batch(str(self._query.id), number, frame.toArrow())
+        self._waiting.put(batch)
+        while not batch.committed.wait(_LOOK_EVERY_S):
+            if self._closing:
+                raise RuntimeError("the pipeline stopped before it took this batch")
+
+    # -- the pipeline's side ------------------------------------------------------------------
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        return {"query": None, "batch": -1, "file": None}
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        if self._current is None:
+            self._current = self._next(position)
+        batch = self._current
+        if batch is None:
+            return self._end_of_query(position)
+        rows, size = batch.table.num_rows, batch.table.nbytes
+        end = {"query": batch.query, "batch": batch.number, "file": self._log(batch)}
+        return Offer(end, rows, size)
+
+    def _next(self, position: Position) -> _Batch | None:
+        """Return the next batch that was not seen before; those that were are acknowledged."""
+        while True:
+            try:
+                batch = self._waiting.get_nowait()
+            except queue.Empty:
+                return None
+            if position["query"] not in (None, batch.query):
+                raise SourceChanged(
+                    f"the streaming query is {batch.query}, but the state was made with query "
+                    f"{position['query']}: its checkpoint was deleted or replaced",
+                    place=self._checkpoint,
+                    remedy="restore that checkpoint; or start anew with a new storage directory, since "
+                    "which rows this query has given before cannot be known",
+                )
+            if batch.number > position["batch"]:
+                return batch
+            batch.committed.set()
+
+    def _end_of_query(self, position: Position) -> Offer | None:
+        query = self._query
+        if query is None or query.isActive or not self._waiting.empty():
+            return None
+        error = query.exception()
+        if error is not None:
+            raise SourceChanged(
+                f"the streaming query failed: {str(error).splitlines()[0]}",
+                place=self._checkpoint,
+                remedy="see to the query; nothing was lost, start again to go on",
+            )
+        return Offer(position, 0, 0, final=True, empty=True)
+
+    def _log(self, batch: _Batch) -> str | None:
+        """Write the batch to the storage, unless its plan can be repeated; return the file's name."""
+        if self._repeatable:
+            return None
+        assert self._store is not None
+        prefix = f"batches/{batch.query}-{batch.number:012d}-"
+        name = f"{prefix}{digest_of(batch.table):016x}"
+        for leftover in self._store.list(prefix):  # of a driver that ended before its commit
+            if leftover != name:
+                self._store.delete(leftover)
+        with contextlib.suppress(AlreadyExists):
+            self._store.create(name, _to_bytes(batch.table))
+        return name
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        place = f"batch {end['batch']} of streaming query {end['query']}"
+        assert self._store is not None
+        if end["file"] is not None:
+            return [Split([self._store.location, end["file"]], b"", place)]
+        assert self._current is not None
+        return [Split([], _to_bytes(self._current.table), place)]
+
+    def read(self, split: Split) -> pa.Table:
+        data = split.data
+        if split.spec:
+            location, name = split.spec
+            data = open_store(location).read(name)
+        try:
+            table = pa.ipc.open_stream(data).read_all()
+        except pa.ArrowInvalid as error:
+            raise Damaged(f"the log of {split.place} is damaged", place=str(split.spec)) from error
+        if split.spec and not split.spec[1].endswith(f"{digest_of(table):016x}"):
+            raise Damaged(f"the log of {split.place} has changed", place=str(split.spec))
+        return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
+
+    def committed(self, position: Position) -> None:
+        batch, self._current = self._current, None
+        if batch is None:
+            return
+        batch.committed.set()
+        if position["file"] is not None and self._store is not None:
+            self._store.delete(position["file"])
+
+    def for_tasks(self) -> Source:
+        return _LoggedBatches(self._values, self._columns)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+
+class _LoggedBatches(SparkStream):
+    """What tasks see: batches that are read from the log, or travel with the plan."""
+
+    def __init__(self, values: ValueType, columns: Columns) -> None:
+        self._values = values
+        self._columns = columns
+
+
+def _to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _normal(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", tz="UTC")
+    return pa.field(field.name, kind, field.nullable)

@@ -1,0 +1,67 @@
+"""Storage stays as small as what it must hold, however many steps there were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.driver import Driver, Settings
+from headrace.ledger.log import files_of
+from headrace.runners.inline import InlineRunner
+from headrace.storage import MemoryStore
+from tests.soak.test_flat import Sliding, Tick, ticks
+
+
+def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int]]:
+    """Run so many steps; return the driver, and the number of files after each."""
+    pipeline = hr.Pipeline("upkeep")
+    stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
+    node = pipeline.compute("sliding", Sliding(), keys={stream: "key"}, retain=[])
+    pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: None))
+    driver = Driver(
+        pipeline, store, InlineRunner(), workers=2,
+        settings=Settings(limit=hr.Limit(20, 1 << 20), **upkeep),
+    )  # fmt: skip
+    counts: list[int] = []
+
+    def note(summary: Any) -> None:
+        counts.append(len(store.list("")))
+        if len(counts) >= steps:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    driver.run()
+    return driver, counts
+
+
+@pytest.mark.parametrize("clean_per_step", [3, 64])
+def test_the_number_of_files_does_not_grow_with_steps(clean_per_step: int) -> None:
+    upkeep = {"base_every": 8, "snapshot_every": 1, "retain_steps": 4}
+    _, counts = run(MemoryStore(), 600, **upkeep, clean_per_step=clean_per_step)
+    assert max(counts[400:]) <= max(counts[200:400]) + 2
+    assert counts[-1] < 250
+
+
+def test_with_the_usual_settings_files_are_bounded_too() -> None:
+    _, counts = run(MemoryStore(), 1_500)
+    assert max(counts[1_100:]) <= max(counts[600:1_100]) * 1.05
+
+
+def test_after_a_restart_nothing_that_is_needed_is_gone_and_leftovers_are() -> None:
+    store = MemoryStore()
+    upkeep = {"base_every": 8, "snapshot_every": 2, "retain_steps": 4}
+    for round_ in range(4):
+        store.write(f"runs/{round_:012d}-e9-t0-l1-w0-a1", b"left by a lost try")
+        driver, _ = run(store, 50, **upkeep)
+        head = driver.coordinator.head
+        assert head is not None
+        there = {name for name in store.list("") if name.startswith(("runs/", "snap", "outputs/"))}
+        needed = {run.name for run in head.runs} | {
+            file.name for part in head.slices.values() for file in part.files
+        }
+        assert needed <= there
+        if round_:
+            assert f"runs/{round_ - 1:012d}-e9-t0-l1-w0-a1" not in there
+        assert len(there - set(files_of(head))) <= 1

@@ -1,0 +1,122 @@
+"""A day of steps leaves disk, memory, threads and shuffle files flat. 5 000 steps here, on Spark.
+
+Figures are printed, and written to the file that HEADRACE_SOAK_JSON names.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+import headrace as hr
+from headrace.driver import Driver, StepSummary
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore
+from tests.spark.conftest import session
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+STEPS = int(os.environ.get("HEADRACE_SOAK_STEPS", "5000"))
+EVERY = STEPS // 10
+ROWS = 200
+
+
+class Tick(msgspec.Struct):
+    key: int
+    at: int
+
+
+class Sliding(hr.Computation):
+    """Counts, and forgets by timers, so that what must be kept stays the same."""
+
+    count = hr.ValueState(int, default=0)
+    quiet = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        self.quiet.set(record.timestamp_us + 20_000)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", self.count.value)
+        self.count.clear()
+
+
+def ticks() -> Any:
+    return (Tick((n * 7919) % 5_000, n) for n in itertools.count())
+
+
+def measure(store: Path, local: Path) -> dict[str, int]:
+    """Return what must not grow."""
+    gc.collect()
+    files = [path for path in store.rglob("*") if path.is_file()]
+    shuffles = [path for path in local.rglob("shuffle_*") if path.is_file()]
+    java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    return {
+        "storage_files": len(files),
+        "storage_kib": sum(path.stat().st_size for path in files) // 1024,
+        "shuffle_files": len(shuffles),
+        "driver_rss_mib": psutil.Process().memory_info().rss >> 20,
+        "jvm_rss_mib": sum(process.memory_info().rss for process in java) >> 20,
+        "jvm_threads": sum(process.num_threads() for process in java),
+        "driver_threads": threading.active_count(),
+        "python_workers": len(
+            [p for p in psutil.Process().children(recursive=True) if "python" in p.name()]
+        ),
+    }
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
+    exchange: str, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    spark = session("local[2]", **{"spark.local.dir": str(local), "spark.driver.memory": "512m"})
+    pipeline = hr.Pipeline("soak")
+    received = [0]
+    stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
+    node = pipeline.compute("sliding", Sliding(), keys={stream: "key"})
+    pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: received.__setitem__(0, step)))
+    driver = Driver(
+        pipeline, LocalStore(tmp_path / "store"), SparkRunner(spark.sparkContext), workers=2,
+        settings=hr.Settings(limit=hr.Limit(ROWS, 1 << 20), exchange=exchange),
+    )  # fmt: skip
+    seen: list[dict[str, int]] = []
+
+    def note(summary: StepSummary) -> None:
+        if summary.step % EVERY == 0:
+            seen.append({"step": summary.step, **measure(tmp_path / "store", local)})
+        if summary.step >= STEPS:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+        spark.stop()
+    for row in seen:
+        print(row)
+    target = os.environ.get("HEADRACE_SOAK_JSON")
+    if target:
+        path = Path(target)
+        before = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**before, exchange: seen}, indent=1) + "\n")
+    assert received[0] >= STEPS - 1
+    early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
+    for name, slack in {
+        "storage_files": 1.2, "storage_kib": 1.2, "shuffle_files": 1.0, "driver_rss_mib": 1.1,
+        "jvm_rss_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0, "python_workers": 1.0,
+    }.items():  # fmt: skip
+        first, last = max(row[name] for row in early), max(row[name] for row in late)
+        assert last <= first * slack + 4, f"{name} grew from {first} to {last}"
