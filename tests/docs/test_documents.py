@@ -1,0 +1,74 @@
+"""What the documents say is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "tutorial"}
+    for block in blocks("docs/tutorial.md", "python"):
+        exec(compile(block, "docs/tutorial.md", "exec"), namespace)
+
+
+def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli", *arguments], cwd=folder, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_readmes_pipeline_runs_and_resumes(tmp_path: Path) -> None:
+    (tmp_path / "visits.py").write_text(blocks("README.md", "python")[0])
+    data = tmp_path / "hits.jsonl"
+    data.write_text(blocks("README.md", "json")[0])
+    run = ["run", "visits.py", "--storage", "state/visits", "--runner", "inline"]
+    first = headrace(tmp_path, *run)
+    assert first.returncode == 0, first.stderr
+    lines = first.stdout.splitlines()
+    assert '"key":"/home"' in lines[0] + lines[1]
+    assert '"value":2' in first.stdout
+    again = headrace(tmp_path, *run)
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr
+    status = headrace(tmp_path, "status", "--storage", "state/visits")
+    assert "computation visits: watermark end, 4 records, 0 late" in status.stdout
+
+
+def test_the_command_line_answers_with_its_exit_codes(tmp_path: Path) -> None:
+    assert headrace(tmp_path, "status", "--storage", "nothing").returncode == 5
+    assert headrace(tmp_path, "run").returncode == 2
+    missing = headrace(tmp_path, "run", "missing.py", "--storage", "s", "--runner", "inline")
+    assert missing.returncode == 4
+    assert missing.stderr.startswith("[HR101] missing.py is not a file")
+
+
+def test_every_error_is_in_the_reference_with_its_code() -> None:
+    text = (ROOT / "docs/reference/errors.md").read_text()
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.HeadraceError):
+            if kind is not errors.HeadraceError:
+                assert f"`{name}`" in text, name
+                assert kind.code in text, kind.code
+
+
+def test_every_link_and_named_file_is_there() -> None:
+    for document in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]:
+        text = document.read_text()
+        for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+            assert (document.parent / link).exists(), f"{document.name}: {link}"
+        for name in re.findall(r"`((?:tests|benchmarks)/[\w/.]+\.(?:py|md))`", text):
+            assert (ROOT / name).exists(), f"{document.name}: {name}"

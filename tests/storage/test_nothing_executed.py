@@ -1,0 +1,27 @@
+"""Invariant 9: what is read back from storage is never executed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import headrace
+
+SOURCE = Path(headrace.__file__).parent
+#: Code travels from the driver to its tasks here, by Spark's own channel, never through storage.
+CODE_TRAVELS = {"runners/spark_task.py", "runners/shipping.py", "sources/spark_reader.py"}
+FORBIDDEN = {"eval", "exec", "compile", "__import__"}
+
+
+def test_no_module_that_reads_storage_can_execute_what_it_reads() -> None:
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in FORBIDDEN, f"{name}:{node.lineno}"
+            if isinstance(node, ast.Import | ast.ImportFrom) and name not in CODE_TRAVELS:
+                names = {alias.name.partition(".")[0] for alias in node.names}
+                module = (getattr(node, "module", None) or "").partition(".")[0]
+                found = (names | {module}) & {"pickle", "cloudpickle", "marshal", "shelve"}
+                assert not found, f"{name}:{node.lineno} imports {found}"
