@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.digest import add_digests
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import lowest
 from headrace.ledger.manifest import Counts, Slice
 from headrace.state.runs import FileRef
-from headrace.step.digest import add_digests
 from headrace.step.plan import Failure, Plan, TaskReport
 
 

@@ -136,6 +136,7 @@ class Coordinator:
         self._drain = drain
         self._stopping = False
         self._pending: _Pending | None = None
+        self._ending: str | None = None
         self._released = -1
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
         self._doomed_upto = 0  # those that died up to this step are doomed, or gone
@@ -196,6 +197,8 @@ class Coordinator:
         claimed = self._pending is None
         self.head = head
         self._pending = None
+        if self._ending is not None:
+            return [Stop(self._ending)]
         todo: list[Instruction] = [
             Release(step) for step in sorted(head.unreleased) if step > self._released
         ]
@@ -223,9 +226,7 @@ class Coordinator:
             return None
         return Clean(names, manifests_from, manifests_to)
 
-    def _poll(self) -> Poll | Stop:
-        if self._stopping:
-            return Stop("stopped")
+    def _poll(self) -> Poll:
         head = self._head
         positions = {
             name: head.positions.get(name, start)
@@ -243,17 +244,40 @@ class Coordinator:
 
     def _offered(self, event: Offered) -> list[Instruction]:
         if self._stopping:
-            return [Stop("stopped")]
+            return self._end("stopped")
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         head = self._head
         if not offers and head.next_wall_timer > event.now_us:
             ended = set(head.ended) >= set(self.shape.injectors)
             if self._drain and ended:
-                return [Stop("drained")]
+                return self._end("drained")
             until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
             return [Wait(until), self._poll()]
         self._pending = self._plan(offers, event.now_us)
         return [Run(self._pending.plan, self._pending.divisions)]
+
+    def _end(self, why: str) -> list[Instruction]:
+        """Stop; but first note durably what was released, so that the next start delivers nothing again."""
+        head = self._head
+        if not any(step <= self._released for step in head.unreleased):
+            return [Stop(why)]
+        self._ending = why
+        note = Manifest(
+            pipeline=self.shape.name,
+            step=head.step + 1,
+            epoch=head.epoch,
+            try_=0,
+            nonce=self._nonce(),
+            predecessor=head.digest,
+            claim=False,
+            clock_us=0,
+            seed=0,
+            next_wall_timer=head.next_wall_timer,
+            released=self._released,
+            boundary=head.boundary,
+            cleaned=self._cleaned,
+        )
+        return [Commit(head, note)]
 
     def _plan(self, offers: Mapping[str, Offer], now_us: int) -> _Pending:
         head, shape = self._head, self.shape

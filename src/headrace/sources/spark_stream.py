@@ -20,12 +20,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from headrace.digest import digest_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
-from headrace.step.digest import digest_of
 from headrace.storage import open_store
 from headrace.storage.base import Store
 

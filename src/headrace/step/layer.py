@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.digest import add_digests, digest_of
 from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout, LayoutWire
@@ -23,7 +24,6 @@ from headrace.sources.base import TIMESTAMP_COLUMN, Split
 from headrace.state.keyed import state_schema
 from headrace.state.runs import FileRef, Part, write_run
 from headrace.state.sources import STATE
-from headrace.step.digest import add_digests, digest_of
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
 from headrace.step.route import Outbox, consumer_rows, route_stream
