@@ -74,19 +74,12 @@ class Declaration:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __set__(self, instance: object, value: object) -> None:
-        raise AttributeError(
-            f"{self.name!r} is declared state; assign to its .value (or use its methods)"
-        )
-
     def _handle(self, instance: Computation) -> Any:
-        handles = instance.__dict__.get("_handles")
-        if handles is None:
-            raise RuntimeError(
-                f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a "
-                "handler; to test a computation, drive its pipeline with headrace.testing"
-            )
-        return handles[self.name]
+        # While a handler runs, the handle is an attribute of the object, which is found before this.
+        raise RuntimeError(
+            f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a handler; "
+            "to test a computation, run its pipeline with runner='inline'"
+        )
 
 
 class ValueState(Declaration, Generic[V]):
@@ -295,6 +288,10 @@ class Computation:
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_handles" in self.__dict__:
+            if name in self.__dict__["_handles"]:
+                raise AttributeError(
+                    f"{name!r} is declared state; assign to its .value (or use its methods)"
+                )
             raise AttributeError(
                 f"{type(self).__name__}.{name} is no declared state: nothing would keep it. "
                 "Declare it at class level, for instance as ValueState(...)"

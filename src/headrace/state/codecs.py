@@ -29,11 +29,12 @@ class StateCodec:
         self.declared = declared
         self._user = user_codec
         self._place = place
+        self._exact = user_codec is None and declared in _EXACT
         self.immutable = user_codec is None and is_immutable(declared)
         if user_codec is not None:
             return
         try:
-            self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+            self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
             self._decoder: Any = msgspec.msgpack.Decoder(declared)
         except TypeError as error:
             raise PipelineError(
@@ -48,15 +49,19 @@ class StateCodec:
         Raises:
             TypeError: when it is not of the declared type.
         """
+        if self._exact and type(value) is self.declared:
+            try:
+                return self._encode(value)
+            except (msgspec.MsgspecError, OverflowError) as error:
+                raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
         if self._user is not None:
             data = self._user.encode(value)
             if not isinstance(data, bytes):
                 raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
             return data
         try:
-            data = self._encoder.encode(value)
-            if not (self.declared in _EXACT and type(value) is self.declared):
-                self._decoder.decode(data)
+            data = self._encode(value)
+            self._decoder.decode(data)
         except (msgspec.MsgspecError, OverflowError) as error:
             raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
         return data

@@ -51,6 +51,7 @@ class CellType:
         self.default = getattr(declared, "default", None)
         if self.kind != "timer":
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
+            self.encode = self.codec.encode
         if self.kind == "map":
             self.sub_codec = StateCodec(declared.key_type, None, place=f"{place}.{name}")
             natural = declared.key_type in _ORDERED
@@ -72,9 +73,7 @@ class CellType:
         return TimerHandle(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        """Return (sub, value) of what was touched; no value means deleted."""
-        if self.kind == "value":
-            return [(b"", None if content is MISSING else self.codec.encode(content))]
+        """Return (sub, value) of what was touched in a map, list or timer; no value means deleted."""
         content = content or {} if self.kind != "list" else content or []
         if self.kind == "map":
             missing = object()
@@ -302,10 +301,15 @@ class KeyedState:
         Raises:
             UserCodeError: when a value is not of its declared type.
         """
+        slots, hash_, key = cells.slots, cells.hash, cells.key
         for slot, touched in self.cursor.touched.items():
             cell = self.cells[slot]
-            content = cells.slots[slot]
+            content = slots[slot]
             try:
+                if cell.kind == "value":
+                    encoded = None if content is MISSING else cell.encode(content)
+                    self._delta.append((hash_, key, slot, b"", encoded))
+                    continue
                 rows = cell.changed_rows(content, touched)
             except TypeError as error:
                 raise UserCodeError(
@@ -314,7 +318,7 @@ class KeyedState:
                     remedy=f"set values of the declared type of {cell.name!r}",
                 ) from error
             for sub, value in rows:
-                self._delta.append((cells.hash, cells.key, slot, sub, value))
+                self._delta.append((hash_, key, slot, sub, value))
             if cell.kind == "timer":
                 queue = self._queue(slot)
                 for tag in touched:
