@@ -44,7 +44,7 @@ class Sliding(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         self.count.value += 1
-        self.quiet.set(record.timestamp_us + 20_000)
+        self.quiet.set(record.timestamp_us + 2_000)
 
     def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
         ctx.produce("out", self.count.value)

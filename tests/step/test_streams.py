@@ -1,0 +1,161 @@
+"""Retained streams, late records, chaining, wall timers, keys that share a hash."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.driver import Clock
+from headrace.ledger.log import Ledger
+from headrace.state.runs import RunReader
+from headrace.step.layer import OUTPUT
+from headrace.storage import MemoryStore
+from tests.support.pipelines import Collected, run_inline
+
+
+class Item(msgspec.Struct):
+    key: str
+    n: int
+    at: int
+
+
+class Echo(hr.Computation):
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        value = record.value if isinstance(record.value, int) else record.value.n
+        ctx.produce("out", value)
+
+
+def drawn(items: list[Item], bound: int = 0) -> tuple[hr.Pipeline, hr.Stream]:
+    pipeline = hr.Pipeline("streams")
+    source = hr.sources.Iterable(items, Item, event_time="at")
+    return pipeline, pipeline.inject("items", source, watermark=hr.bounded_delay(bound))
+
+
+def test_a_retained_stream_is_kept_as_files_that_the_manifests_name() -> None:
+    items = [Item("ab"[i % 2], i, i) for i in range(40)]
+    pipeline, stream = drawn(items)
+    pipeline.compute("echo", Echo(), keys={stream: "key"}, retain=["out"])
+    store = MemoryStore()
+    run_inline(pipeline, store=store, rows=10, workers=2, base_every=2, retain_steps=1)
+    head = Ledger(store).open()
+    assert head is not None
+    found = []
+    for file in head.retained:
+        table = RunReader(store.read, file).rows("echo.out", OUTPUT, 0, 2**64 - 1)
+        assert table is not None
+        found += [(file.step, n) for n in table.column("value").to_pylist()]
+    assert sorted(found) == [(1 + i // 10, i) for i in range(40)]
+
+
+@pytest.mark.parametrize(("late", "kept"), [("drop", [5, 9, 6]), ("process", [5, 9, 1, 6])])
+def test_a_late_record_is_dropped_and_counted_or_processed(late: Any, kept: list[int]) -> None:
+    """Lateness is judged against the watermark of the step before: here the step of one record."""
+    items = [Item("a", n, n) for n in (5, 9, 1, 6)]
+    pipeline, stream = drawn(items, bound=3)
+    node = pipeline.compute("echo", Echo(), keys={stream: "key"}, late=late)
+    collected = Collected()
+    pipeline.sink("out", node, collected.sink("out"))
+    driver = run_inline(pipeline, rows=1)
+    assert [row[2] for step in collected.rows()["out"] for row in step] == kept
+    head = driver.coordinator.head
+    assert head is not None
+    assert head.counts["echo"].late == (1 if late == "drop" else 0)
+
+
+def test_a_consumer_that_keeps_the_key_is_chained_and_sees_the_same() -> None:
+    items = [Item("abc"[i % 3], i, i) for i in range(30)]
+    pipeline, stream = drawn(items)
+    first = pipeline.compute("first", Echo(), keys={stream: "key"})
+    chained = pipeline.compute("chained", Echo(), keys={first: "key"})
+    routed = pipeline.compute("routed", Echo(), keys={first: "value"})
+    assert (first.layer, chained.layer, routed.layer) == (1, 1, 2)
+    assert (first.chained, chained.chained, routed.chained) == (False, True, False)
+    collected = Collected()
+    pipeline.sink("first", first, collected.sink("first"))
+    pipeline.sink("chained", chained, collected.sink("chained"))
+    run_inline(pipeline, rows=7, workers=3, exchange="shuffle")
+    rows = collected.rows()
+    assert rows["first"] == rows["chained"]
+
+
+class MovedClock(Clock):
+    """A clock that moves when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def now_us(self) -> int:
+        return self.now
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        self.now = until_us
+
+
+class Alarm(hr.Computation):
+    ring = hr.Timer(hr.WALL_TIME)
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        for tag, after in (("second", 500), ("first", 300)):
+            self.ring.set(int(ctx.now.timestamp() * 1e6) + after, tag=tag)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", f"{timer.tag} at {timer.time_us}")
+
+
+def test_wall_timers_fire_by_the_clock_in_order_when_no_data_come() -> None:
+    pipeline, stream = drawn([Item("a", 1, 10)])
+    node = pipeline.compute("alarm", Alarm(), keys={stream: "key"})
+    collected = Collected()
+    pipeline.sink("out", node, collected.sink("out"))
+    source = pipeline.injectors["items"].source
+    offer, driver_box = source.offer, []
+
+    def without_end(position: Any, limit: Any) -> Any:
+        found = offer(position, limit)
+        if found.empty and sum(len(step) for step in collected.rows().get("out", [])) < 2:
+            return None
+        return msgspec.structs.replace(found, final=found.empty)
+
+    source.offer = without_end  # type: ignore[method-assign]
+    driver_box.append(run_inline(pipeline, workers=2, clock=MovedClock()))
+    texts = [row[2] for step in collected.rows()["out"] for row in step]
+    assert texts == ["first at 1000300", "second at 1000500"]
+
+
+def test_keys_that_share_a_hash_remain_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash is cut to four bits, in the routing of records as in the state."""
+    from headrace.step import route
+
+    whole = route.hash_columns
+    monkeypatch.setattr(route, "hash_columns", lambda columns: whole(columns) & (0xF << 60))
+    items = [Item(f"k{i % 50}", i, i) for i in range(500)]
+    results = []
+    for workers, rows in ((1, 500), (3, 20)):
+        pipeline, stream = drawn(items)
+        node = pipeline.compute("sum", Sum(), keys={stream: "key"})
+        collected = Collected()
+        pipeline.sink("out", node, collected.sink("out"))
+        run_inline(pipeline, workers=workers, rows=rows, bins=16, exchange="shuffle", processes=2,
+                   snapshot_every=1, base_every=2)  # fmt: skip
+        last: dict[str, int] = {}
+        for step in collected.rows()["out"]:
+            last.update({key: value for key, _, value in step})
+        results.append(last)
+    expected = {f"k{k}": sum(range(k, 500, 50)) for k in range(50)}
+    assert results == [expected, expected]
+
+
+class Sum(hr.Computation):
+    total = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.total.value += record.value.n
+        ctx.produce("out", self.total.value)
