@@ -64,18 +64,21 @@ class Settings(msgspec.Struct, frozen=True):
         limit: how much a step takes from each injector.
         exchange: who carries records between layers; ``auto`` picks by the size of the step.
         driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
+        cached_keys: how many keys of a computation a worker keeps in memory; the bins that were not
+            needed for longest are read again from storage when they are.
         max_tries: how often a step is tried when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: a base in the ledger every so many steps.
         snapshot_every: a slice written whole every so many steps.
         retain_steps: how many newest steps stay readable, at least.
         sweep_every: leftovers are looked for every so many steps.
-        clean_per_step: how many files are deleted after one step, at most.
+        clean_per_step: how many files are deleted after one step, unless the backlog is large.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
     exchange: Exchange | str = "auto"
     driver_exchange_bytes: int = 1 << 20
+    cached_keys: int = 1_000_000
     max_tries: int = 4
     poll_us: int = 20_000
     base_every: int = 64
@@ -215,7 +218,8 @@ class Coordinator:
             name for name, died in head.dead if self._doomed_upto < died <= head.boundary
         )
         self._doomed_upto = max(self._doomed_upto, head.boundary)
-        most = self.settings.clean_per_step
+        # A share of the backlog, so that it stays bounded however much a step leaves behind.
+        most = max(self.settings.clean_per_step, len(self._doomed) // 16)
         names = [self._doomed.popleft() for _ in range(min(most, len(self._doomed)))]
         manifests_from = self._manifests_from
         manifests_to = max(manifests_from, min(head.boundary, manifests_from + most))
@@ -310,6 +314,7 @@ class Coordinator:
                 for worker in range(workers)
             },
             exchange=self._exchange(offers),
+            cached_keys=self.settings.cached_keys,
             snapshot=self._next_slice(head, step),
         )
         return _Pending(plan, divisions, finals)

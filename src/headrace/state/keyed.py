@@ -143,6 +143,15 @@ class TimerQueue:
             heapq.heappop(self._heap)
         return MAX_TIME
 
+    def drop_stale(self) -> None:
+        """Forget entries that stand for nothing any more, and the keys that they hold on to."""
+        self._heap = [
+            entry
+            for entry in self._heap
+            if (entry[2].slots[entry[3]] or {}).get(entry[4]) == entry[0]
+        ]
+        heapq.heapify(self._heap)
+
     def due_keys(self, until: int) -> list[KeyCells]:
         """Remove all timers up to a time; return their keys, each once."""
         found: dict[int, KeyCells] = {}
@@ -173,6 +182,9 @@ class KeyedState:
         self.queues = {domain: TimerQueue() for domain in TimeDomain}
         self._empty = [cell.empty for cell in self.cells]
         self._bins: dict[int, dict[Any, KeyCells]] = {}
+        self._cached = 0  # how many keys are in _bins
+        self._last_use: dict[int, int] = {}  # by bin: the last step that needed it
+        self._step = 0
         self._sources: StateSources | None = None
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(0, dtype=bool)
@@ -192,6 +204,51 @@ class KeyedState:
         event, wall = self._sources.lowest_timers(self.layout)
         self._unloaded = {TimeDomain.EVENT_TIME: event, TimeDomain.WALL_TIME: wall}
         self._loaded = np.zeros(len(self.layout), dtype=bool)
+
+    def begin_step(self, most: int, reopen: Callable[[], StateSources]) -> None:
+        """Begin a step; drop the bins that were not needed for longest when too many keys are cached.
+
+        Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half of
+        the bound is freed at once, so that opening the ledger is paid for seldom.
+
+        Args:
+            most: how many keys may be cached.
+            reopen: returns the files that hold the state as of the step before.
+        """
+        self._step += 1
+        if self._cached <= most:
+            return
+        victims, left = [], self._cached
+        for bin_ in sorted(self._bins, key=lambda b: self._last_use.get(b, 0)):
+            if left <= most // 2:
+                break
+            left -= len(self._bins[bin_])
+            victims.append(bin_)
+        if self._sources is None:
+            self._unloaded = {
+                domain: np.full(len(self.layout), MAX_TIME, dtype=np.int64) for domain in TimeDomain
+            }
+            self._loaded = np.ones(len(self.layout), dtype=bool)
+        self._reopen = reopen
+        self._sources = reopen()
+        for bin_ in victims:
+            self._unload(bin_)
+        for queue in self.queues.values():
+            queue.drop_stale()
+
+    def _unload(self, bin_: int) -> None:
+        keys = self._bins.pop(bin_)
+        self._cached -= len(keys)
+        self._last_use.pop(bin_, None)
+        self._loaded[bin_] = False
+        timers = [cell for cell in self.cells if cell.kind == "timer"]
+        for cells in keys.values():
+            for cell in timers:
+                times = cells.slots[cell.slot]
+                if times:
+                    lowest = self._unloaded[cell.domain or EVENT_TIME]
+                    lowest[bin_] = min(int(lowest[bin_]), *times.values())
+                cells.slots[cell.slot] = None  # whoever still holds the key sees no timer
 
     def catch_up(self, reader: RunReader) -> None:
         """Take over a committed step that another process computed."""
@@ -214,8 +271,12 @@ class KeyedState:
 
     def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
         """Make sure that the bins of these hashes are loaded."""
-        if self._sources is not None and len(hashes):
-            self._load(np.unique(self.layout.bins_of(hashes)))
+        if not len(hashes):
+            return
+        bins = np.unique(self.layout.bins_of(hashes))
+        self._last_use.update(dict.fromkeys(bins.tolist(), self._step))
+        if self._sources is not None:
+            self._load(bins)
 
     def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
         """Make sure that owned bins which may have timers up to a time are loaded."""
@@ -284,6 +345,7 @@ class KeyedState:
         cells = keys.get(key)
         if cells is None:
             cells = keys[key] = KeyCells(hash_, key, self._empty.copy())
+            self._cached += 1
         return cells
 
     def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:

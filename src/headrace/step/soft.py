@@ -39,6 +39,7 @@ class WorkerState:
         self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str
     ) -> None:
         self.digest = digest
+        self.steps_behind = 0
         self.owned: npt.NDArray[np.bool_] = layout.owners == worker
         self.visitors = {
             node.name: Visitor(node, copy.copy(node.computation), KeyedState(node, layout))
@@ -56,6 +57,17 @@ class WorkerState:
         for visitor in self.visitors.values():
             visitor.state.catch_up(reader)
         self.digest = after
+        self.steps_behind += 1
+
+    def begin_step(self, plan: Plan, committed: _Committed) -> None:
+        """Begin a step, keeping to the bound on what is remembered."""
+        self.steps_behind = 0
+        for visitor in self.visitors.values():
+            name = visitor.node.name
+            visitor.state.begin_step(
+                plan.cached_keys,
+                lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
+            )
 
 
 class StateReaders:
@@ -126,11 +138,14 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        if entry is not None and entry.digest == chain.digest:
-            return entry, "hit"
-        if entry is not None and _caught_up(entry, chain, store):
-            return entry, "caught up"
-        return self._cold(pipeline, plan, layout, layer, worker, chain, store), "cold"
+        how = "hit"
+        if entry is None or (entry.digest != chain.digest and not _caught_up(entry, chain, store)):
+            how = "cold"
+            entry = self._cold(pipeline, plan, layout, layer, worker, chain, store)
+        elif entry.steps_behind:
+            how = "caught up"
+        entry.begin_step(plan, _Committed(store, layout, layer, worker, plan, chain))
+        return entry, how
 
     def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
         """Remember an entry under the digest that it now stands for."""
@@ -145,23 +160,52 @@ class SoftState:
         chain: ChainPlan, store: Store,
     ) -> WorkerState:  # fmt: skip
         entry = WorkerState(pipeline, layout, layer, worker, chain.digest)
-        ledger = Ledger(store)
-        head = ledger.open(plan.step - 1)
-        assert head is not None
-        ensure(
-            head.chain_of(layer, worker).digest == chain.digest,
-            "the ledger's chain of files is not the plan's",
-        )
-
-        def newest() -> StateFiles:
-            now = ledger.open()
-            assert now is not None
-            return state_files(now)
-
-        files = state_files(head)
+        committed = _Committed(store, layout, layer, worker, plan, chain)
+        files = committed.files()
         if files.runs or files.slices:
-            entry.attach(StateReaders(store, layout, worker, files, newest))
+            entry.attach(committed.readers())
         return entry
+
+
+class _Committed:
+    """The files that hold a worker's state as of the step before a plan's; opened when asked for."""
+
+    def __init__(
+        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._at = (layer, worker)
+        self._step = plan.step - 1
+        self._chain = chain
+        self._files: StateFiles | None = None
+        self._readers: StateReaders | None = None
+
+    def files(self) -> StateFiles:
+        """Return the files; the ledger is read once."""
+        if self._files is None:
+            head = Ledger(self._store).open(self._step)
+            assert head is not None
+            ensure(
+                head.chain_of(*self._at).digest == self._chain.digest,
+                "the ledger's chain of files is not the plan's",
+            )
+            self._files = state_files(head)
+        return self._files
+
+    def readers(self) -> StateReaders:
+        """Return readers of the files, or of the newest ones once some have been cleaned away."""
+        if self._readers is None:
+            _, worker = self._at
+            self._readers = StateReaders(
+                self._store, self._layout, worker, self.files(), self._newest
+            )
+        return self._readers
+
+    def _newest(self) -> StateFiles:
+        head = Ledger(self._store).open()
+        assert head is not None
+        return state_files(head)
 
 
 def state_files(head: Head) -> StateFiles:
