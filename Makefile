@@ -37,10 +37,12 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
 soak: $(VENV)/.installed java
-	. scripts/java-home.sh && $(BIN)/pytest -q -m soak tests
+	mkdir -p benchmarks/results
+	. scripts/java-home.sh && HEADRACE_SOAK_JSON=benchmarks/results/soak.json $(BIN)/pytest -q -s -m soak tests
 
 bench: $(VENV)/.installed java
-	. scripts/java-home.sh && $(BIN)/python benchmarks/floor.py --quick
+	mkdir -p benchmarks/results
+	. scripts/java-home.sh && $(BIN)/python -m benchmarks.floor --quick --json benchmarks/results/floor.json
 
 clean:
 	rm -rf $(VENV) demo-data dist

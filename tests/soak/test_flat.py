@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import os
 import threading
 from pathlib import Path
@@ -22,6 +21,7 @@ from headrace.driver import Driver, StepSummary
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
+from tests.support.results import record
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -107,11 +107,7 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
         spark.stop()
     for row in seen:
         print(row)
-    target = os.environ.get("HEADRACE_SOAK_JSON")
-    if target:
-        path = Path(target)
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**before, exchange: seen}, indent=1) + "\n")
+    record(f"flat_{exchange}", seen)
     assert received[0] >= STEPS - 1
     early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
     for name, slack in {
