@@ -6,6 +6,7 @@ sources and sinks, the clock, the nonces.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -38,6 +39,7 @@ from headrace.coordinator.messages import (
     Wait,
 )
 from headrace.errors import HeadraceError, ensure
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
@@ -172,11 +174,12 @@ class Driver:
 
     def close(self) -> None:
         """Let go of runner, sources and sinks."""
-        self.runner.close()
-        for source in self._sources.values():
-            source.close()
-        for node in self.pipeline.sinks.values():
-            node.sink.close()
+        with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
+            for node in self.pipeline.sinks.values():
+                stack.callback(node.sink.close)
+            for source in self._sources.values():
+                stack.callback(source.close)
+            stack.callback(self.runner.close)
 
     def _tell(self, event: Event) -> list[Instruction]:
         return self.coordinator.handle(event)
@@ -295,7 +298,9 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
         table = table.take(pa.array(np.argsort(hashes, kind="stable")))
     names = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
     columns: dict[str, Any] = {name: table.column(f"__key{i}") for i, name in enumerate(names)}
-    columns["timestamp"] = table.column("timestamp_us").cast(pa.timestamp("us", tz="UTC"))
+    micros = table.column("timestamp_us").to_numpy()
+    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
+    columns["timestamp"] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
     for name in table.column_names[2 + key_parts :]:
         columns[name] = table.column(name)
     return pa.table(columns)

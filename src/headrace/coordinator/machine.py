@@ -297,7 +297,7 @@ class Coordinator:
             epoch=head.epoch,
             try_=0,
             clock_us=now_us,
-            seed=_seed(shape.name, starts, divisions),
+            seed=_seed(shape.name, starts, divisions, None if divisions else now_us),
             layout=head.layout,
             store=shape.store,
             injectors={
@@ -416,9 +416,8 @@ class Coordinator:
 
     def _boundary(self, head: Head) -> int:
         """Return the newest base that leaves enough steps readable; older manifests may go."""
-        if head.last_base <= head.step - self.settings.retain_steps:
-            return max(head.boundary, head.last_base)
-        return head.boundary
+        enough = [at for at in head.bases if at <= head.step - self.settings.retain_steps]
+        return max([head.boundary, *enough])
 
 
 def _chain_plan(head: Head, layer: int, worker: int) -> ChainPlan:
@@ -426,9 +425,14 @@ def _chain_plan(head: Head, layer: int, worker: int) -> ChainPlan:
     return ChainPlan(chain.digest, chain.recent)
 
 
-def _seed(pipeline: str, starts: dict[str, Any], divisions: dict[str, Any]) -> int:
-    """Return the step's seed: a function of what it reads, so the same after any number of crashes."""
-    text = msgspec.json.encode([pipeline, starts, divisions], order="sorted")
+def _seed(
+    pipeline: str, starts: dict[str, Any], divisions: dict[str, Any], now_us: int | None
+) -> int:
+    """Return the step's seed: a function of what it reads, so the same after any number of crashes.
+
+    A step that reads nothing is there for the clock's sake, and takes its seed from that.
+    """
+    text = msgspec.json.encode([pipeline, starts, divisions, now_us], order="sorted")
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
 
 
@@ -456,7 +460,9 @@ def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
         if now["key"] != before["key"]:
             problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
         for cell, kind in before["cells"].items():
-            if now["cells"].get(cell, kind) != kind:
+            if kind.startswith("timer") and cell not in now["cells"]:
+                problems.append(f"computation {name!r}: timer {cell!r} is gone, and may be set")
+            elif now["cells"].get(cell, kind) != kind:
                 problems.append(
                     f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"
                 )

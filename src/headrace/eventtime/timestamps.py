@@ -11,6 +11,10 @@ from headrace.errors import PipelineError
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
+#: The first and last times that a ``datetime`` can show.
+FIRST_DATE_US = -62_135_596_800_000_000
+LAST_DATE_US = 253_402_300_799_999_999
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 _UNITS["d"] = 24 * _UNITS["h"]
@@ -35,6 +39,21 @@ def to_micros(when: TimeLike) -> int:
         raise ValueError(f"{when!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
     delta = when - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def checked_micros(when: TimeLike) -> int:
+    """Return a point in time as microseconds, and see that it is one that can be stored.
+
+    Raises:
+        ValueError: for a time without a zone, or beyond 64 bits.
+        TypeError: for what is no time.
+    """
+    if not isinstance(when, int | datetime):
+        raise TypeError(f"{when!r} is no time; give an aware datetime, or microseconds as an int")
+    micros = to_micros(when)
+    if not MIN_TIME <= micros <= MAX_TIME:
+        raise ValueError(f"{micros} microseconds are beyond what a time can be")
+    return micros
 
 
 def from_micros(micros: int) -> datetime:

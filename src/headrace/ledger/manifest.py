@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.keyspace.layout import LayoutWire
 from headrace.state.runs import FileRef
 
 FORMAT = 1
@@ -106,7 +106,8 @@ class Head(msgspec.Struct, frozen=True):
         released: every output up to this step has been delivered.
         boundary: manifests below it may be gone.
         counts: what each computation has done so far.
-        last_base: the step of the newest base.
+        bases: the steps of the bases that are retained, ascending.
+        layout_since: names the manifest that set the layout, never the same for another.
     """
 
     step: int
@@ -128,16 +129,25 @@ class Head(msgspec.Struct, frozen=True):
     released: int = -1
     boundary: int = 0
     counts: dict[str, Counts] = {}
-    last_base: int = 0
+    bases: list[int] = []
+    layout_since: str = ""
+
+    @property
+    def last_base(self) -> int:
+        """The step of the newest base; 0 before there is one."""
+        return self.bases[-1] if self.bases else 0
 
     def watermark_of(self, node: str) -> tuple[int, int]:
         """Return input and output watermark of a computation."""
         return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
 
     def chain_of(self, layer: int, worker: int) -> Chain:
-        """Return the chain of a (layer, worker); it begins with the layout."""
-        found = self.chains.get(f"{layer}/{worker}")
-        return found or Chain(f"layout-{Layout.from_wire(self.layout).digest}")
+        """Return the chain of a (layer, worker); it begins with the manifest that set the layout.
+
+        (Not with the layout: that may come back, and then what a process remembers of its first
+        time would pass for the state of its second.)
+        """
+        return self.chains.get(f"{layer}/{worker}") or Chain(f"layout-{self.layout_since}")
 
     @property
     def snapshot_floor(self) -> int:
@@ -254,7 +264,9 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     if head is None:
         assert manifest.layout is not None
         head = Head(-1, 0, "", manifest.layout, manifest.identity or {})
+        head = msgspec.structs.replace(head, layout_since=_since(manifest))
     step = manifest.step
+    based = manifest.base is not None
     layout_changed = manifest.layout is not None and manifest.layout != head.layout
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
     chains = {} if layout_changed else dict(head.chains)
@@ -274,7 +286,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         boundary=max(head.boundary, manifest.boundary),
         retained=[*head.retained, *manifest.retained],
         counts=_sum_counts(head.counts, manifest.counts),
-        last_base=step if manifest.base is not None else head.last_base,
+        bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
+        layout_since=_since(manifest) if layout_changed else head.layout_since,
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:
@@ -296,6 +309,10 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     floor = after.snapshot_floor
     dead += [(run.name, step) for run in runs if run.step <= floor]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _since(manifest: Manifest) -> str:
+    return f"{manifest.step}-{manifest.epoch}-{manifest.nonce}"
 
 
 def _sum_counts(before: dict[str, Counts], more: dict[str, Counts]) -> dict[str, Counts]:

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headrace.eventtime.timestamps import TimeLike, to_micros
+from headrace.eventtime.timestamps import TimeLike, checked_micros
 from headrace.state.codecs import StateCodec
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -264,7 +264,7 @@ class TimerHandle:
             when: an aware ``datetime``, or microseconds since 1970 UTC.
             tag: tells timers of one name apart.
         """
-        time = to_micros(when)
+        time = checked_micros(when)
         self._touch(tag)[tag] = time
         self._cursor.newly_set.append((self._slot, tag, time))
 

@@ -49,22 +49,30 @@ class StateCodec:
         Raises:
             TypeError: when it is not of the declared type.
         """
-        if self._exact and type(value) is self.declared:
-            try:
-                return self._encode(value)
-            except (msgspec.MsgspecError, OverflowError) as error:
-                raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
-        if self._user is not None:
-            data = self._user.encode(value)
-            if not isinstance(data, bytes):
-                raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
-            return data
+        return self.keep(value)[0]
+
+    def keep(self, value: Any) -> tuple[bytes, Any]:
+        """Return the value as bytes, and as whoever reads those bytes will see it.
+
+        What stays in memory must be the latter: a user's object may share parts with another, or be
+        of a type that the declared one only resembles (an int for a float, a time in another zone), and
+        then a process that remembers would differ from one that reads.
+
+        Raises:
+            TypeError: when it is not of the declared type.
+        """
         try:
+            if self._exact and type(value) is self.declared:
+                return self._encode(value), value
+            if self._user is not None:
+                data = self._user.encode(value)
+                if not isinstance(data, bytes):
+                    raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
+                return data, self._user.decode(data)
             data = self._encode(value)
-            self._decoder.decode(data)
+            return data, self._decoder.decode(data)
         except (msgspec.MsgspecError, OverflowError) as error:
             raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
-        return data
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""

@@ -51,7 +51,7 @@ class CellType:
         self.default = getattr(declared, "default", None)
         if self.kind != "timer":
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
-            self.encode = self.codec.encode
+            self.keep = self.codec.keep
         if self.kind == "map":
             self.sub_codec = StateCodec(declared.key_type, None, place=f"{place}.{name}")
             natural = declared.key_type in _ORDERED
@@ -73,24 +73,39 @@ class CellType:
         return TimerHandle(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        """Return (sub, value) of what was touched in a map, list or timer; no value means deleted."""
-        content = content or {} if self.kind != "list" else content or []
-        if self.kind == "map":
-            missing = object()
-            rows = []
-            for key in touched:
-                value = content.get(key, missing)
-                encoded = None if value is missing else self.codec.encode(value)
-                rows.append((self.sub_codec.encode(key), encoded))
-            return sorted(rows, key=lambda row: row[0])
+        """Return (sub, value) of what was touched in a map, list or timer; no value means deleted.
+
+        What is kept in memory becomes what was written; see ``StateCodec.keep``.
+        """
         if self.kind == "list":
-            first, stored = touched
-            rows = [(_index(i), self.codec.encode(content[i])) for i in range(first, len(content))]
-            return rows + [(_index(i), None) for i in range(max(first, len(content)), stored)]
+            return self._list_rows(content or [], touched)
+        content = content or {}
+        if self.kind == "map":
+            return self._map_rows(content, touched)
         return [
             (tag.encode(), _time(content[tag]) if tag in content else None)
             for tag in sorted(touched)
         ]
+
+    def _map_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        rows: list[tuple[bytes, bytes | None]] = []
+        for key in touched:
+            sub, kept_key = self.sub_codec.keep(key)
+            if key not in content:
+                rows.append((sub, None))
+                continue
+            encoded, kept = self.codec.keep(content.pop(key))
+            content[kept_key] = kept
+            rows.append((sub, encoded))
+        return sorted(rows, key=lambda row: row[0])
+
+    def _list_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        first, stored = touched
+        rows: list[tuple[bytes, bytes | None]] = []
+        for position in range(first, len(content)):
+            encoded, content[position] = self.codec.keep(content[position])
+            rows.append((_index(position), encoded))
+        return rows + [(_index(i), None) for i in range(max(first, len(content)), stored)]
 
     def load(self, slots: list[Any], sub: bytes, value: bytes) -> None:
         """Put a stored row into its slot. Rows of a list come in ascending order."""
@@ -369,7 +384,9 @@ class KeyedState:
             content = slots[slot]
             try:
                 if cell.kind == "value":
-                    encoded = None if content is MISSING else cell.encode(content)
+                    encoded = None
+                    if content is not MISSING:
+                        encoded, slots[slot] = cell.keep(content)
                     self._delta.append((hash_, key, slot, b"", encoded))
                     continue
                 rows = cell.changed_rows(content, touched)
@@ -386,6 +403,27 @@ class KeyedState:
                 for tag in touched:
                     if tag in (content or {}):
                         queue.push(content[tag], cells, slot, tag)
+
+    def check_touched(self, cells: KeyCells) -> None:
+        """Check that what was touched of the key at hand can be kept.
+
+        Raises:
+            TypeError: when it cannot.
+        """
+        for slot, touched in self.cursor.touched.items():
+            cell, content = self.cells[slot], cells.slots[slot]
+            if cell.kind == "value":
+                values = [] if content is MISSING else [content]
+            elif cell.kind == "list":
+                values = (content or [])[touched[0] :]
+            elif cell.kind == "map":
+                values = [content[key] for key in touched if key in (content or {})]
+                for key in touched:
+                    cell.sub_codec.encode(key)
+            else:
+                continue
+            for value in values:
+                cell.codec.encode(value)
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
         """Return the lowest pending timer of a domain on this worker (of unloaded bins, a bound)."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import ensure
+from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, slice_range
@@ -218,6 +218,9 @@ def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
     known = [before for before, _, _ in chain.recent]
     if entry.digest not in known:
         return False
-    for _, run, after in chain.recent[known.index(entry.digest) :]:
-        entry.catch_up(RunReader(store.read, run), after)
+    try:
+        for _, run, after in chain.recent[known.index(entry.digest) :]:
+            entry.catch_up(RunReader(store.read, run), after)
+    except NotFound:
+        return False  # superseded by a snapshot, and cleaned away
     return entry.digest == chain.digest

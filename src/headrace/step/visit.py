@@ -8,6 +8,7 @@ worker, so the result is the same for any layout.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +22,17 @@ import xxhash
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, from_micros, to_micros
-from headrace.schema import column_to_python
+from headrace.eventtime.timestamps import (
+    MAX_TIME,
+    MIN_TIME,
+    TimeLike,
+    checked_micros,
+    from_micros,
+)
+from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, undo
+from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState, canonical_key
 from headrace.state.runs import HASH
 from headrace.step.plan import NodeReport
@@ -37,10 +45,11 @@ _MAX_TIMERS_FIRED = 1_000_000
 class Produced:
     """What a computation produced on one output, in order of emission."""
 
-    __slots__ = ("check", "hashes", "keys", "times", "values")
+    __slots__ = ("check", "copied", "hashes", "keys", "times", "values")
 
-    def __init__(self, check: Callable[[Any], bool]) -> None:
+    def __init__(self, check: Callable[[Any], bool], copied: Callable[[Any], Any] | None) -> None:
         self.check = check
+        self.copied = copied
         self.hashes: list[int] = []
         self.keys: list[Any] = []
         self.times: list[int] = []
@@ -111,8 +120,8 @@ class KeyContext:
                 f"{self._node.name!r} declares no output {stream!r}; "
                 f"it declares: {', '.join(self._outputs) or 'none'}"
             )
-        time = self._cause_us if timestamp is None else to_micros(timestamp)
-        if time < self._cause_us:
+        time = self._cause_us if timestamp is None else checked_micros(timestamp)
+        if time < self._cause_us < MAX_TIME:
             raise ValueError(
                 f"a record at {from_micros(time)} cannot be caused by one at "
                 f"{from_micros(self._cause_us)}: event time never goes back (MillWheel §4)"
@@ -125,7 +134,7 @@ class KeyContext:
         output.hashes.append(self._hash)
         output.keys.append(self.key)
         output.times.append(time)
-        output.values.append(value)
+        output.values.append(value if output.copied is None else output.copied(value))
 
 
 class Visitor:
@@ -137,7 +146,7 @@ class Visitor:
         self.computation = computation
         computation.__dict__.update(state.handles, _handles=state.handles)
         self.outputs = {
-            name: Produced(_checker(stream.values.python_type))
+            name: Produced(_checker(stream.values.python_type), _copier(stream.values.python_type))
             for name, stream in node.outputs.items()
         }
         self.context = KeyContext(node, self.outputs)
@@ -211,8 +220,7 @@ class Visitor:
                     handle(context, record)
                 record = None
                 if has_timers:
-                    self._fire(cells, EVENT_TIME, watermark, report)
-                    self._fire(cells, WALL_TIME, clock_us, report)
+                    self._fire_due(cells, watermark, clock_us, report)
                 if touched:
                     leave(cells)
                     touched = {}
@@ -233,12 +241,24 @@ class Visitor:
         for record in records:
             self._guarded(self.computation.process_record, record, record.timestamp_us, report)
         if self._timers:
-            self._fire(cells, EVENT_TIME, watermark, report)
-            self._fire(cells, WALL_TIME, clock_us, report)
+            self._fire_due(cells, watermark, clock_us, report)
         self.state.leave(cells)
 
-    def _fire(self, cells: KeyCells, domain: TimeDomain, until: int, report: NodeReport) -> None:
-        """Fire the key's due timers of a domain, in order, including those set meanwhile."""
+    def _fire_due(self, cells: KeyCells, watermark: int, clock_us: int, report: NodeReport) -> None:
+        """Fire the key's due timers: event, then wall; and again what those have set behind the clocks."""
+        fired = 0
+        while True:
+            before = fired
+            fired = self._fire(cells, EVENT_TIME, watermark, fired, report)
+            fired = self._fire(cells, WALL_TIME, clock_us, fired, report)
+            if fired == before:
+                break
+        report.timers += fired
+
+    def _fire(
+        self, cells: KeyCells, domain: TimeDomain, until: int, fired: int, report: NodeReport
+    ) -> int:
+        """Fire the due timers of a domain, in order, including those set meanwhile; count on."""
         names = {slot: name for slot, name, of in self._timers if of is domain}
         newly_set = self.state.cursor.newly_set
         newly_set.clear()
@@ -249,7 +269,6 @@ class Visitor:
             if time <= until
         ]
         heapq.heapify(due)
-        fired = 0
         while due:
             time, name, tag, slot = heapq.heappop(due)
             if (cells.slots[slot] or {}).get(tag) != time:
@@ -261,7 +280,7 @@ class Visitor:
                 if new_slot in names and new_time <= until:
                     heapq.heappush(due, (new_time, names[new_slot], new_tag, new_slot))
             newly_set.clear()
-        report.timers += fired
+        return fired
 
     def _check_fired(self, fired: int, cells: KeyCells) -> None:
         if fired > _MAX_TIMERS_FIRED:
@@ -294,6 +313,7 @@ class Visitor:
         self.context.caused_by(cause)
         try:
             handle(self.context, item)
+            self._check_done(lengths)
         except Exception as error:
             undo(self.state.cursor)
             for name, output in self.outputs.items():
@@ -304,6 +324,12 @@ class Visitor:
                 self.context.produce(DEAD_LETTER, _dead_letter(item, error))
         finally:
             self.state.cursor.saved = None
+
+    def _check_done(self, lengths: dict[str, int]) -> None:
+        """Check what a handler has set and produced while the item that is to blame is known."""
+        self.state.check_touched(KeyCells(0, None, self.state.cursor.slots))
+        for name, output in self.outputs.items():
+            self.node.outputs[name].values.to_columns(output.values[lengths[name] :])
 
     def _user_error(self, error: Exception, item: str) -> UserCodeError:
         if isinstance(error, UserCodeError):
@@ -434,6 +460,15 @@ def _checker(python_type: Any) -> Callable[[Any], bool]:
     if isinstance(python_type, type):
         return lambda value: isinstance(value, python_type)
     return lambda value: True
+
+
+def _copier(python_type: Any) -> Callable[[Any], Any] | None:
+    """Return how to copy a value that its producer may still change; None when it cannot be changed."""
+    if is_immutable(python_type):
+        return None
+    value_type = value_type_of(python_type)
+    nested = any(pa.types.is_nested(field.type) for field in value_type.schema)
+    return copy.deepcopy if nested else copy.copy
 
 
 def _dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
