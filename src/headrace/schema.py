@@ -48,17 +48,31 @@ class ValueType:
         self.python_type = python_type
         self.schema = schema
         self.is_scalar = is_scalar
+        self._nested: list[Any] | None = None
 
     def __repr__(self) -> str:
         return f"ValueType({describe(self.schema)})"
 
     def to_python(self, columns: Sequence[pa.Array]) -> list[Any]:
         """Return a value for each row of the columns (in the order of the schema)."""
-        lists = [column_to_python(column) for column in columns]
+        lists = [
+            column_to_python(column) if kind is None else _nested_to_python(column, kind)
+            for column, kind in zip(columns, self._nested_types(), strict=True)
+        ]
         if self.is_scalar:
             return lists[0]
         make: Callable[..., Any] = self.python_type
         return [make(*row) for row in zip(*lists, strict=True)]
+
+    def _nested_types(self) -> list[Any]:
+        """Return the declared type of each column that nests others; None for plain columns."""
+        if self._nested is None:
+            declared = {} if self.is_scalar else dict(_declared_fields(self.python_type))
+            self._nested = [
+                declared.get(field.name) if pa.types.is_nested(field.type) else None
+                for field in self.schema
+            ]
+        return self._nested
 
     def to_columns(self, values: list[Any]) -> list[pa.Array]:
         """Return the columns of a list of values.
@@ -72,6 +86,32 @@ class ValueType:
             _column(field.name, [getattr(value, field.name) for value in values], field)
             for field in self.schema
         ]
+
+
+def _declared_fields(python_type: Any) -> list[tuple[str, Any]]:
+    try:
+        return [(name, kind) for name, kind in _fields_of(python_type, "") if kind is not Any]
+    except PipelineError:
+        return []
+
+
+def _nested_to_python(column: pa.Array, declared: Any) -> list[Any]:
+    """Return nested values as their declared types: structs, lists and dicts of them."""
+    plain = [_plain(value, column.type) for value in column_to_python(column)]
+    return [msgspec.convert(value, declared) for value in plain]
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a nested value of Arrow's with its maps as dicts, all the way down."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _plain(item, kind.item_type) for key, item in value}
+    if pa.types.is_list(kind):
+        return [_plain(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return value
 
 
 def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:

@@ -46,18 +46,22 @@ def to_micros_column(column: pa.Array, *, zone: str = "UTC", unit: TimeUnit = "u
     if pa.types.is_integer(kind):
         numbers = column.cast(pa.int64())
         if unit == "ns":
-            return pc.floor(pc.divide(numbers, 1_000))
+            return pa.array(numbers.to_numpy() // 1_000)
         return pc.multiply_checked(numbers, _PER_UNIT[unit])
     if pa.types.is_floating(kind) and unit != "ns":
+        bad = pc.invert(pc.is_finite(column))
+        if pc.any(bad).as_py():
+            raise BadTime(_first(bad), "it is not a number")
         return pc.round(pc.multiply(column, float(_PER_UNIT[unit]))).cast(pa.int64())
     raise BadTime(0, f"a column of {kind} holds no times")
 
 
 def _from_timestamps(column: pa.Array, zone: str) -> pa.Array:
+    column = column.cast(
+        pa.timestamp("us", tz=column.type.tz), safe=False
+    )  # finer parts are cut off
     if column.type.tz is None:
-        column = pc.assume_timezone(
-            column.cast(pa.timestamp("us")), zone, ambiguous="earliest", nonexistent="earliest"
-        )
+        column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="earliest")
     return column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import io
 import site
 import sys
@@ -80,12 +81,21 @@ def _reduce_struct(cls: Any) -> Any:
     namespace = {
         name: value
         for name, value in vars(cls).items()
-        if name not in made_of_it
-        and not name.startswith("__struct_")
-        and isinstance(value, types.FunctionType | property | classmethod | staticmethod)
+        if name not in made_of_it and _is_the_users(name, value)
     }
+    parameters = inspect.signature(cls).parameters.values()
+    own = {item.name for item in fields}
+    keyword_only = [p.kind is p.KEYWORD_ONLY for p in parameters if p.name in own]
+    config["kw_only"] = bool(keyword_only) and all(keyword_only)
     arguments = (cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__, described, config)
     return _make_struct, arguments, namespace, None, None, _fill_struct
+
+
+def _is_the_users(name: str, value: Any) -> bool:
+    """Say whether a class attribute was written by the user: methods, properties, class variables."""
+    if isinstance(value, types.FunctionType | property | classmethod | staticmethod):
+        return not name.startswith("__struct_")
+    return not name.startswith("__")
 
 
 _STRUCT_OPTIONS = (

@@ -62,8 +62,8 @@ class Columns:
     ) -> pa.Array:
         if column.type == field.type:
             return column
-        if pa.types.is_timestamp(field.type) and not column.null_count:
-            return self._times(field.name, table, place_of).cast(pa.timestamp("us", tz="UTC"))
+        if pa.types.is_timestamp(field.type):
+            return self._times_or_null(field.name, column, place_of)
         try:
             return column.cast(field.type)
         except pa.ArrowInvalid as error:
@@ -73,13 +73,26 @@ class Columns:
                 remedy="declare the type that the column has",
             ) from error
 
+    def _times_or_null(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
+        """Return an optional column of times; what is there is read the same with nulls beside it."""
+        there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        part = pa.table({name: column.take(pa.array(there))})
+        micros = np.zeros(len(column), dtype=np.int64)
+        if len(there):
+            times = self._times(name, part, lambda row: place_of(int(there[row])))
+            micros[there] = times.to_numpy()
+        absent = np.ones(len(column), dtype=bool)
+        absent[there] = False
+        return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
+
     def _times(self, name: str, table: pa.Table, place_of: Place) -> pa.Array:
         try:
             return to_micros_column(table.column(name), zone=self._zone, unit=self._unit)
-        except BadTime as error:
+        except (BadTime, pa.ArrowInvalid) as error:
+            row = error.row if isinstance(error, BadTime) else 0
             raise BadInput(
                 f"the time in column {name!r} cannot be read: {error}",
-                place=place_of(error.row),
+                place=place_of(row),
                 remedy="mend the record; times are ISO 8601, or numbers with time_unit=; "
                 "nothing of this step was committed",
             ) from error

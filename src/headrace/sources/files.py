@@ -7,14 +7,16 @@ Arrow; a step's part of a text file is a range of bytes that ends at a line's en
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -34,6 +36,8 @@ _BY_SUFFIX: dict[str, Format] = {
 #: A part of a text file that one task parses.
 _PART_BYTES = 4 << 20
 _INFER_BYTES = 1 << 20
+#: Sorts after the names of all files.
+_AFTER_ALL = "\U0010ffff"
 _NULLS = ["", "NA", "NaN", "null"]
 
 
@@ -44,12 +48,14 @@ class _Position(msgspec.Struct, frozen=True):
         done: how many files sort before ``name``; all of them were read.
         name: the file at hand.
         offset: how far it was read: bytes, or rows of Parquet.
+        ended: whether that was all of it when it was last looked at.
         parts: what the last division was made of: (file, from, to).
     """
 
     done: int = 0
     name: str = ""
     offset: int = 0
+    ended: bool = False
     parts: list[tuple[str, int, int]] = []
 
 
@@ -184,7 +190,7 @@ class Files(Source):
             else:
                 names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
                 names = [name for name in names if os.path.isfile(name)]
-            self._listed = sorted(names)
+            self._listed = sorted(os.path.abspath(name) for name in names)
         return self._listed
 
     def start(self) -> Position:
@@ -193,15 +199,16 @@ class Files(Source):
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = msgspec.convert(position, _Position)
         names = self._list()
-        index = self._index_of(at, names)
+        index, offset = self._find(at, names)
         parts: list[tuple[str, int, int]] = []
         rows = size = 0
-        offset = at.offset
+        ended = False
         while index < len(names) and rows < limit.rows and size < limit.bytes:
             name = names[index]
             last = index == len(names) - 1
             rest = Limit(limit.rows - rows, limit.bytes - size)
-            cuts, ended, more_rows, more_bytes = self._cut(name, offset, rest, growing=last)
+            with _typed_errors(name):
+                cuts, ended, more_rows, more_bytes = self._cut(name, offset, rest, growing=last)
             parts += [(name, start, end) for start, end in cuts]
             rows, size = rows + more_rows, size + more_bytes
             if cuts:
@@ -212,13 +219,19 @@ class Files(Source):
         final = index == len(names) and not self._watch
         if not parts and not final:
             return None
-        name = names[index] if index < len(names) else "\U0010ffff"
-        end = _Position(
-            done=index, name=name, offset=offset if index < len(names) else 0, parts=parts
-        )
+        if index == len(names):
+            end = _Position(done=index, name=_AFTER_ALL, ended=True, parts=parts)
+        else:
+            end = _Position(index, names[index], offset, ended, parts)
         return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
 
-    def _index_of(self, at: _Position, names: list[str]) -> int:
+    def _find(self, at: _Position, names: list[str]) -> tuple[int, int]:
+        """Return which file is to be read next, and from where.
+
+        Raises:
+            SourceChanged: when files appeared before the one at hand, or it is gone half-read.
+            BadInput: when there is nothing to be read, and nothing is waited for.
+        """
         before = [name for name in names if name < at.name]
         if len(before) > at.done:
             raise SourceChanged(
@@ -228,7 +241,29 @@ class Files(Source):
                 f"the first {at.done} files were read, the rest of these may not have been: "
                 f"{', '.join(before[-3:])}",
             )
-        return len(before)
+        if not self._watch and len(names) < at.done:
+            raise SourceChanged(
+                f"{at.done} files were read, but now there are only {len(names)}",
+                place=self._pattern,
+                remedy="bring the files back (is the directory mounted?), then start again",
+            )
+        if not self._watch and not names:
+            raise BadInput(
+                f"{self._pattern} matches no file",
+                place=self._pattern,
+                remedy="mend the path; with watch=True the pipeline waits for files",
+            )
+        index = len(before)
+        here = index < len(names) and names[index] == at.name
+        if here or not at.offset:
+            return index, at.offset
+        if not at.ended:
+            raise SourceChanged(
+                f"{at.name!r} is gone, and was read only up to {at.offset}",
+                place=self._pattern,
+                remedy="bring it back; a file may go when all of it has been read",
+            )
+        return index, 0
 
     def _cut(
         self, name: str, offset: int, limit: Limit, *, growing: bool
@@ -240,15 +275,22 @@ class Files(Source):
             cuts = [(offset, end)] if end > offset else []
             return cuts, end >= total, end - offset, (end - offset) * 64
         if self._format == "csv" and offset == 0:
-            offset = self._header(name)[1]
+            header = self._header(name)
+            if header is None:
+                return [], not (growing and self._watch), 0, 0
+            offset = header[1]
         with open(name, "rb") as file:
             file.seek(offset)
             data = file.read(limit.bytes)
-            while b"\n" not in data and (more := file.read(max(limit.bytes, _PART_BYTES))):
-                data += more  # one line is taken, however long
+            # One record is taken, however long it is.
+            while not self._has_record_end(data) and (
+                more := file.read(max(limit.bytes, _PART_BYTES))
+            ):
+                data += more
             at_end = not file.read(1)
         may_grow = growing and self._watch
-        return _cut_lines(data, offset, limit.rows, at_end=at_end, may_grow=may_grow)
+        quoted = self._format == "csv"
+        return _cut_lines(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=quoted)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         parts = msgspec.convert(end, _Position).parts
@@ -262,6 +304,10 @@ class Files(Source):
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, split: Split) -> pa.Table:
+        with _typed_errors(split.spec[0]):
+            return self._read(split)
+
+    def _read(self, split: Split) -> pa.Table:
         name, first, last = split.spec
         if self._format == "parquet":
             table = self._read_parquet(name, first, last)
@@ -295,11 +341,23 @@ class Files(Source):
             )
         return data
 
-    def _header(self, name: str) -> tuple[list[str], int]:
-        """Return a CSV file's column names and the offset of its first record."""
+    def _has_record_end(self, data: bytes) -> bool:
+        return len(_record_ends(data, quoted=self._format == "csv")) > 0
+
+    def _header(self, name: str) -> tuple[list[str], int] | None:
+        """Return a CSV file's column names and the offset of its first record; None without any."""
         with open(name, "rb") as file:
             line = file.readline()
-        table = pa.csv.read_csv(pa.BufferReader(line.rstrip(b"\r\n") + b"\n"))
+        if not line.endswith(b"\n"):
+            return None  # empty, still being written, or a header and nothing else
+        text = line.rstrip(b"\r\n")
+        if b"\r" in text:
+            raise BadInput(
+                f"{name} ends its lines with carriage returns alone",
+                place=f"{name}, line 1",
+                remedy="convert it: lines end with a newline",
+            )
+        table = pa.csv.read_csv(pa.BufferReader(text + b"\n"))
         missing = [column for column in self._read_types if column not in table.column_names]
         if missing:
             raise BadInput(
@@ -310,10 +368,13 @@ class Files(Source):
         return table.column_names, len(line)
 
     def _parse_csv(self, name: str, data: bytes) -> pa.Table:
-        names, _ = self._header(name)
+        header = self._header(name)
+        assert header is not None  # the division has records of it
+        names, _ = header
         return pa.csv.read_csv(
             pa.BufferReader(data),
             read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=b'"' in data),
             convert_options=pa.csv.ConvertOptions(
                 column_types=self._read_types,
                 include_columns=list(self._read_types),
@@ -348,11 +409,40 @@ class Files(Source):
         return table.slice(first - (start or 0), last - first)
 
 
+@contextlib.contextmanager
+def _typed_errors(name: str) -> Iterator[None]:
+    """Turn errors of the file system and of the format into ones that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceChanged(
+            f"{name} cannot be read: {error.strerror or error}",
+            place=name,
+            remedy="bring the file back; input must stay until it has been read",
+        ) from error
+    except pa.ArrowInvalid as error:
+        raise BadInput(
+            f"{name} is not what its format says: {error}",
+            place=name,
+            remedy="mend or remove the file; nothing of this step was committed",
+        ) from error
+
+
+def _record_ends(data: bytes, *, quoted: bool) -> npt.NDArray[np.int64]:
+    """Return where records end; in quoted text, a newline between quotes ends none."""
+    array = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(array == ord("\n"))
+    if quoted and b'"' in data:
+        quotes = np.cumsum(array == ord('"'))
+        ends = ends[quotes[ends] % 2 == 0]
+    return ends + 1
+
+
 def _cut_lines(
-    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool
+    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool, quoted: bool
 ) -> tuple[list[tuple[int, int]], bool, int, int]:
-    """Cut whole lines off the beginning of some bytes: at most so many, in parts of a few MB."""
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
+    """Cut whole records off the beginning of some bytes: at most so many, in parts of a few MB."""
+    ends = _record_ends(data, quoted=quoted)
     if at_end and not may_grow and data and (not len(ends) or ends[-1] < len(data)):
         ends = np.append(ends, len(data))  # a last line without a newline
     taken = ends[:rows]

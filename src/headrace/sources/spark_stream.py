@@ -87,6 +87,7 @@ class SparkStream(Source):
         self._frame: DataFrame | None = frame
         self._checkpoint = checkpoint
         self._trigger = trigger
+        self._ends = bool({"availableNow", "once"} & set(trigger or {}))
         self._repeatable = repeatable
         fields = [_normal(field) for field in to_arrow_schema(frame.schema, timezone="UTC")]
         self._values = value_type_of_schema(pa.schema(fields))
@@ -103,6 +104,9 @@ class SparkStream(Source):
     def open(self, store: Store) -> None:
         assert self._frame is not None
         self._store = store
+        self._waiting, self._current = queue.Queue(), None
+        self._started.clear()
+        self._closing = False
         writer = self._frame.writeStream.foreachBatch(self._take_batch)
         writer = writer.option("checkpointLocation", self._checkpoint)
         if self._trigger:
@@ -166,6 +170,12 @@ class SparkStream(Source):
                 f"the streaming query failed: {str(error).splitlines()[0]}",
                 place=self._checkpoint,
                 remedy="see to the query; nothing was lost, start again to go on",
+            )
+        if not self._ends:
+            raise SourceChanged(
+                "the streaming query was stopped from outside",
+                place=self._checkpoint,
+                remedy="let the pipeline stop it; nothing was lost, start again to go on",
             )
         return Offer(position, 0, 0, final=True, empty=True)
 
