@@ -292,18 +292,28 @@ class Driver:
 
 
 def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
-    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value."""
+    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value.
+
+    Where the value has a field of such a name, ours gets an underscore.
+    """
     hashes = table.column(HASH).to_numpy()
     if (hashes[1:] < hashes[:-1]).any():
         table = table.take(pa.array(np.argsort(hashes, kind="stable")))
-    names = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
-    columns: dict[str, Any] = {name: table.column(f"__key{i}") for i, name in enumerate(names)}
+    values = table.column_names[2 + key_parts :]
+    keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
+    columns: dict[str, Any] = {
+        _beside(name, values): table.column(f"__key{i}") for i, name in enumerate(keys)
+    }
     micros = table.column("timestamp_us").to_numpy()
     shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
-    columns["timestamp"] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
-    for name in table.column_names[2 + key_parts :]:
-        columns[name] = table.column(name)
+    columns[_beside("timestamp", values)] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
+    columns.update({name: table.column(name) for name in values})
     return pa.table(columns)
+
+
+def _beside(name: str, taken: list[str]) -> str:
+    """Return a name for a column of ours that leaves the user's own names alone."""
+    return f"_{name}" if name in taken else name
 
 
 def describe_error(error: BaseException) -> str:

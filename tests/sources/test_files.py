@@ -201,3 +201,132 @@ def test_a_file_that_shrank_is_found(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(SourceChanged, match="shorter"):
         source.read(source.splits(source.start(), offer.end)[0])
+
+
+def csv_rows(path: Path, rows: int) -> list[tuple[Any, ...]]:
+    source = Files(path, event_time="at", schema={"at": int, "txt": str})
+    return [row[1:] for step in rows_of(source, Limit(rows, 1 << 20)) for row in step]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_a_line_break_between_quotes_ends_no_record(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "quoted.csv"
+    path.write_text('at,txt\n1,"x\n2,y"\n3,w\n4,"a ""b""\n"\n')
+    assert csv_rows(path, rows) == [(1, "x\n2,y"), (3, "w"), (4, 'a "b"\n')]
+
+
+def test_a_watched_file_may_go_when_all_of_it_was_read(tmp_path: Path) -> None:
+    write(tmp_path / "a", [{"at": i, "n": i} for i in range(3)], "jsonl")
+    source = Files(
+        tmp_path, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
+    )
+    offer = source.offer(source.start(), Limit(10, 1 << 20))
+    assert offer is not None
+    (tmp_path / "a.jsonl").unlink()
+    write(tmp_path / "b", [{"at": i, "n": i} for i in range(10, 17)], "jsonl")
+    after = source.offer(offer.end, Limit(10, 1 << 20))
+    assert after is not None
+    (split,) = source.splits(offer.end, after.end)
+    assert source.read(split).column("n").to_pylist() == list(range(10, 17))
+
+
+def test_a_file_that_goes_half_read_is_an_error_and_not_an_offset_into_the_next(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "a", [{"at": i, "n": i} for i in range(9)], "jsonl")
+    source = Files(
+        tmp_path, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
+    )
+    offer = source.offer(source.start(), Limit(3, 1 << 20))
+    assert offer is not None
+    (tmp_path / "a.jsonl").unlink()
+    write(tmp_path / "b", [{"at": i, "n": i} for i in range(9)], "jsonl")
+    with pytest.raises(SourceChanged, match="is gone, and was read only up to"):
+        source.offer(offer.end, Limit(3, 1 << 20))
+
+
+def test_a_path_that_matches_nothing_is_not_the_end_of_the_input(tmp_path: Path) -> None:
+    source = Files(tmp_path / "typo.jsonl", event_time="at", schema={"at": int})
+    with pytest.raises(BadInput, match="matches no file"):
+        source.offer(source.start(), Limit(1, 1))
+    for name in "abc":
+        write(tmp_path / name, [{"at": 1}], "jsonl")
+    source = Files(tmp_path, event_time="at", schema={"at": int}, format="jsonl")
+    offer = source.offer(source.start(), Limit(2, 1 << 20))
+    assert offer is not None
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").unlink()
+    again = Files(tmp_path, event_time="at", schema={"at": int}, format="jsonl")
+    with pytest.raises(SourceChanged, match="there are only 0"):
+        again.offer(offer.end, Limit(2, 1 << 20))
+
+
+@pytest.mark.parametrize("null", [False, True])
+def test_times_are_read_the_same_with_a_null_beside_them(tmp_path: Path, null: bool) -> None:
+    naive = datetime(2024, 7, 1, 12, 0)  # noqa: DTZ001
+    rows = [{"at": 1, "when": naive}, {"at": 2, "when": None if null else naive}]
+    path = write(tmp_path / "x", rows, "parquet")
+    source = Files(path, event_time="at", schema={"at": int, "when": datetime | None},
+                   time_zone="America/New_York")  # fmt: skip
+    ((first, second),) = rows_of(source, Limit(10, 1 << 20))
+    assert first[2] == datetime(2024, 7, 1, 16, 0, tzinfo=UTC)
+    assert second[2] == (None if null else first[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "says"),
+    [
+        ("x.csv", b"at,txt\r1,a\r2,b\r\n", BadInput, "carriage returns"),
+        ("x.parquet", b"PAR1 and no more", BadInput, "not what its format says"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(
+    tmp_path: Path, name: str, content: bytes, error: Any, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    source = Files(tmp_path / name, event_time="at", schema={"at": int, "txt": str})
+    with pytest.raises(error, match=says):
+        source.offer(source.start(), Limit(10, 1 << 20))
+
+
+def test_a_watched_csv_that_is_only_begun_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("")
+    source = Files(
+        tmp_path, event_time="at", schema={"at": int, "txt": str}, format="csv", watch=True
+    )
+    assert source.offer(source.start(), Limit(10, 1 << 20)) is None
+    path.write_text("at,t")
+    assert source.offer(source.start(), Limit(10, 1 << 20)) is None
+    path.write_text("at,txt\n1,a\n")
+    offer = source.offer(source.start(), Limit(10, 1 << 20))
+    assert offer is not None
+    assert offer.rows == 1
+
+
+def test_a_file_that_vanishes_is_a_typed_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", example(3), "jsonl")
+    source = Files(path, event_time="at")
+    offer = source.offer(source.start(), Limit(2, 1 << 20))
+    assert offer is not None
+    splits = source.splits(source.start(), offer.end)
+    path.unlink()
+    with pytest.raises(SourceChanged, match="cannot be read"):
+        source.read(splits[0])
+
+
+def test_times_finer_than_a_microsecond_are_cut_and_numbers_that_are_none_are_refused(
+    tmp_path: Path,
+) -> None:
+    table = pa.table(
+        {"at": pa.array([1_000_000_001, 2_000_000_002], pa.timestamp("ns")), "n": [1, 2]}
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "ns.parquet")
+    source = Files(tmp_path / "ns.parquet", event_time="at", schema={"n": int})
+    assert [row[0] for row in rows_of(source, Limit(9, 1 << 20))[0]] == [1_000_000, 2_000_000]
+    table = pa.table({"at": [1.0, float("nan")], "n": [1, 2]})
+    pyarrow.parquet.write_table(table, tmp_path / "nan.parquet")
+    source = Files(tmp_path / "nan.parquet", event_time="at", schema={"n": int})
+    with pytest.raises(BadInput, match="it is not a number") as caught:
+        rows_of(source, Limit(9, 1 << 20))
+    assert "row 2" in str(caught.value)

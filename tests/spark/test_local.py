@@ -149,18 +149,23 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
     script = tmp_path / "made.py"
     script.write_text(
         "import msgspec, sys, io\n"
+        "from typing import ClassVar\n"
         "from headrace.runners.shipping import _Pickler, _user_modules_by_value\n"
         "class Base(msgspec.Struct):\n    a: int\n"
         "class Made(Base, frozen=True, tag='m'):\n"
         "    b: list[int] = msgspec.field(default_factory=list)\n"
         "    c: str = msgspec.field(default='x', name='see')\n"
+        "    limit: ClassVar[int] = 9\n"
         "    def double(self): return Made(self.a * 2, self.b, self.c)\n"
+        "class Keyed(msgspec.Struct, kw_only=True):\n    a: int = 1\n    b: int\n"
         "buffer = io.BytesIO()\n"
-        "with _user_modules_by_value(): _Pickler(buffer).dump(Made(2, [1]))\n"
+        "made = (Made(2, [1]), Keyed(b=5))\n"
+        "with _user_modules_by_value(): _Pickler(buffer).dump(made)\n"
         "sys.stdout.buffer.write(buffer.getvalue())\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
-    made = pickle.loads(done.stdout)
+    made, keyed = pickle.loads(done.stdout)
+    assert (keyed.a, keyed.b, made.limit) == (1, 5, 9)
     assert (made.a, made.b, made.c) == (2, [1], "x")
     assert made.double().a == 4
     assert type(made).__struct_config__.frozen

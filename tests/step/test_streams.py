@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -159,3 +161,117 @@ class Sum(hr.Computation):
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         self.total.value += record.value.n
         ctx.produce("out", self.total.value)
+
+
+class Both(hr.Computation):
+    """A wall timer that sets an event timer behind the watermark."""
+
+    ring = hr.Timer(hr.WALL_TIME)
+    event = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.ring.set(int(ctx.now.timestamp() * 1e6) + 500)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", f"{timer.name} {ctx.input_ended}")
+        if timer.name == "ring":
+            self.event.set(5)
+
+
+def test_a_wall_timer_after_the_end_of_input_reaches_the_sinks_and_its_event_timer_fires(
+    tmp_path: Path,
+) -> None:
+    pipeline, stream = drawn([Item("a", 1, 10)])
+    node = pipeline.compute("both", Both(), keys={stream: "key"})
+    pipeline.sink("out", node, hr.sinks.Files(tmp_path))
+    store, clock = MemoryStore(), MovedClock()
+    run_inline(pipeline, store=store, clock=clock)
+    clock.now += 1_000
+    run_inline(pipeline, store=store, clock=clock)
+    lines = [line for path in sorted(tmp_path.iterdir()) for line in path.read_text().splitlines()]
+    assert [json.loads(line)["value"] for line in lines] == ["ring True", "event True"]
+    times = [json.loads(line)["timestamp"] for line in lines]
+    assert times == ["9999-12-31T23:59:59.999999Z", "1970-01-01T00:00:00.000005Z"]
+
+
+def test_steps_without_input_draw_different_numbers() -> None:
+    class Draws(hr.Computation):
+        ring = hr.Timer(hr.WALL_TIME)
+        out = hr.Output(float)
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            self.ring.set(int(ctx.now.timestamp() * 1e6) + 10)
+
+        def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+            ctx.produce("out", ctx.random())
+            self.ring.set(timer.time_us + 10)
+
+    pipeline, stream = drawn([Item("a", 1, 10)])
+    node = pipeline.compute("draws", Draws(), keys={stream: "key"})
+    collected = Collected()
+    pipeline.sink("out", node, collected.sink("out"))
+    store, clock = MemoryStore(), MovedClock()
+    for _ in range(4):
+        run_inline(pipeline, store=store, clock=clock)
+        clock.now += 10
+    drawn_numbers = [row[2] for step in collected.rows()["out"] for row in step]
+    assert len(set(drawn_numbers)) == len(drawn_numbers) >= 3
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+class Nested(msgspec.Struct):
+    point: Point
+    by_name: dict[str, int]
+    points: list[Point]
+
+
+def test_nested_values_arrive_as_their_declared_types() -> None:
+    class Makes(hr.Computation):
+        out = hr.Output(Nested)
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            ctx.produce("out", Nested(Point(record.value.n), {"a": 1}, [Point(2)]))
+
+    class Sees(hr.Computation):
+        out = hr.Output(str)
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            ctx.produce("out", repr(record.value))
+
+    pipeline, stream = drawn([Item("a", 7, 1)])
+    makes = pipeline.compute("makes", Makes(), keys={stream: "key"})
+    sees = pipeline.compute("sees", Sees(), keys={makes: "key"})
+    collected = Collected()
+    pipeline.sink("out", sees, collected.sink("out"))
+    run_inline(pipeline)
+    ((row,),) = collected.rows()["out"]
+    assert row[2] == "Nested(point=Point(x=7), by_name={'a': 1}, points=[Point(x=2)])"
+
+
+class Total(msgspec.Struct):
+    n: int
+
+
+class Shares(hr.Computation):
+    """Produces the very object that it keeps changing."""
+
+    total = hr.ValueState(Total, default=Total(0))
+    out = hr.Output(Total)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.total.value.n += record.value.n
+        ctx.produce("out", self.total.value)
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_produced_value_is_what_it_was_when_it_was_produced(rows: int) -> None:
+    pipeline, stream = drawn([Item("a", n, n) for n in (1, 2, 3)])
+    node = pipeline.compute("shares", Shares(), keys={stream: "key"})
+    collected = Collected()
+    pipeline.sink("out", node, collected.sink("out"))
+    run_inline(pipeline, rows=rows)
+    assert [row[2] for step in collected.rows()["out"] for row in step] == [1, 3, 6]

@@ -305,3 +305,49 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
     codes = [kind.code for kind in all_of(HeadraceError)]
     assert len(set(codes)) == len(codes)
+
+
+class Careless(hr.Computation):
+    """Sets and produces what cannot be kept, for some records."""
+
+    state = hr.ValueState(int, default=0)
+    alarm = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(Item)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        n = record.value.n
+        self.state.value = "no number" if n == 1 else n
+        if n == 2:
+            self.alarm.set(2**64)
+        ctx.produce("out", Item(None, "x" if n == 3 else n, 0))  # type: ignore[arg-type]
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        return
+
+
+def test_a_policy_covers_values_that_cannot_be_kept_or_carried() -> None:
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    items = [Item("a", n, n) for n in range(5)]
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    node = pipeline.compute("it", Careless(), keys={stream: "key"}, on_error="dead_letter")
+    pipeline.sink("out", node["out"], collected.sink("out"))
+    pipeline.sink("dead", node["dead_letter"], collected.sink("dead"))
+    run_inline(pipeline)
+    assert [row[3] for row in collected.rows()["out"][0]] == [0, 4], "key, time, the item's key, n"
+    errors = [row[3] for row in collected.rows()["dead"][0]]
+    assert len(errors) == 3
+    assert "no number" in errors[0]
+
+
+class Untimed(Fussy):
+    tick = None  # type: ignore[assignment]
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        return
+
+
+def test_a_timer_may_not_be_removed_while_it_may_be_set() -> None:
+    store = MemoryStore()
+    run(Fussy(), [Item("a", 1, 1)], store=store)
+    with pytest.raises(SchemaChanged, match="timer 'tick' is gone"):
+        run(Untimed(), [Item("a", 1, 1)], store=store)

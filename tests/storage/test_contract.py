@@ -97,6 +97,17 @@ def test_a_failed_create_leaves_no_trace(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["name"]
 
 
+def test_what_a_killed_process_was_writing_is_tidied_away(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.create("a/name", b"content")
+    for age, name in ((10_000, ".old.1-1.tmp"), (1, ".young.1-2.tmp")):
+        (tmp_path / "a" / name).touch()
+        now = (tmp_path / "a" / "name").stat().st_mtime
+        os.utime(tmp_path / "a" / name, (now - age, now - age))
+    store.tidy()
+    assert sorted(os.listdir(tmp_path / "a")) == [".young.1-2.tmp", "name"]
+
+
 def test_a_read_only_directory_is_a_typed_error(tmp_path: Path) -> None:
     """Runs as another user where the tests run as root, whom permissions do not stop."""
     script = (

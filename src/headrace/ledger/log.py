@@ -279,6 +279,7 @@ class Ledger:
         A file of step *t* that no retained manifest names can go once manifest *t* exists, because
         no create of manifest *t* can be acknowledged any more.
         """
+        self._store.tidy()
         needed = set(files_of(head))
         gone: list[str] = []
         for folder in ("runs/", "outputs/", "streams/", "snapshots/"):

@@ -51,6 +51,9 @@ class Store(ABC):
     def list(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix, sorted. A hint: it may lag behind."""
 
+    def tidy(self) -> None:
+        """Remove what processes that were killed have left behind, if there is such a thing here."""
+
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a name; nothing happens when it is not there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -18,6 +19,8 @@ from headrace.errors import (
 )
 from headrace.storage.base import Store
 
+#: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
+_ASIDE_FOR_S = 900
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -77,6 +80,15 @@ class LocalStore(Store):
         return sorted(
             join + name for name in names if name.startswith(start) and not name.startswith(".")
         )
+
+    def tidy(self) -> None:
+        """Remove files that were being written aside by a process that was killed."""
+        with _typed_errors(self._root):
+            for path in self._root.glob("*/.*.tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    newest = max(item.stat().st_mtime for item in path.parent.iterdir())
+                    if newest - path.stat().st_mtime > _ASIDE_FOR_S:
+                        path.unlink()
 
     def delete(self, name: str) -> None:
         path = self._root / name

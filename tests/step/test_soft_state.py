@@ -1,0 +1,179 @@
+"""Soft state costs time, never results: what is remembered is what would be read back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.runners.inline import InlineRunner
+from headrace.step.soft import SoftState
+from headrace.storage import MemoryStore
+from tests.support.pipelines import Collected, run_inline
+
+
+class Item(msgspec.Struct):
+    key: str
+    n: int
+    at: int
+
+
+class Box(msgspec.Struct):
+    n: int
+
+
+class Resembling(hr.Computation):
+    """Sets values that are not quite of the declared types, and shares objects between states."""
+
+    mean = hr.ValueState(float, default=0.0)
+    seen = hr.ValueState(datetime)
+    kept = hr.ListState(Box)
+    last = hr.ValueState(Box)
+    by_day = hr.MapState(datetime, list[int])
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        n = record.value.n
+        ctx.produce(
+            "out",
+            f"{self.mean.value!r} {self.seen.value!r} {[b.n for b in self.kept]} "
+            f"{[(str(k), v) for k, v in self.by_day.items()]}",
+        )
+        self.mean.value = n
+        zone = ZoneInfo("America/New_York")
+        self.seen.value = datetime(2024, 1, 1, tzinfo=zone) + timedelta(days=n)
+        if self.last.value is not None:
+            self.last.value.n += 100
+        box = Box(n)
+        self.kept.append(box)
+        self.last.value = box
+        self.by_day[datetime(2024, 1, 1 + n % 3, tzinfo=zone).astimezone(UTC)] = (n, n)
+
+
+ITEMS = [Item("ab"[i % 2], i, i) for i in range(12)]
+
+
+def drawn(computation: hr.Computation, items: list[Item]) -> tuple[hr.Pipeline, Collected]:
+    pipeline, collected = hr.Pipeline("soft"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    node = pipeline.compute("it", computation, keys={stream: "key"})
+    pipeline.sink("out", node, collected.sink("out"))
+    return pipeline, collected
+
+
+def test_a_process_that_remembers_and_one_that_reads_see_the_same() -> None:
+    results = []
+    for cached_keys in (1_000, 0):
+        pipeline, collected = drawn(Resembling(), ITEMS)
+        run_inline(pipeline, rows=1, workers=1, cached_keys=cached_keys)
+        results.append(collected.rows())
+    assert results[0] == results[1]
+
+
+class Rereads(InlineRunner):
+    """Forgets everything before each step."""
+
+    def run(self, plan: Any) -> Any:
+        for soft in self._soft:
+            soft.forget()
+        return super().run(plan)
+
+
+def test_forgetting_before_every_step_changes_nothing() -> None:
+    results = []
+    for runner in (InlineRunner(), Rereads()):
+        pipeline, collected = drawn(Resembling(), ITEMS)
+        run_inline(pipeline, rows=1, workers=2, runner=runner, snapshot_every=2)
+        results.append(collected.rows())
+    assert results[0] == results[1]
+
+
+class Count(hr.Computation):
+    count = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        ctx.produce("out", self.count.value)
+
+
+class Warm(InlineRunner):
+    """An inline runner whose process outlives the run, as a Spark worker's does."""
+
+    def __init__(self, soft: SoftState) -> None:
+        super().__init__()
+        self._soft = [soft]
+
+    def close(self) -> None:
+        return
+
+
+def test_a_layout_that_comes_back_finds_no_memory_of_its_first_time() -> None:
+    soft, store = SoftState(), MemoryStore()
+    last: dict[str, int] = {}
+    for count, workers in ((2, 3), (30, 2), (60, 3)):
+        items = [Item(f"k{i % 10}", i, i) for i in range(count)]
+        pipeline, collected = drawn(Count(), items)
+        source = pipeline.injectors["items"].source
+        offer = source.offer
+
+        def without_end(position: Any, limit: Any, offer: Any = offer) -> Any:
+            return msgspec.structs.replace(offer(position, limit), final=False)
+
+        source.offer = without_end if count < 60 else offer
+        _run_to(pipeline, store, Warm(soft), workers, count)
+        for step in collected.rows().get("out", []):
+            last.update({key: value for key, _, value in step})
+    assert last == {f"k{i}": 6 for i in range(10)}
+
+
+def _run_to(pipeline: hr.Pipeline, store: Any, runner: Any, workers: int, count: int) -> None:
+    from headrace.driver import Driver, Settings
+
+    driver = Driver(pipeline, store, runner, workers=workers, bins=16, drain=True,
+                    settings=Settings(limit=hr.Limit(2, 1 << 20)))  # fmt: skip
+
+    def note(summary: Any) -> None:
+        if summary.head.positions["items"] >= count:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    driver.run()
+
+
+def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
+    """Two processes; one idles so long that what it missed has been superseded and deleted."""
+
+    class Alternating(InlineRunner):
+        def run(self, plan: Any) -> Any:
+            first, second = self._workers_of_both
+            self._workers = [second] if 3 < plan.step < 60 else [first]
+            return super().run(plan)
+
+        def start(self, pipeline: Any, store: Any, workers: int) -> None:
+            super().start(pipeline, store, workers)
+            self._workers_of_both = self._workers
+
+    items = [Item("rare" if i == 5 else "often", i, i) for i in range(70)]
+    pipeline, collected = drawn(Count(), items)
+    run_inline(pipeline, rows=1, workers=2, bins=16, runner=Alternating(processes=2), base_every=2,
+               snapshot_every=1, retain_steps=1)  # fmt: skip
+    counts = [row for step in collected.rows()["out"] for row in step]
+    assert counts[-1][2] == 69
+
+
+@pytest.mark.parametrize("retain_steps", [1, 16, 40, 64])
+def test_clean_up_goes_on_whatever_is_retained(retain_steps: int) -> None:
+    items = [Item("ab"[i % 2], i, i) for i in range(300)]
+    pipeline, _ = drawn(Count(), items)
+    store = MemoryStore()
+    driver = run_inline(pipeline, store=store, rows=1, base_every=32, snapshot_every=1,
+                        retain_steps=retain_steps)  # fmt: skip
+    head = driver.coordinator.head
+    assert head is not None
+    assert head.step - retain_steps - 2 * 32 <= head.boundary <= head.step - retain_steps
+    assert len(store.list("manifests/")) <= retain_steps + 2 * 32 + 4
