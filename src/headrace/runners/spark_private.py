@@ -38,15 +38,18 @@ def shuffle_cleaner(rdd: Any) -> Any:
     Reason: Spark removes them when the driver's JVM collects its garbage, which may be in half an hour; and
     an RDD that is run again would find the last step's map outputs and skip its map stages.
     Without it: None; the caller then builds a new RDD for each step.
+
+    It waits until the files are gone: left to itself, Spark would remove them while the next step
+    writes its own under the same shuffle id.
     """
     try:
         java_rdd = rdd._jrdd.rdd()
         clean = java_rdd.cleanShuffleDependencies
-        clean(False)
+        clean(True)
     except Exception:
         log.warning("this Spark cannot clean shuffles: a new RDD is built for each step")
         return None
-    return lambda: clean(False)
+    return lambda: clean(True)
 
 
 def set_environment(rdd_maker: Any, sc: Any, variables: dict[str, str]) -> Any:
