@@ -69,8 +69,8 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
-           arguments: argparse.Namespace) -> None:  # fmt: skip
-    """Print a table (its first row is the head) and the figures; write the JSON."""
+           arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
+    """Print a table (its first row is the head) and the figures; write the JSON, with more facts."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print(f"\n{title}")
     for number, row in enumerate(rows):
@@ -85,9 +85,8 @@ def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
         )
         print(f"{item['name']} = {item['value']} {item['unit']}{goal}")
     if arguments.json:
-        arguments.json.write_text(
-            json.dumps({**facts(arguments), "figures": figures}, indent=2) + "\n"
-        )
+        content = {**facts(arguments), **more, "figures": figures}
+        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
