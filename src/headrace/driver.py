@@ -136,6 +136,7 @@ class Driver:
             identity=pipeline.identity(),
             layout=self._layout.to_wire(),
             store=store.location,
+            live=[name for name, source in self._sources.items() if not source.bounded],
         )
         self.coordinator = Coordinator(
             shape, settings or Settings(), nonce or (lambda: uuid.uuid4().hex), drain=drain
@@ -232,7 +233,7 @@ class Driver:
     def _poll(self, instruction: Poll) -> Offered:
         begun = time.perf_counter()
         offers = {
-            name: self._sources[name].offer(position, instruction.limit)
+            name: self._sources[name].offer(position, instruction.limits[name])
             for name, position in instruction.positions.items()
         }
         self._driver_phases["poll"] = time.perf_counter() - begun
@@ -248,7 +249,8 @@ class Driver:
         self._running = (plan, started)
         self._warmed = time.monotonic()
         try:
-            return TryEnded(self.runner.run(plan))
+            reports = self.runner.run(plan)
+            return TryEnded(reports, round((time.perf_counter() - started) * 1e6))
         except TryFailed as error:
             return TryBroke(str(error))
         finally:

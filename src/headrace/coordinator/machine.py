@@ -40,6 +40,7 @@ from headrace.coordinator.messages import (
     TryEnded,
     Wait,
 )
+from headrace.coordinator.pace import next_rows
 from headrace.errors import SchemaChanged, TryAbandoned, ensure
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.layout import LayoutWire
@@ -61,7 +62,8 @@ class Settings(msgspec.Struct, frozen=True):
     """How a run behaves; none of it changes what is computed.
 
     Attributes:
-        limit: how much a step takes from each injector.
+        limit: how much a step takes from each injector, at most.
+        target_us: how long a step should take: live injectors are given fewer rows when it takes longer.
         exchange: who carries records between layers; ``auto`` picks by the size of the step.
         driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
         cached_keys: how many keys of a computation a worker keeps in memory; the bins that were not
@@ -76,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True):
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
+    target_us: int = 500_000
     exchange: Exchange | str = "auto"
     driver_exchange_bytes: int = 1 << 20
     cached_keys: int = 1_000_000
@@ -95,6 +98,7 @@ class Shape(msgspec.Struct, frozen=True):
         name: the pipeline's name.
         layers: how many layers of computations it has.
         injectors: each injector's position before its first record.
+        live: the injectors whose input is not bounded, and which are paced by time.
         nodes: the computations' names.
         identity: what durable data depends on.
         layout: bins and owners that this run wants.
@@ -108,6 +112,7 @@ class Shape(msgspec.Struct, frozen=True):
     identity: dict[str, Any]
     layout: LayoutWire
     store: str
+    live: list[str] = []
 
 
 class _Pending(msgspec.Struct):
@@ -140,6 +145,7 @@ class Coordinator:
         self._stopping = False
         self._pending: _Pending | None = None
         self._ending: str | None = None
+        self._live_rows = settings.limit.rows
         self._released = -1
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
         self._doomed_upto = 0  # those that died up to this step are doomed, or gone
@@ -237,7 +243,10 @@ class Coordinator:
             for name, start in self.shape.injectors.items()
             if name not in head.ended
         }
-        return Poll(positions, self.settings.limit)
+        whole = self.settings.limit
+        paced = Limit(self._live_rows, whole.bytes)
+        limits = {name: paced if name in self.shape.live else whole for name in positions}
+        return Poll(positions, limits)
 
     @property
     def _head(self) -> Head:
@@ -343,7 +352,16 @@ class Coordinator:
             return self._again(result.why)
         if isinstance(result, Failure):
             return [Stop("failed", error_of(result))]
+        self._set_pace(result, event.took_us)
         return [Commit(self._head, self._manifest(pending, result), result)]
+
+    def _set_pace(self, adopted: Adopted, took_us: int) -> None:
+        """Let live injectors take what a step of the right length can do."""
+        taken = [adopted.read_rows[name] for name in self.shape.live if name in adopted.read_rows]
+        self._live_rows = next_rows(
+            max(taken, default=0), took_us, target_us=self.settings.target_us,
+            current=self._live_rows, at_most=self.settings.limit.rows,
+        )  # fmt: skip
 
     def _again(self, why: str) -> list[Instruction]:
         """Abandon the try and run the same step, with the same division, again."""

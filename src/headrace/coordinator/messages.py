@@ -34,9 +34,10 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class TryEnded(msgspec.Struct, frozen=True):
-    """A try ran to its end; these reports came back."""
+    """A try ran to its end; these reports came back, after so long."""
 
     reports: list[TaskReport]
+    took_us: int = 0
 
 
 class TryBroke(msgspec.Struct, frozen=True):
@@ -71,10 +72,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """Ask the sources what comes after these positions, and read the clock."""
+    """Ask the sources what comes after these positions, at most so much, and read the clock."""
 
     positions: dict[str, Position]
-    limit: Limit
+    limits: dict[str, Limit]
 
 
 class Run(msgspec.Struct, frozen=True):

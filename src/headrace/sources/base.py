@@ -61,8 +61,8 @@ class Split(msgspec.Struct, frozen=True):
 class Source(ABC):
     """Base of all sources."""
 
-    #: Whether a position stays readable in another process and after a restart.
-    replayable: bool = True
+    #: Whether the input is all there: then it is divided by rows and bytes, never by time.
+    bounded: bool = False
 
     @abstractmethod
     def values(self) -> ValueType:

@@ -93,6 +93,7 @@ class Files(Source):
     ) -> None:
         self._pattern = str(path)
         self._watch = watch
+        self.bounded = not watch
         self._event_time = event_time
         self._listed: list[str] | None = None
         self._format = format or self._format_of_path()

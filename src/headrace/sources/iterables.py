@@ -25,8 +25,12 @@ class Iterable(Source):
         event_time: the name of the field that holds the event time (an aware ``datetime``, or an
             integer of microseconds since 1970 UTC), or a function of the item.
 
+    A step takes as many items as it may; it does not wait for a slow iterable to be polled again.
+
     Cost: read in the driver, one item at a time.
     """
+
+    bounded = True
 
     def __init__(
         self,
