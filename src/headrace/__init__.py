@@ -25,7 +25,8 @@ from headrace.computation import (
     Timer,
     ValueState,
 )
-from headrace.driver import Settings, StepSummary
+from headrace.coordinator.machine import Settings
+from headrace.driver import StepSummary
 from headrace.eventtime.watermark import ascending, bounded_delay
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit

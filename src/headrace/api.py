@@ -7,7 +7,8 @@ import threading
 from types import TracebackType
 from typing import Literal
 
-from headrace.driver import Clock, Driver, Listener, Settings
+from headrace.coordinator.machine import Settings
+from headrace.driver import Clock, Driver, Listener
 from headrace.errors import HeadraceError, InvariantBroken
 from headrace.ledger.manifest import Head
 from headrace.runners.base import Runner

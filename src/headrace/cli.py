@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from headrace.api import run as run_pipeline
-from headrace.driver import Settings
+from headrace.coordinator.machine import Settings
 from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import show_time
 from headrace.ledger.log import Ledger

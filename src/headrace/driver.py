@@ -38,9 +38,8 @@ from headrace.coordinator.messages import (
     TryEnded,
     Wait,
 )
-from headrace.errors import HeadraceError, ensure
+from headrace.errors import ensure
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
-from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
@@ -316,11 +315,3 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
 def _beside(name: str, taken: list[str]) -> str:
     """Return a name for a column of ours that leaves the user's own names alone."""
     return f"_{name}" if name in taken else name
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error for people: ours as they are, others with their type."""
-    return str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Clock", "Driver", "Layout", "Settings", "StepSummary", "describe_error", "public_rows"]

@@ -23,8 +23,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import msgspec
-
 from headrace.errors import (
     AlreadyExists,
     Damaged,
@@ -306,8 +304,3 @@ def files_of(head: Head) -> Iterator[str]:
         yield file.name
     for name, _ in head.dead:
         yield name
-
-
-def with_base(manifest: Manifest, head: Head) -> Manifest:
-    """Return the manifest carrying the sum of all before it."""
-    return msgspec.structs.replace(manifest, base=head)

@@ -50,7 +50,6 @@ _QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.broadcast.compress": "false",
 }
-#: A property larger than this goes to each task more dearly than a broadcast would.
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()

@@ -30,7 +30,7 @@ from headrace.state.cells import (
     TimerHandle,
     ValueHandle,
 )
-from headrace.state.codecs import StateCodec, is_immutable
+from headrace.state.codecs import StateCodec
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sources import CELL, STATE, SUB, VALUE, StateSources
 from headrace.topology import Node
@@ -327,7 +327,7 @@ class KeyedState:
             cell = by_name.get(name)
             if cell is None:
                 continue  # a declaration that the code no longer has; kept in storage
-            cells = self._find(bin_, key, hash_)
+            cells = self.find(bin_, key, hash_)
             if value is None:
                 _remove(cell, cells, sub)
             elif cell.kind == "list":
@@ -353,7 +353,8 @@ class KeyedState:
 
     # -- a step -------------------------------------------------------------------------------
 
-    def _find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
+    def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
+        """Return the cells of a key in a loaded bin; a new key starts empty."""
         keys = self._bins.get(bin_)
         if keys is None:
             keys = self._bins[bin_] = {}
@@ -362,10 +363,6 @@ class KeyedState:
             cells = keys[key] = KeyCells(hash_, key, self._empty.copy())
             self._cached += 1
         return cells
-
-    def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
-        """Return the cells of a key in a loaded bin; a new key starts empty."""
-        return self._find(bin_, key, hash_)
 
     def stand_on(self, cells: KeyCells) -> None:
         """Turn the handles to a key."""
@@ -503,6 +500,3 @@ def _put_element(cell: CellType, cells: KeyCells, sub: bytes, value: bytes) -> N
         elements[position] = cell.codec.decode(value)
     else:
         cell.load(cells.slots, sub, value)
-
-
-__all__ = ["CellType", "KeyedState", "TimerQueue", "canonical_key", "is_immutable", "state_schema"]

@@ -237,10 +237,6 @@ class RunReader:
         """Return what the footer says of a section, or None."""
         return self._sections.get((owner, kind))
 
-    def sections(self) -> list[tuple[str, str]]:
-        """Return owner and kind of each section."""
-        return list(self._sections)
-
     def rows(self, owner: str, kind: str, first: int, last: int) -> pa.Table | None:
         """Return the rows whose hash is in [first, last], or None when there are none."""
         section = self._sections.get((owner, kind))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.layout import HASH_BITS, Layout
-from headrace.state.runs import HASH, RunReader
+from headrace.keyspace.layout import Layout
+from headrace.state.runs import RunReader
 
 STATE = "state"
 CELL, SUB, VALUE = "cell", "sub", "value"
@@ -137,6 +137,3 @@ def merge(tables: Iterable[tuple[int, pa.Table]]) -> pa.Table | None:
     live = ~np.append(superseded, False) & pc.is_valid(table.column(VALUE)).to_numpy()
     table = table.filter(pa.array(live)).drop_columns([_SEQUENCE])
     return table if table.num_rows else None
-
-
-__all__ = ["HASH", "HASH_BITS", "STATE", "SnapshotPart", "StateSources", "merge"]
