@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.runners.inline import InlineRunner
 from headrace.step.soft import SoftState
 from headrace.storage import MemoryStore
-from tests.support.pipelines import Collected, run_inline
+from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
 class Item(msgspec.Struct):
@@ -125,24 +125,10 @@ def test_a_layout_that_comes_back_finds_no_memory_of_its_first_time() -> None:
             return msgspec.structs.replace(offer(position, limit), final=False)
 
         source.offer = without_end if count < 60 else offer
-        _run_to(pipeline, store, Warm(soft), workers, count)
+        run_until_read(pipeline, store, count, rows=2, workers=workers, runner=Warm(soft))
         for step in collected.rows().get("out", []):
             last.update({key: value for key, _, value in step})
     assert last == {f"k{i}": 6 for i in range(10)}
-
-
-def _run_to(pipeline: hr.Pipeline, store: Any, runner: Any, workers: int, count: int) -> None:
-    from headrace.driver import Driver, Settings
-
-    driver = Driver(pipeline, store, runner, workers=workers, bins=16, drain=True,
-                    settings=Settings(limit=hr.Limit(2, 1 << 20)))  # fmt: skip
-
-    def note(summary: Any) -> None:
-        if summary.head.positions["items"] >= count:
-            driver.ask_to_stop(drain=False)
-
-    driver.listeners.append(note)
-    driver.run()
 
 
 def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.driver import Driver
 from headrace.errors import BadInput, HeadraceError, PipelineError, SchemaChanged, UserCodeError
 from headrace.storage import MemoryStore
-from tests.support.pipelines import Collected, run_inline
+from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
 class Item(msgspec.Struct):
@@ -222,7 +222,7 @@ def test_a_mutable_value_changed_in_place_is_kept_across_restarts() -> None:
             pipeline.sink("out", node, collected.sink("out"))
             if stop < 5:  # more will come: the input has not ended
                 source.offer = _without_end(source.offer)  # type: ignore[method-assign]
-            _run_until_read(pipeline, store, stop)
+            run_until_read(pipeline, store, stop, rows=1, workers=1, bins=256)
     texts = [[row[2] for rows in c.rows()["out"] for row in rows] for c in (undisturbed, restarted)]
     assert texts[0] == texts[1]
     assert texts[0][-1].startswith("[0, 1, 2, 3, 4]")
@@ -234,21 +234,6 @@ def _without_end(offer: Any) -> Any:
         return None if found.empty else msgspec.structs.replace(found, final=False)
 
     return without
-
-
-def _run_until_read(pipeline: hr.Pipeline, store: MemoryStore, count: int) -> None:
-    from headrace.driver import Settings
-    from headrace.runners.inline import InlineRunner
-
-    driver = Driver(pipeline, store, InlineRunner(), workers=1, drain=True,
-                    settings=Settings(limit=hr.Limit(1, 1 << 20)))  # fmt: skip
-
-    def stop_when_read(summary: Any) -> None:
-        if summary.head.positions["items"] >= count:
-            driver.ask_to_stop(drain=False)
-
-    driver.listeners.append(stop_when_read)
-    driver.run()
 
 
 def sink_to_nowhere(pipeline: hr.Pipeline) -> None:

@@ -21,7 +21,7 @@ from headrace.ledger.log import Ledger
 from headrace.storage import LocalStore, MemoryStore
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
-from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.pipelines import Collected, draw, run_inline, run_until_read
 
 SPEC = Spec(
     injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(45)]},
@@ -91,7 +91,7 @@ def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(tmp_path: Path) -
     source = pipeline.injectors["first"].source
     offer = source.offer
     source.offer = lambda position, limit: None if position >= 27 else offer(position, limit)
-    _run_to(pipeline, whole, 27)
+    run_until_read(pipeline, whole, 27, rows=SPEC.rows, **UPKEEP)
     files = {name: whole.read(name) for name in whole.list("")}
     named = 0
     for name, content in files.items():
@@ -113,21 +113,6 @@ def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(tmp_path: Path) -
                 continue
             assert collected.rows() == outputs, f"{name}, byte {position}"
     assert named > 20
-
-
-def _run_to(pipeline: hr.Pipeline, store: MemoryStore, position: int) -> None:
-    from headrace.driver import Driver, Settings
-    from headrace.runners.inline import InlineRunner
-
-    driver = Driver(pipeline, store, InlineRunner(), workers=2, drain=True,
-                    settings=Settings(limit=hr.Limit(SPEC.rows, 1 << 30), **UPKEEP))  # fmt: skip
-
-    def note(summary: Any) -> None:
-        if summary.head.positions["first"] >= position:
-            driver.ask_to_stop(drain=False)
-
-    driver.listeners.append(note)
-    driver.run()
 
 
 def test_a_missing_run_file_is_named(tmp_path: Path) -> None:

@@ -123,3 +123,22 @@ def run_inline(
     finally:
         driver.close()
     return driver
+
+
+def run_until_read(
+    pipeline: hr.Pipeline, store: Store, count: int, *, rows: int, workers: int = 2, bins: int = 16,
+    runner: Runner | None = None, **upkeep: int,
+) -> None:  # fmt: skip
+    """Run until the (only) injector has been read up to a position, then stop."""
+    (injector,) = pipeline.injectors
+    driver = Driver(
+        pipeline, store, runner or InlineRunner(), workers=workers, bins=bins, drain=True,
+        settings=Settings(limit=hr.Limit(rows, 1 << 30), **upkeep),
+    )  # fmt: skip
+
+    def note(summary: hr.StepSummary) -> None:
+        if summary.head.positions[injector] >= count:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    driver.run()
