@@ -74,7 +74,7 @@ class Declaration:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def _handle(self, instance: Computation) -> Any:
+    def _handle(self, instance: UserCode) -> Any:
         # While a handler runs, the handle is an attribute of the object, which is found before this.
         raise RuntimeError(
             f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a handler; "
@@ -108,8 +108,8 @@ class ValueState(Declaration, Generic[V]):
     @overload
     def __get__(self, instance: None, owner: type) -> ValueState[V]: ...
     @overload
-    def __get__(self, instance: Computation, owner: type) -> ValueHandle: ...
-    def __get__(self, instance: Computation | None, owner: type) -> Any:
+    def __get__(self, instance: UserCode, owner: type) -> ValueHandle: ...
+    def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
 
@@ -125,8 +125,8 @@ class ListState(Declaration, Generic[V]):
     @overload
     def __get__(self, instance: None, owner: type) -> ListState[V]: ...
     @overload
-    def __get__(self, instance: Computation, owner: type) -> ListHandle: ...
-    def __get__(self, instance: Computation | None, owner: type) -> Any:
+    def __get__(self, instance: UserCode, owner: type) -> ListHandle: ...
+    def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
 
@@ -143,8 +143,8 @@ class MapState(Declaration, Generic[K, V]):
     @overload
     def __get__(self, instance: None, owner: type) -> MapState[K, V]: ...
     @overload
-    def __get__(self, instance: Computation, owner: type) -> MapHandle: ...
-    def __get__(self, instance: Computation | None, owner: type) -> Any:
+    def __get__(self, instance: UserCode, owner: type) -> MapHandle: ...
+    def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
 
@@ -168,7 +168,9 @@ class Timer(Declaration):
     def __get__(self, instance: None, owner: type) -> Timer: ...
     @overload
     def __get__(self, instance: Computation, owner: type) -> TimerHandle: ...
-    def __get__(self, instance: Computation | None, owner: type) -> Any:
+    @overload
+    def __get__(self, instance: UserCode, owner: type) -> Any: ...
+    def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
 
@@ -275,16 +277,17 @@ class Context(Protocol):
         ...
 
 
-class Computation:
-    """Base of user code that works on one key at a time. See the module's text for its life."""
+class UserCode:
+    """What per-record and columnar computations have in common: declarations, and frozen attributes.
 
-    def process_record(self, ctx: Any, record: Record) -> None:
-        """Work on one record of the key ``ctx.key``."""
-        raise NotImplementedError
+    Attributes:
+        on_records, on_timers: the names of its handlers.
+        state_kinds: the kinds of state that it may declare.
+    """
 
-    def process_timer(self, ctx: Any, timer: Fired) -> None:
-        """Work on one due timer of the key ``ctx.key``."""
-        raise NotImplementedError
+    on_records: ClassVar[str]
+    on_timers: ClassVar[str]
+    state_kinds: ClassVar[tuple[str, ...]]
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_handles" in self.__dict__:
@@ -299,11 +302,27 @@ class Computation:
         super().__setattr__(name, value)
 
 
+class Computation(UserCode):
+    """Base of user code that works on one key at a time. See the module's text for its life."""
+
+    on_records = "process_record"
+    on_timers = "process_timer"
+    state_kinds = ("value", "list", "map")
+
+    def process_record(self, ctx: Any, record: Record) -> None:
+        """Work on one record of the key ``ctx.key``."""
+        raise NotImplementedError
+
+    def process_timer(self, ctx: Any, timer: Fired) -> None:
+        """Work on one due timer of the key ``ctx.key``."""
+        raise NotImplementedError
+
+
 class Shape(msgspec.Struct, frozen=True):
     """What a computation class declares, found by looking at it once.
 
     Attributes:
-        states: value, list and map state, by name.
+        states: value, list and map state, or tables, by name.
         timers: timers, by name.
         outputs: output streams, by name.
     """
@@ -318,7 +337,7 @@ class Shape(msgspec.Struct, frozen=True):
         return {**self.states, **self.timers}
 
 
-def shape_of(computation: Computation, *, place: str) -> Shape:
+def shape_of(computation: UserCode, *, place: str) -> Shape:
     """Return what a computation declares.
 
     Raises:
@@ -335,17 +354,24 @@ def shape_of(computation: Computation, *, place: str) -> Shape:
     timers = {name: item for name, item in found.items() if isinstance(item, Timer)}
     outputs = {name: item for name, item in found.items() if isinstance(item, Output)}
     states = {n: item for n, item in found.items() if n not in timers and n not in outputs}
-    if cls.process_record is Computation.process_record:
+    if not _defines(cls, cls.on_records):
         raise PipelineError(
-            f"{cls.__name__} has no process_record",
+            f"{cls.__name__} has no {cls.on_records}",
             place=place,
-            remedy="define process_record(self, ctx, record)",
+            remedy=f"define {cls.on_records}(self, ctx, ...)",
         )
-    if timers and cls.process_timer is Computation.process_timer:
+    if timers and not _defines(cls, cls.on_timers):
         raise PipelineError(
-            f"{cls.__name__} declares timer {next(iter(timers))!r} and has no process_timer",
+            f"{cls.__name__} declares timer {next(iter(timers))!r} and has no {cls.on_timers}",
             place=place,
-            remedy="define process_timer(self, ctx, timer), or remove the timer",
+            remedy=f"define {cls.on_timers}(self, ctx, ...), or remove the timer",
+        )
+    wrong = [name for name, item in states.items() if item.kind not in cls.state_kinds]
+    if wrong:
+        raise PipelineError(
+            f"{cls.__name__}.{wrong[0]} is {states[wrong[0]].kind} state, which it cannot have",
+            place=place,
+            remedy=f"its state can be: {', '.join(cls.state_kinds)}",
         )
     for name in found:
         if name.startswith("_"):
@@ -353,6 +379,12 @@ def shape_of(computation: Computation, *, place: str) -> Shape:
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
     return Shape(states=states, timers=timers, outputs=outputs)
+
+
+def _defines(cls: type[UserCode], handler: str) -> bool:
+    """Say whether a user's class (not the base that declares the handlers) has one."""
+    base = next(b for b in cls.__mro__ if "on_records" in vars(b))
+    return getattr(cls, handler) is not getattr(base, handler)
 
 
 def source_place(thing: object) -> str:

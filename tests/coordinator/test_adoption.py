@@ -13,7 +13,7 @@ from headrace.step.plan import Failure, InjectorPlan, NodeReport, Plan, TaskRepo
 PLAN = Plan(
     step=5, epoch=2, try_=0, clock_us=0, seed=0, layout=contiguous(4, 2).to_wire(), store="memory:x",
     injectors={"in": InjectorPlan(highest=10, final=False)}, watermarks={}, chains={},
-    exchange="shuffle", cached_keys=1,
+    exchange="shuffle", cached_bytes=1,
 )  # fmt: skip
 LAYERS = 2
 

@@ -67,9 +67,9 @@ def drawn(computation: hr.Computation, items: list[Item]) -> tuple[hr.Pipeline, 
 
 def test_a_process_that_remembers_and_one_that_reads_see_the_same() -> None:
     results = []
-    for cached_keys in (1_000, 0):
+    for cached_bytes in (1 << 20, 0):
         pipeline, collected = drawn(Resembling(), ITEMS)
-        run_inline(pipeline, rows=1, workers=1, cached_keys=cached_keys)
+        run_inline(pipeline, rows=1, workers=1, cached_bytes=cached_bytes)
         results.append(collected.rows())
     assert results[0] == results[1]
 

@@ -54,6 +54,6 @@ WAYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "base_every": st.sampled_from([2, 64]),
         "snapshot_every": st.sampled_from([1, 2, 16]),
         "retain_steps": st.sampled_from([1, 16]),
-        "cached_keys": st.sampled_from([1, 4, 1_000_000]),
+        "cached_bytes": st.sampled_from([512, 2_048, 1 << 30]),
     }
 )

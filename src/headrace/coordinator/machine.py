@@ -66,8 +66,8 @@ class Settings(msgspec.Struct, frozen=True):
         target_us: how long a step should take: live injectors are given fewer rows when it takes longer.
         exchange: who carries records between layers; ``auto`` picks by the size of the step.
         driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
-        cached_keys: how many keys of a computation a worker keeps in memory; the bins that were not
-            needed for longest are read again from storage when they are.
+        cached_bytes: about how much of a computation's state a worker keeps in memory; the bins that
+            were not needed for longest are let go, and read again from storage when they are.
         max_tries: how often a step is tried when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: a base in the ledger every so many steps.
@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
     target_us: int = 500_000
     exchange: Exchange | str = "auto"
     driver_exchange_bytes: int = 1 << 20
-    cached_keys: int = 1_000_000
+    cached_bytes: int = 512 << 20
     max_tries: int = 4
     poll_us: int = 20_000
     base_every: int = 64
@@ -323,7 +323,7 @@ class Coordinator:
                 for worker in range(workers)
             },
             exchange=self._exchange(offers),
-            cached_keys=self.settings.cached_keys,
+            cached_bytes=self.settings.cached_bytes,
             snapshot=self._next_slice(head, step),
         )
         return _Pending(plan, divisions, finals)

@@ -1,8 +1,6 @@
-"""The soft state of one computation on one worker: keys, their cells, and their timers.
+"""The soft state of a per-record computation on one worker: keys, their cells, and their timers.
 
-It is a cache: everything in it can be had from the run files. A bin is loaded when a record or a
-due timer first needs it; bins that nothing needs are never read. Work in a step follows the keys
-and bins touched, never those that exist.
+Work in a step follows the keys and bins touched, never those that exist.
 """
 
 from __future__ import annotations
@@ -16,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
-from headrace.errors import NotFound, UserCodeError, ensure
+from headrace.computation import EVENT_TIME, TimeDomain
+from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.schema import column_to_python
+from headrace.state.bins import BinnedState
 from headrace.state.cells import (
     MISSING,
     Cursor,
@@ -31,12 +30,13 @@ from headrace.state.cells import (
     ValueHandle,
 )
 from headrace.state.codecs import StateCodec
-from headrace.state.runs import HASH, Part, RunReader
-from headrace.state.sources import CELL, STATE, SUB, VALUE, StateSources
+from headrace.state.runs import HASH, Part
+from headrace.state.sections import CELL, CELLS, SUB, VALUE, due_rows
 from headrace.topology import Node
 
 _ORDERED = (int, float, str, bytes, bool)
-MAX_HASH = 2**64 - 1
+#: About what a key with its cells takes in memory, measured with small values.
+KEY_BYTES = 512
 _key_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
@@ -177,8 +177,8 @@ class TimerQueue:
         return list(found.values())
 
 
-class KeyedState:
-    """One computation's keys on one worker.
+class KeyedState(BinnedState):
+    """The keys of one per-record computation on one worker.
 
     Args:
         node: the computation in its pipeline.
@@ -186,8 +186,7 @@ class KeyedState:
     """
 
     def __init__(self, node: Node, layout: Layout) -> None:
-        self.node = node
-        self.layout = layout
+        super().__init__(node, layout)
         self.cursor = Cursor()
         declared = node.shape.cells
         self.cells = [
@@ -198,123 +197,49 @@ class KeyedState:
         self._empty = [cell.empty for cell in self.cells]
         self._bins: dict[int, dict[Any, KeyCells]] = {}
         self._cached = 0  # how many keys are in _bins
-        self._last_use: dict[int, int] = {}  # by bin: the last step that needed it
-        self._step = 0
-        self._sources: StateSources | None = None
-        self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
-        self._loaded = np.ones(0, dtype=bool)
         self._delta: list[tuple[int, Any, int, bytes, bytes | None]] = []
 
-    # -- loading ------------------------------------------------------------------------------
+    # -- bins ---------------------------------------------------------------------------------
 
-    def attach(self, reopen: Callable[[], StateSources]) -> None:
-        """Say where the content of bins that are not loaded is.
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """One section holds all cells."""
+        return (CELLS,)
 
-        Args:
-            reopen: returns the files that hold the newest committed state; called again when
-                clean-up has removed files that newer ones have replaced.
-        """
-        self._reopen = reopen
-        self._sources = reopen()
-        event, wall = self._sources.lowest_timers(self.layout)
-        self._unloaded = {TimeDomain.EVENT_TIME: event, TimeDomain.WALL_TIME: wall}
-        self._loaded = np.zeros(len(self.layout), dtype=bool)
+    def cached_bytes(self) -> int:
+        """Return about how much memory the keys take."""
+        return self._cached * KEY_BYTES
 
-    def begin_step(self, most: int, reopen: Callable[[], StateSources]) -> None:
-        """Begin a step; drop the bins that were not needed for longest when too many keys are cached.
+    def bytes_of_bins(self) -> npt.NDArray[np.int64]:
+        """Return about how much memory the keys of each bin take."""
+        sizes = np.zeros(len(self.layout), dtype=np.int64)
+        for bin_, keys in self._bins.items():
+            sizes[bin_] = len(keys) * KEY_BYTES
+        return sizes
 
-        Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half of
-        the bound is freed at once, so that opening the ledger is paid for seldom.
-
-        Args:
-            most: how many keys may be cached.
-            reopen: returns the files that hold the state as of the step before.
-        """
-        self._step += 1
-        if self._cached <= most:
-            return
-        victims, left = [], self._cached
-        for bin_ in sorted(self._bins, key=lambda b: self._last_use.get(b, 0)):
-            if left <= most // 2:
-                break
-            left -= len(self._bins[bin_])
-            victims.append(bin_)
-        if self._sources is None:
-            self._unloaded = {
-                domain: np.full(len(self.layout), MAX_TIME, dtype=np.int64) for domain in TimeDomain
-            }
-            self._loaded = np.ones(len(self.layout), dtype=bool)
-        self._reopen = reopen
-        self._sources = reopen()
-        for bin_ in victims:
-            self._unload(bin_)
+    def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Forget the keys of some bins; return the lowest of their timers, by bin."""
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        timers = [cell for cell in self.cells if cell.kind == "timer"]
+        for bin_ in [bin_ for bin_ in self._bins if bins[bin_]]:
+            keys = self._bins.pop(bin_)
+            self._cached -= len(keys)
+            for cells in keys.values():
+                for cell in timers:
+                    times = cells.slots[cell.slot]
+                    if times:
+                        of = lowest[cell.domain or EVENT_TIME]
+                        of[bin_] = min(int(of[bin_]), *times.values())
+                    cells.slots[cell.slot] = None  # whoever still holds the key sees no timer
         for queue in self.queues.values():
             queue.drop_stale()
+        return lowest
 
-    def _unload(self, bin_: int) -> None:
-        keys = self._bins.pop(bin_)
-        self._cached -= len(keys)
-        self._last_use.pop(bin_, None)
-        self._loaded[bin_] = False
-        timers = [cell for cell in self.cells if cell.kind == "timer"]
-        for cells in keys.values():
-            for cell in timers:
-                times = cells.slots[cell.slot]
-                if times:
-                    lowest = self._unloaded[cell.domain or EVENT_TIME]
-                    lowest[bin_] = min(int(lowest[bin_]), *times.values())
-                cells.slots[cell.slot] = None  # whoever still holds the key sees no timer
+    def lowest_loaded(self, domain: TimeDomain) -> int:
+        """Return the lowest pending timer of the keys at hand."""
+        return self.queues[domain].lowest()
 
-    def catch_up(self, reader: RunReader) -> None:
-        """Take over a committed step that another process computed."""
-        table = reader.rows(self.node.name, STATE, 0, MAX_HASH)
-        if table is None:
-            return
-        if self._sources is None:
-            self.absorb(table)
-            return
-        self._sources = self._sources.with_run(reader)
-        facts = reader.lowest_timers(self.node.name, STATE)
-        assert facts is not None
-        first = self.layout.bins_of(facts.starts)
-        for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
-            unloaded = ~self._loaded[first]
-            np.minimum.at(self._unloaded[domain], first[unloaded], times[unloaded])
-        loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
-        if loaded.any():
-            self.absorb(table.filter(pa.array(loaded)))
-
-    def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Make sure that the bins of these hashes are loaded."""
-        if not len(hashes):
-            return
-        bins = np.unique(self.layout.bins_of(hashes))
-        self._last_use.update(dict.fromkeys(bins.tolist(), self._step))
-        if self._sources is not None:
-            self._load(bins)
-
-    def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
-        """Make sure that owned bins which may have timers up to a time are loaded."""
-        if self._sources is not None:
-            self._load(np.flatnonzero((self._unloaded[domain] <= until) & owned))
-
-    def _load(self, bins: npt.NDArray[np.int64]) -> None:
-        assert self._sources is not None
-        bins = bins[~self._loaded[bins]]
-        if not len(bins):
-            return
-        try:
-            table = self._sources.rows_of_bins(self.layout, bins)
-        except NotFound:
-            self._sources = self._reopen()
-            table = self._sources.rows_of_bins(self.layout, bins)
-        self._loaded[bins] = True
-        for lowest in self._unloaded.values():
-            lowest[bins] = MAX_TIME
-        if table is not None:
-            self.absorb(table)
-
-    def absorb(self, table: pa.Table) -> None:
+    def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
         by_name = {cell.name: cell for cell in self.cells}
         hashes = table.column(HASH).to_numpy()
@@ -422,18 +347,11 @@ class KeyedState:
             for value in values:
                 cell.codec.encode(value)
 
-    def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
-        """Return the lowest pending timer of a domain on this worker (of unloaded bins, a bound)."""
-        lowest = self.queues[domain].lowest()
-        if self._sources is not None and owned.any():
-            lowest = min(lowest, int(self._unloaded[domain][owned].min()))
-        return lowest
-
-    def take_delta(self) -> Part | None:
+    def take_changes(self) -> list[Part]:
         """Return what the step changed, to be written, and forget it."""
         delta, self._delta = self._delta, []
         if not delta:
-            return None
+            return []
         hashes, keys, slots, subs, values = zip(*delta, strict=True)
         names = np.array([cell.name for cell in self.cells], dtype=object)
         parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
@@ -451,19 +369,8 @@ class KeyedState:
             ],
             schema=state_schema(self.node),
         )
-        return Part(self.node.name, STATE, batch, list(names), self._timer_rows(slots, values))
-
-    def _timer_rows(self, slots: Any, values: Any) -> Any:
-        found = [
-            (row, int.from_bytes(value, "little", signed=True),
-             self.cells[slot].domain is TimeDomain.WALL_TIME)
-            for row, (slot, value) in enumerate(zip(slots, values, strict=True))
-            if self.cells[slot].kind == "timer" and value is not None
-        ]  # fmt: skip
-        if not found:
-            return None
-        rows, times, wall = zip(*found, strict=True)
-        return np.array(rows), np.array(times, dtype=np.int64), np.array(wall, dtype=bool)
+        due = due_rows(batch, self.node.shape.timers)
+        return [Part(self.node.name, CELLS, batch, list(names), due)]
 
 
 def state_schema(node: Node) -> pa.Schema:

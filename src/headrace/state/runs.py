@@ -233,6 +233,10 @@ class RunReader:
         decoded = msgspec.msgpack.decode(footer, type=Footer)
         return {(section.owner, section.kind): section for section in decoded.sections}
 
+    def kinds_of(self, owner: str) -> list[str]:
+        """Return the kinds of section that an owner has in this file."""
+        return [kind for name, kind in self._sections if name == owner]
+
     def section(self, owner: str, kind: str) -> Section | None:
         """Return what the footer says of a section, or None."""
         return self._sections.get((owner, kind))

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.state.runs import RunReader
+from headrace.state.sections import deleted, identity_of
 
-STATE = "state"
-CELL, SUB, VALUE = "cell", "sub", "value"
 _SEQUENCE = "sequence"
 
 
@@ -48,28 +47,40 @@ class StateSources:
         """Return these files and one more run, the newest."""
         return StateSources(self.owner, self.snapshots, [*self.runs, reader])
 
-    def rows_of_bins(self, layout: Layout, bins: npt.NDArray[np.int64]) -> pa.Table | None:
+    @property
+    def sections(self) -> list[str]:
+        """The sections of state that any of the files has, also such as no code declares now."""
+        return sorted({kind for reader in self._readers() for kind in reader.kinds_of(self.owner)})
+
+    def _readers(self) -> list[RunReader]:
+        return [*(reader for part in self.snapshots for reader in part.readers), *self.runs]
+
+    def rows_of_bins(
+        self, section: str, layout: Layout, bins: npt.NDArray[np.int64]
+    ) -> pa.Table | None:
         """Return the live rows of some bins (positions in the layout, ascending)."""
         ranges = _merged_ranges(layout, bins)
-        return merge([table for first, last in ranges for table in self._tables(first, last)])
+        return merge(
+            [table for first, last in ranges for table in self._tables(section, first, last)]
+        )
 
-    def rows_of_range(self, first: int, last: int) -> pa.Table | None:
+    def rows_of_range(self, section: str, first: int, last: int) -> pa.Table | None:
         """Return the live rows of a hash range (inclusive)."""
-        return merge(self._tables(first, last))
+        return merge(self._tables(section, first, last))
 
-    def _tables(self, first: int, last: int) -> Iterable[tuple[int, pa.Table]]:
+    def _tables(self, section: str, first: int, last: int) -> Iterable[tuple[int, pa.Table]]:
         """Yield (step, rows) of each file; rows that a newer snapshot has are left out."""
         for part in self.snapshots:
             low, high = max(first, part.first), min(last, part.last)
             if low > high:
                 continue
             for reader in part.readers:
-                table = reader.rows(self.owner, STATE, low, high)
+                table = reader.rows(self.owner, section, low, high)
                 if table is not None:
                     yield part.as_of, table
         for reader in self.runs:
             for low, high in self._newer_ranges(reader.ref.step, first, last):
-                table = reader.rows(self.owner, STATE, low, high)
+                table = reader.rows(self.owner, section, low, high)
                 if table is not None:
                     yield reader.ref.step, table
 
@@ -91,9 +102,12 @@ class StateSources:
         """Return a lower bound of each bin's timers (event, wall), from the footers alone."""
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()
-        snapshots = [reader for part in self.snapshots for reader in part.readers]
-        for reader in [*snapshots, *self.runs]:
-            facts = reader.lowest_timers(self.owner, STATE)
+        found = [
+            reader.lowest_timers(self.owner, section)
+            for reader in self._readers()
+            for section in reader.kinds_of(self.owner)
+        ]
+        for facts in found:
             if facts is None:
                 continue
             first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
@@ -115,7 +129,7 @@ def _merged_ranges(layout: Layout, bins: npt.NDArray[np.int64]) -> list[tuple[in
 
 
 def merge(tables: Iterable[tuple[int, pa.Table]]) -> pa.Table | None:
-    """Return the newest row of each (key, cell, sub), without the deleted, sorted by hash.
+    """Return the newest of all rows that are the same row, without the deleted, sorted by hash.
 
     Args:
         tables: (step, rows), in any order.
@@ -127,13 +141,13 @@ def merge(tables: Iterable[tuple[int, pa.Table]]) -> pa.Table | None:
     if not parts:
         return None
     table = pa.concat_tables(parts)
-    identity = [name for name in table.column_names if name not in (VALUE, _SEQUENCE)]
+    identity = [name for name in identity_of(table.schema) if name != _SEQUENCE]
     order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
     table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
     superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
     for name in identity:
         column = table.column(name)
         superseded &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
-    live = ~np.append(superseded, False) & pc.is_valid(table.column(VALUE)).to_numpy()
+    live = ~np.append(superseded, False) & ~deleted(table)
     table = table.filter(pa.array(live)).drop_columns([_SEQUENCE])
     return table if table.num_rows else None

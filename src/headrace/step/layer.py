@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from headrace.digest import add_digests, digest_of
@@ -21,9 +20,8 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.manifest import link, slice_range
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
-from headrace.state.keyed import state_schema
 from headrace.state.runs import FileRef, Part, write_run
-from headrace.state.sources import STATE
+from headrace.state.sections import due_rows
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
 from headrace.step.route import Outbox, consumer_rows, route_stream
@@ -204,9 +202,10 @@ class Worker:
     ) -> None:  # fmt: skip
         """Write the files of this attempt: state changes, staged and retained productions."""
         with self._phase(report, "state"):
-            changes = [part for v in entry.visitors.values() if (part := v.state.take_delta())]
+            changes = [part for v in entry.visitors.values() for part in v.state.take_changes()]
             for part in changes:
-                report.nodes[part.owner].state_digest = digest_of(part.batch)
+                node = report.nodes[part.owner]
+                node.state_digest = add_digests(node.state_digest, digest_of(part.batch))
         stem = plan.file_stem(layer, worker, report.attempt)
 
         def file(folder: str, parts: list[Part], step: int) -> FileRef | None:
@@ -215,7 +214,7 @@ class Worker:
             data, checksum = write_run(parts, layout)
             name = f"{folder}/{stem}"
             self.store.write(name, data)
-            owners = [part.owner for part in parts]
+            owners = list(dict.fromkeys(part.owner for part in parts))
             return FileRef(name, len(data), checksum, step, layer, worker, owners, layout.digest)
 
         with self._phase(report, "write"):
@@ -243,14 +242,15 @@ class Worker:
         parts = []
         for node in self.pipeline.nodes_of(layer):
             sources = readers.sources(node.name)
-            tables = []
-            for low, high in layout.ranges_of(worker):
-                first, last = max(low, start), min(high, end)
-                table = sources.rows_of_range(first, last) if first <= last else None
-                if table is not None:
-                    tables.append(table)
-            if tables:
-                parts.append(_snapshot_part(node, pa.concat_tables(tables)))
+            for section in sources.sections:
+                tables = []
+                for low, high in layout.ranges_of(worker):
+                    first, last = max(low, start), min(high, end)
+                    table = sources.rows_of_range(section, first, last) if first <= last else None
+                    if table is not None:
+                        tables.append(table)
+                if tables:
+                    parts.append(_snapshot_part(node, section, pa.concat_tables(tables)))
         return parts
 
     # -- watermarks, headers, parcels ---------------------------------------------------------
@@ -356,15 +356,9 @@ def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:
         ensure(same and head.layer == layer - 1, "a parcel of another try arrived")
 
 
-def _snapshot_part(node: Node, table: pa.Table) -> Part:
-    """Return whole content as a section, with the timers that are set in it."""
-    timers = node.shape.timers
-    batch = table.combine_chunks().to_batches()[0].cast(state_schema(node))
-    names = batch.column("cell").to_pylist() if timers else []
-    rows = [row for row, name in enumerate(names) if name in timers]
-    if not rows:
-        return Part(node.name, STATE, batch, list(node.shape.cells))
-    values = batch.column("value").take(pa.array(rows)).to_pylist()
-    times = np.array([int.from_bytes(v, "little", signed=True) for v in values], dtype=np.int64)
-    wall = np.array([timers[names[row]].domain == "wall_time" for row in rows], dtype=bool)
-    return Part(node.name, STATE, batch, list(node.shape.cells), (np.array(rows), times, wall))
+def _snapshot_part(node: Node, section: str, table: pa.Table) -> Part:
+    """Return whole content as a section, with the times that its rows are due."""
+    batch = table.combine_chunks().to_batches()[0]
+    return Part(
+        node.name, section, batch, list(node.shape.cells), due_rows(batch, node.shape.timers)
+    )

@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: who carries records between layers: the driver, or Spark's shuffle. Which one ran
             leaves no trace in any result.
-        cached_keys: how many keys of a computation a worker may keep in memory.
+        cached_bytes: how much of a computation's state a worker may keep in memory.
         snapshot: the range to be written whole, if any.
     """
 
@@ -96,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
     watermarks: dict[str, tuple[int, int]]
     chains: dict[str, ChainPlan]
     exchange: Exchange
-    cached_keys: int
+    cached_bytes: int
     snapshot: SlicePlan | None = None
 
     @property

@@ -65,7 +65,7 @@ class WorkerState:
         for visitor in self.visitors.values():
             name = visitor.node.name
             visitor.state.begin_step(
-                plan.cached_keys,
+                plan.cached_bytes,
                 lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
             )
 

@@ -1,0 +1,187 @@
+"""Which bins of a computation's state a worker has at hand: loading, catching up, letting go.
+
+State in memory is a cache: everything in it can be had from the run files. A bin is loaded when a
+record or a due timer first needs it; bins that nothing needs are never read. What the content of
+a bin is (cells of keys, rows of tables) is the subclass's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.errors import NotFound
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+from headrace.state.runs import HASH, RunReader
+from headrace.state.sources import StateSources
+from headrace.topology import Node
+
+MAX_HASH = 2**64 - 1
+Bins = npt.NDArray[np.int64]
+
+
+class BinnedState(ABC):
+    """One computation's state on one worker, as far as bins go.
+
+    Args:
+        node: the computation in its pipeline.
+        layout: bins and owners; the state belongs to one layout.
+    """
+
+    def __init__(self, node: Node, layout: Layout) -> None:
+        self.node = node
+        self.layout = layout
+        self._step = 0
+        self._last_use = np.zeros(len(layout), dtype=np.int64)  # the last step that needed a bin
+        self._sources: StateSources | None = None
+        self._reopen: Callable[[], StateSources] | None = None
+        self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
+        self._loaded = np.ones(0, dtype=bool)
+
+    # -- what a subclass keeps in a bin -------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def sections(self) -> Iterable[str]:
+        """The sections of run files that this state is kept in."""
+
+    @abstractmethod
+    def absorb(self, section: str, table: pa.Table) -> None:
+        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+
+    @abstractmethod
+    def cached_bytes(self) -> int:
+        """Return about how much memory the content of loaded bins takes. Cheap."""
+
+    @abstractmethod
+    def bytes_of_bins(self) -> npt.NDArray[np.int64]:
+        """Return about how much memory the content of each bin takes."""
+
+    @abstractmethod
+    def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Forget the content of some bins; return the lowest pending time of each bin of the layout."""
+
+    @abstractmethod
+    def lowest_loaded(self, domain: TimeDomain) -> int:
+        """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
+
+    # -- bins ---------------------------------------------------------------------------------
+
+    def attach(self, reopen: Callable[[], StateSources]) -> None:
+        """Say where the content of bins that are not loaded is.
+
+        Args:
+            reopen: returns the files that hold the newest committed state; called again when
+                clean-up has removed files that newer ones have replaced.
+        """
+        self._reopen = reopen
+        self._sources = reopen()
+        event, wall = self._sources.lowest_timers(self.layout)
+        self._unloaded = {EVENT_TIME: event, WALL_TIME: wall}
+        self._loaded = np.zeros(len(self.layout), dtype=bool)
+
+    def begin_step(self, most: int, reopen: Callable[[], StateSources]) -> None:
+        """Begin a step; let go the bins that were not needed for longest when too much is cached.
+
+        Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half of
+        the bound is freed at once, so that opening the ledger is paid for seldom.
+
+        Args:
+            most: how many bytes may be cached.
+            reopen: returns the files that hold the state as of the step before.
+        """
+        self._step += 1
+        cached = self.cached_bytes()
+        if cached <= most:
+            return
+        if self._sources is None:
+            bins = len(self.layout)
+            self._unloaded = {
+                domain: np.full(bins, MAX_TIME, dtype=np.int64) for domain in TimeDomain
+            }
+            self._loaded = np.ones(bins, dtype=bool)
+        self._reopen = reopen
+        self._sources = reopen()
+        sizes = self.bytes_of_bins()
+        oldest = np.argsort(self._last_use, kind="stable")
+        freed = np.cumsum(sizes[oldest])
+        enough = int(np.searchsorted(freed, cached - most // 2)) + 1
+        victims = np.zeros(len(self.layout), dtype=bool)
+        victims[oldest[:enough]] = True
+        for domain, lowest in self.drop(victims).items():
+            np.minimum(self._unloaded[domain], lowest, out=self._unloaded[domain])
+        self._loaded[victims] = False
+
+    def catch_up(self, reader: RunReader) -> None:
+        """Take over a committed step that another process computed."""
+        if self._sources is not None:
+            self._sources = self._sources.with_run(reader)
+        for section in self.sections:
+            table = reader.rows(self.node.name, section, 0, MAX_HASH)
+            if table is None:
+                continue
+            if self._sources is not None:
+                self._note_unloaded(reader, section)
+                loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
+                if not loaded.any():
+                    continue
+                if not loaded.all():
+                    table = table.filter(pa.array(loaded))
+            self.absorb(section, table)
+
+    def _note_unloaded(self, reader: RunReader, section: str) -> None:
+        facts = reader.lowest_timers(self.node.name, section)
+        assert facts is not None
+        first = self.layout.bins_of(facts.starts)
+        unloaded = ~self._loaded[first]
+        for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
+            np.minimum.at(self._unloaded[domain], first[unloaded], times[unloaded])
+
+    def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Make sure that the bins of these hashes are loaded."""
+        if not len(hashes):
+            return
+        bins = self.layout.bins_of(hashes)
+        self._last_use[bins] = self._step
+        if self._sources is not None:
+            missing = bins[~self._loaded[bins]]
+            if len(missing):
+                self._load(np.unique(missing))
+
+    def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
+        """Make sure that owned bins which may have something due up to a time are loaded."""
+        if self._sources is None:
+            return
+        bins = np.flatnonzero((self._unloaded[domain] <= until) & owned & ~self._loaded)
+        if len(bins):
+            self._load(bins)
+
+    def _load(self, bins: Bins) -> None:
+        assert self._sources is not None and self._reopen is not None
+        try:
+            tables = self._read(self._sources, bins)
+        except NotFound:
+            self._sources = self._reopen()
+            tables = self._read(self._sources, bins)
+        self._loaded[bins] = True
+        for lowest in self._unloaded.values():
+            lowest[bins] = MAX_TIME
+        for section, table in tables:
+            self.absorb(section, table)
+
+    def _read(self, sources: StateSources, bins: Bins) -> list[tuple[str, pa.Table]]:
+        found = [(name, sources.rows_of_bins(name, self.layout, bins)) for name in self.sections]
+        return [(name, table) for name, table in found if table is not None]
+
+    def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
+        """Return the lowest pending time of a domain on this worker (of unloaded bins, a bound)."""
+        lowest = self.lowest_loaded(domain)
+        if self._sources is not None and owned.any():
+            lowest = min(lowest, int(self._unloaded[domain][owned].min()))
+        return lowest

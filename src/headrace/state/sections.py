@@ -1,0 +1,84 @@
+"""The sections of a run file that hold state: what makes two rows one, and which rows are gone.
+
+A per-record computation has one section, of cells; a columnar one has a section for each table and
+each timer. How rows are merged can be told from a section's name and columns alone, so that
+snapshots and tools need none of the user's code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.computation import TimeDomain
+
+#: The section of a per-record computation: a row for each value, element, entry and timer.
+CELLS = "state"
+CELL, SUB, VALUE = "cell", "sub", "value"
+
+#: In a section of a table: whether the row says that there is none, and when it is due.
+DELETED = "deleted"
+DUE = "due"
+SUB_PREFIX = "sub:"
+COLUMN_PREFIX = "column:"
+
+
+def table_section(name: str) -> str:
+    """Return the name of a table's section."""
+    return f"table:{name}"
+
+
+def timer_section(name: str) -> str:
+    """Return the name of a columnar timer's section."""
+    return f"timer:{name}"
+
+
+def identity_of(schema: pa.Schema) -> list[str]:
+    """Return the columns that make two rows of a section the same row."""
+    return [
+        name
+        for name in schema.names
+        if name not in (VALUE, DELETED, DUE) and not name.startswith(COLUMN_PREFIX)
+    ]
+
+
+def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Say for each row of a section whether it stands for a row that is gone."""
+    if DELETED in table.column_names:
+        gone: npt.NDArray[np.bool_] = table.column(DELETED).to_numpy()
+        return gone
+    absent: npt.NDArray[np.bool_] = pc.is_null(table.column(VALUE)).to_numpy()
+    return absent
+
+
+def due_rows(batch: pa.RecordBatch, timers: dict[str, Any]) -> Any:
+    """Return (row indices, times, is_wall) of the rows of a section that will be due at a time.
+
+    Args:
+        batch: rows of a section.
+        timers: the timers of a per-record computation by name.
+    """
+    if DUE in batch.schema.names:
+        field = batch.schema.field(DUE)
+        alive = ~batch.column(DELETED).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(alive)
+        times = batch.column(DUE).to_numpy()[rows]
+        wall = (field.metadata or {}).get(b"domain") == TimeDomain.WALL_TIME.encode()
+        return rows, times, np.full(len(rows), wall)
+    if CELL not in batch.schema.names or not timers:
+        return None
+    names = batch.column(CELL).to_pylist()
+    values = batch.column(VALUE).to_pylist()
+    found = [
+        (row, int.from_bytes(value, "little", signed=True), timers[name].domain == "wall_time")
+        for row, (name, value) in enumerate(zip(names, values, strict=True))
+        if name in timers and value is not None
+    ]
+    if not found:
+        return None
+    rows, cell_times, walls = zip(*found, strict=True)
+    return np.array(rows), np.array(cell_times, dtype=np.int64), np.array(walls, dtype=bool)
