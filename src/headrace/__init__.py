@@ -10,6 +10,7 @@ General layout, from the inside out:
 
 from headrace import sinks, sources
 from headrace.api import Job, run
+from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import (
     EVENT_TIME,
     WALL_TIME,
@@ -30,6 +31,7 @@ from headrace.driver import StepSummary
 from headrace.eventtime.watermark import ascending, bounded_delay
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
+from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 from headrace.topology import Pipeline, Stream
 
 __version__ = "0.1.0"
@@ -37,11 +39,16 @@ __version__ = "0.1.0"
 __all__ = [
     "EVENT_TIME",
     "WALL_TIME",
+    "BatchContext",
     "Codec",
+    "ColumnarComputation",
     "Computation",
     "Context",
     "Fired",
+    "FiredBatch",
     "Job",
+    "KeyedBatch",
+    "Keys",
     "Limit",
     "ListState",
     "MapState",
@@ -51,6 +58,7 @@ __all__ = [
     "Settings",
     "StepSummary",
     "Stream",
+    "TableState",
     "TimeDomain",
     "Timer",
     "ValueState",

@@ -26,11 +26,12 @@ that raises can be found and skipped.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
 
 from headrace.computation import EVENT_TIME, Declaration, TimeDomain, UserCode
 from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.state.columns import ColumnType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +69,24 @@ class TableState(Declaration):
         self.sub = sub or {}
         self.ttl_us = None if ttl is None else duration_micros(ttl)
         self.ttl_domain = TimeDomain(ttl_domain)
+
+    def column_types(self, *, place: str) -> tuple[list[ColumnType], list[ColumnType]]:
+        """Return the sub columns and the other columns.
+
+        Raises:
+            PipelineError: for a type that a table cannot have.
+        """
+        sub = [ColumnType.declared(n, kind, place=place) for n, kind in self.sub.items()]
+        columns = [ColumnType.declared(n, kind, place=place) for n, kind in self.columns.items()]
+        return sub, columns
+
+    def describe(self, *, place: str) -> str:
+        """Return a stable description of the type, kept in storage to recognise a change."""
+        sub, columns = self.column_types(place=place)
+        parts = [f"{kind.name}:{kind.arrow}" for kind in columns]
+        keys = [f"{kind.name}:{kind.arrow}" for kind in sub]
+        ttl = "" if self.ttl_us is None else f" ttl in {self.ttl_domain}"
+        return f"table [{', '.join(keys)}] {', '.join(parts)}{ttl}"
 
     @overload
     def __get__(self, instance: None, owner: type) -> TableState: ...
@@ -130,6 +149,3 @@ class ColumnarComputation(UserCode):
     def process_timers(self, ctx: Any, fired: FiredBatch) -> None:
         """Work on due timers of one name."""
         raise NotImplementedError
-
-
-__all__ = ["BatchContext", "ColumnarComputation", "TableState", "timedelta"]

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from headrace.computation import Computation, Shape, shape_of, source_place
+from headrace.columnar import ColumnarComputation
+from headrace.computation import Computation, Shape, UserCode, shape_of, source_place
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import BoundedDelay
 from headrace.keyspace.hashing import key_type_problem
@@ -88,7 +89,7 @@ class Node(msgspec.Struct, eq=False):
 
     name: str
     index: int
-    computation: Computation
+    computation: UserCode
     shape: Shape
     inputs: list[Stream]
     key_columns: list[tuple[str, ...] | None]
@@ -125,12 +126,16 @@ class Node(msgspec.Struct, eq=False):
         """Return name → description of state and timers, to recognise a change."""
         found = {}
         for name, item in self.shape.states.items():
+            if item.kind == "table":
+                found[name] = item.describe(place=self.name)
+                continue
             parts = [item.kind, StateCodec(item.type, item.codec, place=self.name).describe()]
             if item.kind == "map":
                 parts.insert(1, StateCodec(item.key_type, None, place=self.name).describe())
             found[name] = " ".join(parts)
         for name, timer in self.shape.timers.items():
-            found[name] = f"timer {timer.domain}"
+            columnar = isinstance(self.computation, ColumnarComputation)
+            found[name] = f"timer {timer.domain}{' in bulk' if columnar else ''}"
         return found
 
 
@@ -205,7 +210,7 @@ class Pipeline:
     def compute(
         self,
         name: str,
-        computation: Computation,
+        computation: UserCode,
         *,
         keys: Mapping[Stream | Node, KeySpec],
         on_error: OnError = "stop",
@@ -229,11 +234,11 @@ class Pipeline:
         """
         self._claim(name, "a computation")
         place = source_place(computation)
-        if not isinstance(computation, Computation):
+        if not isinstance(computation, Computation | ColumnarComputation):
             raise PipelineError(
                 f"computation {name!r}: {computation!r} is not a Computation",
                 place=place,
-                remedy="pass an object of a subclass of headrace.Computation",
+                remedy="pass an object of a subclass of headrace.Computation or ColumnarComputation",
             )
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")

@@ -22,6 +22,7 @@ class NodeSpec:
     ``inputs``: (stream, how it is keyed): "a" or "b" (a field), "same" (the producer's key).
     ``delay``: an event timer is set so long after each record; None for none.
     ``echo``: produces at each record. ``chain``: a firing timer sets another so much later, twice.
+    ``columnar``: whether it is to be built as a columnar computation; of no meaning here.
     """
 
     name: str
@@ -29,6 +30,7 @@ class NodeSpec:
     delay: int | None
     echo: bool
     chain: int = 0
+    columnar: bool = False
 
 
 @dataclass

@@ -35,6 +35,7 @@ def specs(draw: st.DrawFn) -> Spec:
             echo=draw(st.booleans()),
             chain=draw(st.sampled_from([0, 0, 1, 15])) if delay is not None else 0,
         )
+        node.columnar = node.chain == 0 and draw(st.booleans())
         nodes.append(node)
         streams.append((node.name, True))
     used = {name for node in nodes for name, _ in node.inputs}

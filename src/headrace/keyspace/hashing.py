@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -49,6 +50,7 @@ _FEW_ROWS = 24
 #: Words hashed at a time: two blocks fit the second-level cache.
 _BLOCK = 16_384
 _WORD_SEED = np.uint64((int(_P5) + 8) & _MASK)
+_key_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
@@ -82,6 +84,11 @@ def _canonical_bytes(part: KeyPart) -> bytes:
     if isinstance(part, int):
         return int(part).to_bytes(8, "little", signed=part < 2**63)
     raise TypeError(f"a key cannot be of type {type(part).__name__}")
+
+
+def canonical_key(key: Any) -> bytes:
+    """Return bytes that order different keys of one hash the same way everywhere."""
+    return _key_encoder.encode(key)
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> U64:

@@ -9,7 +9,6 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -37,7 +36,6 @@ from headrace.topology import Node
 _ORDERED = (int, float, str, bytes, bool)
 #: About what a key with its cells takes in memory, measured with small values.
 KEY_BYTES = 512
-_key_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class CellType:
@@ -130,11 +128,6 @@ def _index(position: int) -> bytes:
 
 def _time(micros: int) -> bytes:
     return micros.to_bytes(8, "little", signed=True)
-
-
-def canonical_key(key: Any) -> bytes:
-    """Return bytes that order different keys of one hash the same way everywhere."""
-    return _key_encoder.encode(key)
 
 
 class TimerQueue:

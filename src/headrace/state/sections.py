@@ -80,5 +80,5 @@ def due_rows(batch: pa.RecordBatch, timers: dict[str, Any]) -> Any:
     ]
     if not found:
         return None
-    rows, cell_times, walls = zip(*found, strict=True)
-    return np.array(rows), np.array(cell_times, dtype=np.int64), np.array(walls, dtype=bool)
+    cell_rows, cell_times, walls = zip(*found, strict=True)
+    return np.array(cell_rows), np.array(cell_times, dtype=np.int64), np.array(walls, dtype=bool)

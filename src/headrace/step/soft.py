@@ -13,6 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from headrace.columnar import ColumnarComputation
+from headrace.computation import Computation
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
@@ -20,10 +22,12 @@ from headrace.ledger.manifest import Head, slice_range
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import FileRef, RunReader
 from headrace.state.sources import SnapshotPart, StateSources
+from headrace.state.tables import TableSet
 from headrace.step.plan import ChainPlan, Plan, StateFiles
 from headrace.step.visit import Visitor
+from headrace.step.visit_batch import BatchVisitor
 from headrace.storage.base import Store
-from headrace.topology import Pipeline
+from headrace.topology import Node, Pipeline
 
 
 class WorkerState:
@@ -41,10 +45,7 @@ class WorkerState:
         self.digest = digest
         self.steps_behind = 0
         self.owned: npt.NDArray[np.bool_] = layout.owners == worker
-        self.visitors = {
-            node.name: Visitor(node, copy.copy(node.computation), KeyedState(node, layout))
-            for node in pipeline.nodes_of(layer)
-        }
+        self.visitors = {node.name: visitor_of(node, layout) for node in pipeline.nodes_of(layer)}
 
     def attach(self, readers: StateReaders) -> None:
         """Say where the content of bins is that are not loaded."""
@@ -68,6 +69,15 @@ class WorkerState:
                 plan.cached_bytes,
                 lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
             )
+
+
+def visitor_of(node: Node, layout: Layout) -> Visitor | BatchVisitor:
+    """Return what runs a computation: key by key, or all keys at once."""
+    own = copy.copy(node.computation)
+    if isinstance(own, ColumnarComputation):
+        return BatchVisitor(node, own, TableSet(node, layout))
+    assert isinstance(own, Computation)
+    return Visitor(node, own, KeyedState(node, layout))
 
 
 class StateReaders:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import copy
 import heapq
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -29,15 +27,17 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     from_micros,
 )
+from headrace.keyspace.hashing import canonical_key
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, undo
 from headrace.state.codecs import is_immutable
-from headrace.state.keyed import KeyedState, canonical_key
+from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.topology import DEAD_LETTER, DeadLetter, Node
+from headrace.step.usercode import dead_letter, on_time, user_error
+from headrace.topology import DEAD_LETTER, Node
 
 _MAX_TIMERS_FIRED = 1_000_000
 
@@ -177,9 +177,7 @@ class Visitor:
         work = _Work(self.node, self.state)
         for number, batch in enumerate(inputs):
             if batch is not None:
-                kept = (
-                    batch if self.node.late == "process" else _on_time(batch, late_before, report)
-                )
+                kept = batch if self.node.late == "process" else on_time(batch, late_before, report)
                 work.add(number, kept)
                 report.records += kept.num_rows
         visits = work.visits(self._due(owned, watermark, clock_us))
@@ -321,7 +319,7 @@ class Visitor:
             report.skipped += 1
             if self.node.on_error == "dead_letter":
                 self.context.caused_by(cause)
-                self.context.produce(DEAD_LETTER, _dead_letter(item, error))
+                self.context.produce(DEAD_LETTER, dead_letter(item, error))
         finally:
             self.state.cursor.saved = None
 
@@ -332,14 +330,8 @@ class Visitor:
             self.node.outputs[name].values.to_columns(output.values[lengths[name] :])
 
     def _user_error(self, error: Exception, item: str) -> UserCodeError:
-        if isinstance(error, UserCodeError):
-            return error
-        return UserCodeError(
-            f"{type(error).__name__}: {error}",
-            place=f"computation {self.node.name!r}, key {self.context.key!r}, {item}",
-            remedy="mend the code and start again: the step was not committed, nothing is lost; "
-            "or choose on_error='skip' or 'dead_letter'",
-            traceback_text=user_traceback(error),
+        return user_error(
+            error, f"computation {self.node.name!r}, key {self.context.key!r}, {item}"
         )
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
@@ -442,16 +434,6 @@ class _Work:
         yield from ordered
 
 
-def _on_time(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:
-    if late_before <= MIN_TIME:
-        return batch
-    times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
-    on_time = times >= late_before
-    late = len(times) - int(on_time.sum())
-    report.late += late
-    return batch.filter(pa.array(on_time)) if late else batch
-
-
 def _checker(python_type: Any) -> Callable[[Any], bool]:
     if python_type is float:
         return lambda value: type(value) in (float, int)
@@ -469,20 +451,3 @@ def _copier(python_type: Any) -> Callable[[Any], Any] | None:
     value_type = value_type_of(python_type)
     nested = any(pa.types.is_nested(field.type) for field in value_type.schema)
     return copy.deepcopy if nested else copy.copy
-
-
-def _dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
-    stream, content = (
-        (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
-    )
-    encoded = msgspec.json.encode(content, enc_hook=repr).decode()
-    return DeadLetter(stream, f"{type(error).__name__}: {error}", user_traceback(error), encoded)
-
-
-def user_traceback(error: BaseException) -> str:
-    """Return the user's own lines of a traceback: those above them are the engine's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/headrace/step/" not in frame.filename]
-    return "".join(traceback.format_list(own or frames[-1:])) + "".join(
-        traceback.format_exception_only(error)
-    )

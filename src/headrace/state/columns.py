@@ -1,0 +1,131 @@
+"""Columns of tables: how a declared type is kept in NumPy, and how it travels as Arrow.
+
+In memory times are integers of microseconds and dates of days, texts and bytes are objects; so
+that a handler can reckon with what it gets, a whole column an instruction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import PipelineError
+from headrace.schema import arrow_type_of
+
+Column = npt.NDArray[Any]
+
+
+class ColumnType:
+    """One column: its Arrow type, what NumPy keeps, and what a row that is not there reads as."""
+
+    def __init__(self, name: str, arrow: pa.DataType) -> None:
+        self.name = name
+        self.arrow = arrow
+        self.dtype = _numpy_type(arrow)
+        self.empty: Any = _empty(arrow, self.dtype)
+
+    @classmethod
+    def declared(cls, name: str, kind: Any, *, place: str) -> ColumnType:
+        """Return the column of a declared type.
+
+        Raises:
+            PipelineError: when a table cannot have it.
+        """
+        arrow = kind if isinstance(kind, pa.DataType) else arrow_type_of(kind, place=place)
+        if not name.isidentifier() or name.startswith("_"):
+            raise PipelineError(f"{name!r} cannot be the name of a column", place=place)
+        try:
+            return cls(name, arrow)
+        except TypeError:
+            raise PipelineError(
+                f"column {name!r} is of type {kind!r}, which a table cannot have",
+                place=place,
+                remedy="use int, float, bool, str, bytes, date, datetime, timedelta, or an Arrow "
+                "type of fixed width; for anything else encode it as bytes",
+            ) from None
+
+    def new(self, length: int) -> Column:
+        """Return a column of rows that are not there."""
+        return np.full(length, self.empty, dtype=self.dtype)
+
+    def from_arrow(self, column: pa.Array | pa.ChunkedArray) -> Column:
+        """Return an Arrow column as NumPy keeps it."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        kind = column.type
+        if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+            column = column.cast(self.arrow).view(pa.int64())
+        elif pa.types.is_date32(kind):
+            column = column.view(pa.int32())
+        array: Column = column.to_numpy(zero_copy_only=False)
+        return array if array.dtype == self.dtype else array.astype(self.dtype)
+
+    def to_arrow(self, column: Column) -> pa.Array:
+        """Return a NumPy column as Arrow."""
+        if self.dtype == object:
+            return pa.array(column, self.arrow, from_pandas=False)
+        array = pa.array(column)
+        return array if array.type == self.arrow else array.view(self.arrow)
+
+    def coerced(self, values: Any, length: int) -> Column:
+        """Return what a user gave for a column: an array of the right type and length.
+
+        Raises:
+            TypeError: when it is not.
+        """
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            if values.null_count:
+                raise TypeError(f"column {self.name!r} was given nulls, and it has none")
+            values = self.from_arrow(values)
+        array = np.asarray(values, dtype=object if self.dtype == object else None)
+        if array.ndim == 0:
+            array = np.full(length, array[()], dtype=array.dtype)
+        if len(array) != length:
+            raise TypeError(f"column {self.name!r} was given {len(array)} values for {length} keys")
+        if self.dtype == object:
+            self._check_objects(array)
+            return array
+        if array.dtype.kind in {"M", "m"}:
+            array = array.astype(f"{array.dtype.kind}8[us]").view(np.int64)
+        if not np.can_cast(array.dtype, self.dtype, "same_kind"):
+            raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {array.dtype}")
+        cast = array.astype(self.dtype, copy=False)
+        if cast.dtype.kind in "iu" and cast.dtype != array.dtype and not (cast == array).all():
+            raise TypeError(f"column {self.name!r} was given numbers beyond {self.arrow}")
+        return cast
+
+    def _check_objects(self, array: Column) -> None:
+        wanted = type(self.empty)
+        for value in array.tolist():
+            if type(value) is not wanted:
+                raise TypeError(
+                    f"column {self.name!r} is {self.arrow}, and was given {type(value).__name__}"
+                )
+
+
+def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.dtype(object)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        if kind.unit != "us":
+            raise TypeError(kind)
+        return np.dtype(np.int64)
+    if pa.types.is_date32(kind):
+        return np.dtype(np.int32)
+    if pa.types.is_boolean(kind):
+        return np.dtype(np.bool_)
+    if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return dtype
+    raise TypeError(kind)
+
+
+def _empty(kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
+    if pa.types.is_string(kind):
+        return ""
+    if pa.types.is_binary(kind):
+        return b""
+    return dtype.type(0)

@@ -1,0 +1,331 @@
+"""Batches as columnar handlers see them: keys, records grouped by key, and timers that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.computation import TimeDomain
+from headrace.keyspace.hashing import canonical_key
+from headrace.schema import ValueType
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.columns import Column, ColumnType
+from headrace.state.index import U64
+from headrace.state.runs import HASH
+
+I64 = npt.NDArray[np.int64]
+
+
+class Keys:
+    """Keys of a batch, by column; in a batch's ``keys`` each comes once, ascending by hash.
+
+    Index it with a mask, positions or a slice, as an array: ``batch.keys[counts > 10]``.
+
+    Attributes:
+        hashes: the 64-bit hash of each key.
+    """
+
+    def __init__(
+        self, types: Sequence[ColumnType], hashes: U64, columns: Sequence[Column],
+        times: Callable[[], tuple[I64, I64]],
+    ) -> None:  # fmt: skip
+        self._types = types
+        self.hashes = hashes
+        self.columns = columns
+        self._times = times
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __getitem__(self, at: Any) -> Keys:
+        return Keys(
+            self._types, self.hashes[at], [column[at] for column in self.columns],
+            lambda: (self.times_us[at], self.earliest_us[at]),
+        )  # fmt: skip
+
+    @cached_property
+    def _both(self) -> tuple[I64, I64]:
+        return self._times()
+
+    @property
+    def times_us(self) -> I64:
+        """The highest event time of what each key is here for: its records, or its timer."""
+        return self._both[0]
+
+    @property
+    def earliest_us(self) -> I64:
+        """The lowest event time of what each key is here for; productions cannot be before it."""
+        return self._both[1]
+
+    @property
+    def values(self) -> Column:
+        """The keys themselves, when they have one part; an array of tuples otherwise."""
+        if len(self.columns) == 1:
+            return self.columns[0]
+        tuples = np.empty(len(self), dtype=object)
+        tuples[:] = list(zip(*(column.tolist() for column in self.columns), strict=True))
+        return tuples
+
+    def part(self, number: int) -> Column:
+        """Return one part of tuple keys."""
+        return self.columns[number]
+
+    def to_arrow(self) -> list[pa.Array]:
+        """Return the parts of the keys as Arrow arrays."""
+        return [kind.to_arrow(c) for kind, c in zip(self._types, self.columns, strict=True)]
+
+
+class KeyedBatch:
+    """The step's records of one input stream on one worker, grouped by key.
+
+    Groups ascend by hash; within a group records are in the order that the step defines.
+
+    Attributes:
+        stream: the name of the input stream.
+        starts: the row that each key's group starts at.
+        keys: the key of each group.
+    """
+
+    def __init__(
+        self, stream: str, values: ValueType, rows: pa.RecordBatch, order: I64 | None,
+        starts: I64, key_types: Sequence[ColumnType], key_names: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self.starts = starts
+        self._values = values
+        self._rows = rows  # in order of arrival
+        self._order = order  # of the grouped rows among these; None when they are grouped already
+        self._key_types = key_types
+        self._key_names = key_names
+        self._columns: dict[str, Column] = {}
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows if self._order is None else len(self._order))
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The key of each group, each once."""
+        return self._keys_at(self.starts, self._group_times)
+
+    @cached_property
+    def row_keys(self) -> Keys:
+        """The key of each record."""
+
+        def times() -> tuple[I64, I64]:
+            return self.timestamps_us, self.timestamps_us
+
+        return Keys(
+            self._key_types, self.keys.hashes[self.group_of_row],
+            [column[self.group_of_row] for column in self.keys.columns], times,
+        )  # fmt: skip
+
+    def _keys_at(self, rows: I64, times: Callable[[], tuple[I64, I64]]) -> Keys:
+        at = rows if self._order is None else self._order[rows]
+        chosen = pa.array(at)
+        columns = [
+            kind.from_arrow(self._rows.column(name).take(chosen))
+            for kind, name in zip(self._key_types, self._key_names, strict=True)
+        ]
+        hashes = self._rows.column(HASH).to_numpy()[at]
+        return Keys(self._key_types, hashes, columns, times)
+
+    def _group_times(self) -> tuple[I64, I64]:
+        times = self.timestamps_us
+        return np.maximum.reduceat(times, self.starts), np.minimum.reduceat(times, self.starts)
+
+    @cached_property
+    def counts(self) -> I64:
+        """How many records each key has."""
+        return np.diff(self.starts, append=len(self))
+
+    @cached_property
+    def group_of_row(self) -> I64:
+        """For each record the position of its key in ``keys``."""
+        return np.repeat(np.arange(len(self.starts)), self.counts)
+
+    # -- columns ------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a value column of the records, grouped, as NumPy (nulls as NaN or None)."""
+        if name not in self._columns:
+            column = self.arrow(name)
+            if column.null_count:
+                self._columns[name] = column.to_numpy(zero_copy_only=False)
+            else:
+                self._columns[name] = _plain_type(name, column.type).from_arrow(column)
+        return self._columns[name]
+
+    def arrow(self, name: str) -> pa.Array:
+        """Return a value column of the records, grouped, as Arrow."""
+        column = self._rows.column(name)
+        return column if self._order is None else column.take(pa.array(self._order))
+
+    @cached_property
+    def records(self) -> pa.RecordBatch:
+        """All value columns of the records, grouped, as Arrow."""
+        names = self._values.schema.names
+        return pa.record_batch([self.arrow(n) for n in names], schema=self._values.schema)
+
+    @cached_property
+    def timestamps_us(self) -> I64:
+        """The event time of each record in microseconds since 1970 UTC."""
+        times: I64 = self._rows.column(TIMESTAMP_COLUMN).to_numpy()
+        return times if self._order is None else times[self._order]
+
+    def values(self) -> list[Any]:
+        """Return the records' values as Python objects of the stream's type. For small batches."""
+        return self._values.to_python(list(self.records.columns))
+
+    # -- by key -------------------------------------------------------------------------------
+
+    def _of_rows(self, column: str | Column) -> Column:
+        return self[column] if isinstance(column, str) else np.asarray(column)
+
+    def sum(self, column: str | Column) -> Column:
+        """Return the sum of a column (by name, or an array with a value a record) for each key.
+
+        Floats are added in the order of the records, so that the sum is the same to the bit.
+        """
+        values = self._of_rows(column)
+        if values.dtype.kind == "f":
+            # reduceat adds long groups pairwise: still a function of the group's values alone
+            sums: Column = np.add.reduceat(values, self.starts)
+            return sums
+        if values.dtype.kind in "b":
+            values = values.astype(np.int64)
+        wide = np.result_type(values, np.int64)
+        totals: Column = np.add.reduceat(values, self.starts, dtype=wide)
+        return totals
+
+    def min(self, column: str | Column) -> Column:
+        """Return the least value for each key."""
+        found: Column = np.minimum.reduceat(self._of_rows(column), self.starts)
+        return found
+
+    def max(self, column: str | Column) -> Column:
+        """Return the greatest value for each key."""
+        found: Column = np.maximum.reduceat(self._of_rows(column), self.starts)
+        return found
+
+    def first(self, column: str | Column) -> Column:
+        """Return the first record's value for each key."""
+        return self._of_rows(column)[self.starts]
+
+    def last(self, column: str | Column) -> Column:
+        """Return the last record's value for each key."""
+        last: Column = self._of_rows(column)[self.starts + self.counts - 1]
+        return last
+
+    # -- cutting ------------------------------------------------------------------------------
+
+    def groups(self, first: int, last: int) -> KeyedBatch:
+        """Return the records of some keys, by position."""
+        end = int(self.starts[last]) if last < len(self.starts) else len(self)
+        return self._cut(int(self.starts[first]), end, self.starts[first:last])
+
+    def rows(self, first: int, last: int) -> KeyedBatch:
+        """Return some records, all of one key."""
+        return self._cut(first, last, np.array([first]))
+
+    def _cut(self, first: int, last: int, starts: I64) -> KeyedBatch:
+        order = np.arange(first, last) if self._order is None else self._order[first:last]
+        return KeyedBatch(
+            self.stream, self._values, self._rows, order, starts - first,
+            self._key_types, self._key_names,
+        )  # fmt: skip
+
+
+class FiredBatch:
+    """Timers of one name that are due, ascending by (hash of the key, time, tag).
+
+    Attributes:
+        name: the attribute that declares the timer.
+        domain: what its times are measured by.
+        keys: the key of each; a key comes again for each of its tags.
+        times_us: what each was set for.
+        tags: what each was set with.
+    """
+
+    def __init__(
+        self, name: str, domain: TimeDomain, keys: Keys, times_us: I64, tags: I64
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.domain = domain
+        self.keys = keys
+        self.times_us = times_us
+        self.tags = tags
+
+    def __len__(self) -> int:
+        return len(self.times_us)
+
+    def __getitem__(self, at: Any) -> FiredBatch:
+        return FiredBatch(self.name, self.domain, self.keys[at], self.times_us[at], self.tags[at])
+
+
+def _plain_type(name: str, kind: pa.DataType) -> ColumnType:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", tz=kind.tz)
+    if pa.types.is_duration(kind):
+        kind = pa.duration("us")
+    try:
+        return ColumnType(name, kind)
+    except TypeError:
+        return ColumnType(name, pa.string())
+
+
+def grouped(
+    stream: str, values: ValueType, rows: pa.RecordBatch, key_types: Sequence[ColumnType],
+    key_names: Sequence[str],
+) -> KeyedBatch:  # fmt: skip
+    """Return the records of an input, grouped by key."""
+    hashes = rows.column(HASH).to_numpy()
+    order: I64 | None = None
+    if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
+        order = np.argsort(hashes, kind="stable")
+        hashes = hashes[order]
+    starts = np.flatnonzero(hashes[1:] != hashes[:-1]) + 1
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), starts])
+    if len(key_types) > 1 or key_types[0].dtype == object:
+        order, starts = _without_collisions(rows, hashes, order, starts, key_names)
+    return KeyedBatch(stream, values, rows, order, starts, key_types, key_names)
+
+
+def _without_collisions(
+    rows: pa.RecordBatch, hashes: U64, order: I64 | None, starts: I64, key_names: Sequence[str]
+) -> tuple[I64 | None, I64]:
+    """Part the groups whose rows have one hash and different keys."""
+    same_key = np.ones(max(len(hashes) - 1, 0), dtype=bool)
+    for name in key_names:
+        column = rows.column(name)
+        if order is not None:
+            column = column.take(pa.array(order))
+        same_key &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    if (same_key == (hashes[1:] == hashes[:-1])).all():
+        return order, starts
+    if order is None:
+        order = np.arange(len(hashes))
+    mixed = np.unique(np.searchsorted(starts, np.flatnonzero(
+        ~same_key & (hashes[1:] == hashes[:-1])), side="right") - 1)  # fmt: skip
+    ends = np.append(starts[1:], len(hashes))
+    edges = set(starts.tolist())
+    for group in mixed.tolist():
+        first, last = int(starts[group]), int(ends[group])
+        part = order[first:last]
+        keys = [canonical_key(tuple(rows.column(n)[row].as_py() for n in key_names))
+                for row in part.tolist()]  # fmt: skip
+        ranked = sorted(range(len(keys)), key=lambda i: keys[i])
+        order[first:last] = part[ranked]
+        edges |= {
+            first + i for i in range(1, len(ranked)) if keys[ranked[i]] != keys[ranked[i - 1]]
+        }
+    return order, np.array(sorted(edges))

@@ -1,0 +1,372 @@
+"""A keyed table in memory: rows in slots, found through an index, changed many at a time.
+
+A slot is a row's place for as long as the table is not compacted. A row that is deleted keeps its
+slot and is not *live*; the slot is given back when half of all are like that. Every method
+costs what it is given, never what there is (but for growing and compacting, which each row pays for
+a bounded number of times).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation import TimeDomain
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.hashing import hash_columns, hash_words
+from headrace.state.columns import Column, ColumnType
+from headrace.state.due import DueRows, Times
+from headrace.state.index import NO_SLOT, U64, SlotIndex, Slots
+from headrace.state.runs import HASH
+from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+
+Mask = npt.NDArray[np.bool_]
+_OBJECT_BYTES = 64
+_FEWEST_SLOTS = 1_024
+
+
+class Table:
+    """Rows of one table (or timer) of a columnar computation.
+
+    Args:
+        section: its section in run files.
+        keys: the parts of the key.
+        sub: what tells rows of one key apart.
+        columns: the other columns.
+        domain: what rows are due by, if they are.
+    """
+
+    def __init__(
+        self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
+        columns: Sequence[ColumnType], domain: TimeDomain | None,
+    ) -> None:  # fmt: skip
+        self.section = section
+        self.keys, self.sub, self.columns = keys, sub, columns
+        self.domain = domain
+        self.due = DueRows()
+        # XXH64 of eight bytes is a bijection: equal hashes are equal keys, and need no look at them.
+        self._hash_is_key = not sub and len(keys) == 1 and keys[0].dtype != object
+        self._index = SlotIndex()
+        self._used = 0
+        self._dead = 0
+        self._hashes: U64 = np.empty(0, dtype=np.uint64)
+        self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
+        self._live: Mask = np.empty(0, dtype=np.bool_)
+        self._due: Times = np.empty(0, dtype=np.int64)
+        self._identity: list[Column] = [c.new(0) for c in (*keys, *sub)]
+        self._content: list[Column] = [c.new(0) for c in columns]
+        self._dirty: list[Slots] = []
+        self._journal: list[tuple[Slots, Mask, Times, list[Column]]] | None = None
+
+    # -- finding ------------------------------------------------------------------------------
+
+    def row_hashes(self, hashes: U64, sub: Sequence[Column]) -> U64:
+        """Return what rows are found by: the key's hash, or that and the sub columns'."""
+        if not self.sub:
+            return hashes
+        columns = [c.to_arrow(values) for c, values in zip(self.sub, sub, strict=True)]
+        return hash_words(hashes + hash_columns(columns))
+
+    def find(self, row_hashes: U64, identity: Sequence[Column]) -> Slots:
+        """Return the slot of each row, or ``NO_SLOT``; a slot may hold a row that is gone."""
+
+        def same(at: npt.NDArray[np.int64], slots: Slots) -> Mask:
+            equal: Mask = self._row_hashes[slots] == row_hashes[at]
+            if not self._hash_is_key and equal.any():
+                hit = np.flatnonzero(equal)
+                for stored, wanted in zip(self._identity, identity, strict=True):
+                    equal[hit] &= (stored[slots[hit]] == wanted[at[hit]]).astype(np.bool_)
+            return equal
+
+        return self._index.find(row_hashes, same)
+
+    def claim(
+        self, found: Slots, hashes: U64, row_hashes: U64, identity: Sequence[Column]
+    ) -> Slots:
+        """Return the slots of rows, giving those that were not found a slot of their own."""
+        missing = np.flatnonzero(found == NO_SLOT)
+        if not len(missing):
+            return found
+        slots = found.copy()
+        wanted = row_hashes[missing]
+        if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
+            missing, same_as = _distinct(missing, wanted, identity)
+        else:
+            same_as = None
+        fresh = self._append(
+            hashes[missing], row_hashes[missing], [column[missing] for column in identity]
+        )
+        if same_as is None:
+            slots[missing] = fresh
+        else:
+            slots[found == NO_SLOT] = fresh[same_as]
+        return slots
+
+    def _append(self, hashes: U64, row_hashes: U64, identity: list[Column]) -> Slots:
+        first, last = self._used, self._used + len(hashes)
+        if last > len(self._live):
+            self._grow(last)
+        self._hashes[first:last] = hashes
+        if self.sub:
+            self._row_hashes[first:last] = row_hashes
+        for column, values in zip(self._identity, identity, strict=True):
+            column[first:last] = values
+        for kind, column in zip(self.columns, self._content, strict=True):
+            column[first:last] = kind.empty
+        self._live[first:last] = False
+        self._due[first:last] = MAX_TIME
+        self._used = last
+        self._dead += last - first
+        slots = np.arange(first, last, dtype=np.int32)
+        if self._index.has_room(len(slots)):
+            self._index.add(row_hashes, slots)
+        else:
+            self._index.rebuild(self._row_hashes[:last], last // 8)
+        return slots
+
+    def _grow(self, least: int) -> None:
+        capacity = max(_FEWEST_SLOTS, least + least // 2)
+        self._hashes = _grown(self._hashes, capacity)
+        self._row_hashes = _grown(self._row_hashes, capacity) if self.sub else self._hashes
+        self._live = _grown(self._live, capacity)
+        self._due = _grown(self._due, capacity)
+        self._identity = [_grown(column, capacity) for column in self._identity]
+        self._content = [_grown(column, capacity) for column in self._content]
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def live(self, slots: Slots) -> Mask:
+        """Say for each slot whether it holds a row; ``NO_SLOT`` holds none."""
+        if not self._used:
+            return np.zeros(len(slots), dtype=np.bool_)
+        live: Mask = self._live[slots] & (slots != NO_SLOT)
+        return live
+
+    def values(self, number: int, slots: Slots, live: Mask) -> Column:
+        """Return a column of some rows; rows that are not there read as empty."""
+        kind = self.columns[number]
+        if not self._used:
+            return kind.new(len(slots))
+        taken: Column = self._content[number][slots]
+        taken[~live] = kind.empty
+        return taken
+
+    def due_times(self, slots: Slots, live: Mask) -> Times:
+        """Return the time that each row is due at; ``MAX_TIME`` for those that are not there."""
+        if not self._used:
+            return np.full(len(slots), MAX_TIME, dtype=np.int64)
+        return np.where(live, self._due[slots], MAX_TIME)
+
+    def keys_at(self, slots: Slots) -> tuple[U64, list[Column]]:
+        """Return the hashes of rows, and the columns of their keys and subs."""
+        return self._hashes[slots], [column[slots] for column in self._identity]
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def put(self, slots: Slots, content: dict[int, Column], due: Times | None) -> None:
+        """Let rows (each once) exist; columns that are not given keep what they were."""
+        self._keep(slots)
+        live = self._live[slots]
+        if not live.all():
+            fresh = slots[~live]
+            for number, kind in enumerate(self.columns):
+                if number not in content:
+                    self._content[number][fresh] = kind.empty
+            self._live[fresh] = True
+            self._dead -= len(fresh)
+        for number, values in content.items():
+            self._content[number][slots] = values
+        if due is not None:
+            self._due[slots] = due
+            self.due.push(self._due[slots], slots)
+        self._dirty.append(slots)
+
+    def remove(self, slots: Slots) -> None:
+        """Let rows (each once) be gone; those that are already are left alone."""
+        slots = slots[self.live(slots)]
+        if not len(slots):
+            return
+        self._keep(slots)
+        self._live[slots] = False
+        self._dead += len(slots)
+        self._dirty.append(slots)
+
+    def pop_due(self, until: int) -> Slots:
+        """Return the slots of live rows that are due by a time, in no particular order.
+
+        They are not pending any more, unless they are put again.
+        """
+        slots = self.due.pop(until)
+        if len(slots):
+            slots = slots[self._live[slots] & (self._due[slots] <= until)]
+        return slots
+
+    # -- undoing ------------------------------------------------------------------------------
+
+    def _keep(self, slots: Slots) -> None:
+        if self._journal is not None:
+            content = [column[slots] for column in self._content]
+            self._journal.append((slots, self._live[slots], self._due[slots], content))
+
+    def begin(self) -> int:
+        """Remember from now on what is changed; return a mark for :meth:`undo`."""
+        self._journal = []
+        return len(self._dirty)
+
+    def keep(self) -> None:
+        """Stop remembering."""
+        self._journal = None
+
+    def undo(self, mark: int) -> None:
+        """Bring back what was there at :meth:`begin`."""
+        for slots, live, due, content in reversed(self._journal or []):
+            self._dead += int(self._live[slots].sum()) - int(live.sum())
+            self._live[slots], self._due[slots] = live, due
+            for column, values in zip(self._content, content, strict=True):
+                column[slots] = values
+            if self.domain is not None:
+                self.due.push(due[live], slots[live])
+        self._journal = None
+        del self._dirty[mark:]
+
+    # -- storage ------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its section in run files."""
+        fields = [pa.field(HASH, pa.uint64(), nullable=False)]
+        fields += [pa.field(kind.name, kind.arrow, nullable=False) for kind in self.keys]
+        for prefix, kinds in ((SUB_PREFIX, self.sub), (COLUMN_PREFIX, self.columns)):
+            fields += [pa.field(prefix + kind.name, kind.arrow, nullable=False) for kind in kinds]
+        if self.domain is not None:
+            fields.append(
+                pa.field(DUE, pa.int64(), nullable=False, metadata={"domain": self.domain.value})
+            )
+        return pa.schema([*fields, pa.field(DELETED, pa.bool_(), nullable=False)])
+
+    def take_changes(self) -> pa.RecordBatch | None:
+        """Return the rows that were changed since the last time, sorted by hash, and forget it."""
+        if not self._dirty:
+            return None
+        slots = self._dirty[0] if len(self._dirty) == 1 else np.concatenate(self._dirty)
+        self._dirty = []
+        hashes = self._hashes[slots]
+        if len(slots) > 1 and not (hashes[1:] > hashes[:-1]).all():
+            slots = np.unique(slots)
+            slots = slots[np.argsort(self._hashes[slots], kind="stable")]
+            hashes = self._hashes[slots]
+        live = self._live[slots]
+        columns = [pa.array(hashes)]
+        for kind, column in zip((*self.keys, *self.sub), self._identity, strict=True):
+            columns.append(kind.to_arrow(column[slots]))
+        for number, kind in enumerate(self.columns):
+            columns.append(kind.to_arrow(self.values(number, slots, live)))
+        if self.domain is not None:
+            columns.append(pa.array(self.due_times(slots, live)))
+        columns.append(pa.array(~live))
+        batch = pa.record_batch(columns, schema=self.schema)
+        self._compact_if_sparse()
+        return batch
+
+    def absorb(self, table: pa.Table) -> None:
+        """Take rows of a section over what is there; they count as no change of this step."""
+        changed = len(self._dirty)
+        names = [kind.name for kind in self.keys] + [SUB_PREFIX + kind.name for kind in self.sub]
+        identity = [
+            kind.from_arrow(table.column(name))
+            for kind, name in zip((*self.keys, *self.sub), names, strict=True)
+        ]
+        hashes = table.column(HASH).to_numpy()
+        row_hashes = self.row_hashes(hashes, identity[len(self.keys) :])
+        gone = table.column(DELETED).to_numpy()
+        slots = self.find(row_hashes, identity)
+        slots = self.claim(slots, hashes, row_hashes, identity)
+        stays = ~gone
+        content = {
+            number: kind.from_arrow(table.column(COLUMN_PREFIX + kind.name))[stays]
+            for number, kind in enumerate(self.columns)
+        }
+        due = None if self.domain is None else table.column(DUE).to_numpy()[stays]
+        self.put(slots[stays], content, due)
+        self.remove(slots[gone])
+        del self._dirty[changed:]
+
+    # -- memory -------------------------------------------------------------------------------
+
+    @property
+    def row_bytes(self) -> int:
+        """About how much memory a row takes, with its part of the index."""
+        kinds = [*self.keys, *self.sub, *self.columns]
+        own = sum(_OBJECT_BYTES if kind.dtype == object else kind.dtype.itemsize for kind in kinds)
+        return own + 8 + (8 if self.sub else 0) + 8 + 1 + 12
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the table takes."""
+        return self._used * self.row_bytes
+
+    @property
+    def live_hashes(self) -> U64:
+        """The hashes of all rows."""
+        return self._hashes[: self._used][self._live[: self._used]]
+
+    def keep_only(self, stays: Mask) -> None:
+        """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""
+        slots = np.flatnonzero(stays & self._live[: self._used])
+        hashes, row_hashes, due = self._hashes[slots], self._row_hashes[slots], self._due[slots]
+        self._identity = [column[slots] for column in self._identity]
+        self._content = [column[slots] for column in self._content]
+        self._hashes = hashes
+        self._row_hashes = row_hashes if self.sub else hashes
+        self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
+        self._used, self._dead = len(slots), 0
+        self._index.rebuild(self._row_hashes, len(slots) // 8)
+        self.due = DueRows()
+        if self.domain is not None:
+            self.due.push(due, np.arange(len(slots), dtype=np.int32))
+
+    def lowest_by_bin(self, bins_of: Any, bins: int) -> Times:
+        """Return the lowest pending time of each bin."""
+        lowest = np.full(bins, MAX_TIME, dtype=np.int64)
+        live = self._live[: self._used]
+        np.minimum.at(
+            lowest, bins_of(self._hashes[: self._used][live]), self._due[: self._used][live]
+        )
+        return lowest
+
+    def used_hashes(self) -> U64:
+        """The hashes of all slots, also of rows that are gone."""
+        return self._hashes[: self._used]
+
+    def _compact_if_sparse(self) -> None:
+        if self._dead > _FEWEST_SLOTS and 2 * self._dead > self._used:
+            self.keep_only(np.ones(self._used, dtype=np.bool_))
+
+
+def _grown(column: Column, capacity: int) -> Column:
+    grown = np.empty(capacity, dtype=column.dtype)
+    grown[: len(column)] = column
+    return grown
+
+
+def _distinct(
+    missing: npt.NDArray[np.int64], wanted: U64, identity: Sequence[Column]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the first of each row among those missing, and which of them each one is."""
+    _, first, same_as = np.unique(wanted, return_index=True, return_inverse=True)
+    chosen = missing[first]
+    for column in identity:
+        if not (column[missing] == column[chosen[same_as]]).all():
+            break
+    else:
+        return chosen, same_as
+    # Different rows of one hash: rare enough for a walk in Python.
+    numbers: dict[tuple[Any, ...], int] = {}
+    parts = zip(*(column[missing].tolist() for column in identity), strict=True)
+    which = np.array([numbers.setdefault(part, len(numbers)) for part in parts])
+    _, first = np.unique(which, return_index=True)
+    return missing[first], which

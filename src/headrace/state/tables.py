@@ -1,0 +1,325 @@
+"""The soft state of a columnar computation on one worker: its tables and timers, and their handles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.columnar import TableState
+from headrace.computation import EVENT_TIME, TimeDomain
+from headrace.computation import Timer as TimerDeclaration
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+from headrace.state.bins import BinnedState
+from headrace.state.columns import Column, ColumnType
+from headrace.state.due import Times
+from headrace.state.index import Slots
+from headrace.state.rows import FiredBatch, Keys
+from headrace.state.runs import Part
+from headrace.state.sections import due_rows, table_section, timer_section
+from headrace.state.table import Mask, Table
+from headrace.topology import Node
+
+_TAG = "tag"
+
+
+class Clock:
+    """The clock reading of the step at hand, for what lives by wall time."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+
+class Rows:
+    """Some rows of a table: found once, read and changed by column.
+
+    Attributes:
+        exists: for each of the keys, whether there is a row.
+    """
+
+    def __init__(self, handle: TableHandle, keys: Keys, sub: list[Column]) -> None:
+        self._handle = handle
+        self._keys = keys
+        table = handle.table
+        self._identity = [*keys.columns, *sub]
+        self._row_hashes = table.row_hashes(keys.hashes, sub)
+        self._slots = table.find(self._row_hashes, self._identity)
+        self.exists: Mask = table.live(self._slots)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column of the rows as it was found; zero or empty where there is no row."""
+        number = self._handle.number_of(name)
+        return self._handle.table.values(number, self._slots, self.exists)
+
+    def upsert(self, **columns: Any) -> None:
+        """Write the rows: those that are not there begin, the others change.
+
+        Args:
+            columns: an array (or one value for all) for each column that is written; columns that
+                are not named keep what they were.
+
+        Raises:
+            ValueError: when a row comes twice among the keys.
+            TypeError: for a column that the table does not have, or values of another type.
+        """
+        handle, table = self._handle, self._handle.table
+        content = {}
+        for name, values in columns.items():
+            number = handle.number_of(name)
+            content[number] = table.columns[number].coerced(values, len(self))
+        if not len(self):
+            return
+        slots = table.claim(self._slots, self._keys.hashes, self._row_hashes, self._identity)
+        handle.check_once(slots)
+        self._slots = slots
+        table.put(slots, content, handle.lives_until(self._keys, slots))
+        self.exists = np.ones(len(self), dtype=np.bool_)
+
+    def delete(self, where: Mask | None = None) -> None:
+        """Delete the rows, or some of them; those that are not there are left alone."""
+        slots = self._slots if where is None else self._slots[where]
+        self._handle.table.remove(np.unique(slots))
+        self.exists = self._handle.table.live(self._slots)
+
+
+class TableHandle:
+    """A ``TableState`` as handlers see it."""
+
+    def __init__(self, name: str, declared: TableState, keys: Sequence[ColumnType], clock: Clock,
+                 place: str) -> None:  # fmt: skip
+        self.name = name
+        sub, columns = declared.column_types(place=f"{place}.{name}")
+        domain = None if declared.ttl_us is None else declared.ttl_domain
+        self.table = Table(table_section(name), keys, sub, columns, domain)
+        self._ttl_us = declared.ttl_us
+        self._clock = clock
+        self._numbers = {kind.name: number for number, kind in enumerate(columns)}
+
+    def at(self, keys: Keys, **sub: Any) -> Rows:
+        """Find the rows of some keys.
+
+        Args:
+            keys: from the batch.
+            sub: for a table with ``sub``, an array (or one value for all) for each sub column.
+
+        Raises:
+            TypeError: when the sub columns are not those declared.
+        """
+        kinds = self.table.sub
+        if set(sub) != {kind.name for kind in kinds}:
+            wanted = ", ".join(kind.name for kind in kinds) or "none"
+            raise TypeError(f"table {self.name!r} has these sub columns: {wanted}")
+        return Rows(self, keys, [kind.coerced(sub[kind.name], len(keys)) for kind in kinds])
+
+    def number_of(self, name: str) -> int:
+        """Return the position of a column.
+
+        Raises:
+            TypeError: when there is none of that name.
+        """
+        try:
+            return self._numbers[name]
+        except KeyError:
+            raise TypeError(
+                f"table {self.name!r} has no column {name!r}; it has: {', '.join(self._numbers)}"
+            ) from None
+
+    def check_once(self, slots: Slots) -> None:
+        """Check that no row is written twice by one call, which would lose a change.
+
+        Raises:
+            ValueError: when one is.
+        """
+        if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
+            ordered = np.sort(slots)
+            if (ordered[1:] == ordered[:-1]).any():
+                raise ValueError(
+                    f"table {self.name!r}: a row comes twice in one upsert; "
+                    "use batch.keys (each key once), or reduce the records to one a row first"
+                )
+
+    def lives_until(self, keys: Keys, slots: Slots) -> Times | None:
+        """Return when rows that are written now will be due to go."""
+        if self._ttl_us is None:
+            return None
+        table = self.table
+        since = keys.times_us if table.domain is EVENT_TIME else self._clock.now_us
+        until = np.full(len(slots), 0, dtype=np.int64) + since + self._ttl_us
+        live = table.live(slots)
+        return np.where(live, np.maximum(until, table.due_times(slots, live)), until)
+
+
+class TimersHandle:
+    """A ``Timer`` of a columnar computation: set and cancelled for many keys at once."""
+
+    def __init__(
+        self, name: str, declared: TimerDeclaration, keys: Sequence[ColumnType], clock: Clock
+    ) -> None:
+        self.name = name
+        self.domain = declared.domain
+        tag = ColumnType(_TAG, pa.int64())
+        self.table = Table(timer_section(name), keys, [tag], [], declared.domain)
+        self._tag = tag
+
+    def _found(self, keys: Keys, tags: Any) -> tuple[Any, list[Column], Slots]:
+        identity = [*keys.columns, self._tag.coerced(tags, len(keys))]
+        row_hashes = self.table.row_hashes(keys.hashes, identity[len(keys.columns) :])
+        return row_hashes, identity, self.table.find(row_hashes, identity)
+
+    def set(self, keys: Keys, times_us: Any, *, tags: Any = 0) -> None:
+        """Set a timer for each key; (name, tag) that is already set is replaced.
+
+        Args:
+            keys: a key may come more than once: then its last time counts.
+            times_us: microseconds since 1970 UTC, an array or one time for all.
+            tags: integers that tell a key's timers of one name apart.
+        """
+        times = _TIME.coerced(times_us, len(keys))
+        if not len(keys):
+            return
+        row_hashes, identity, found = self._found(keys, tags)
+        slots = self.table.claim(found, keys.hashes, row_hashes, identity)
+        if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
+            slots, at = np.unique(slots[::-1], return_index=True)
+            times = times[::-1][at]
+        self.table.put(slots, {}, times)
+
+    def cancel(self, keys: Keys, *, tags: Any = 0) -> Mask:
+        """Remove timers; say for each whether it was set."""
+        _, _, found = self._found(keys, tags)
+        was_set = self.table.live(found)
+        self.table.remove(np.unique(found))
+        return was_set
+
+    def when_us(self, keys: Keys, *, tags: Any = 0) -> Times:
+        """Return what each timer is set for, in microseconds; 2^63 - 1 where none is."""
+        _, _, found = self._found(keys, tags)
+        return self.table.due_times(found, self.table.live(found))
+
+    def fire(self, until: int, cause_us: int | None) -> FiredBatch | None:
+        """Remove the timers that are due by a time; return them in order, or None.
+
+        Args:
+            cause_us: the event time that they cause productions at; by default what they were set
+                for.
+        """
+        table = self.table
+        slots = table.pop_due(until)
+        if not len(slots):
+            return None
+        hashes, identity = table.keys_at(slots)
+        times = table.due_times(slots, np.ones(len(slots), dtype=np.bool_))
+        tags = identity[-1]
+        order = np.lexsort((tags, times, hashes))
+        table.remove(np.sort(slots))
+        hashes, times, tags = hashes[order], times[order], tags[order]
+        columns = [column[order] for column in identity[:-1]]
+        cause = times if cause_us is None else np.full(len(times), cause_us)
+        keys = Keys(table.keys, hashes, columns, lambda: (cause, cause))
+        return FiredBatch(self.name, self.domain, keys, times, tags)
+
+
+_TIME = ColumnType("times_us", pa.int64())
+
+
+class TableSet(BinnedState):
+    """The tables and timers of one columnar computation on one worker."""
+
+    def __init__(self, node: Node, layout: Layout) -> None:
+        super().__init__(node, layout)
+        self.clock = Clock()
+        self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
+        shape = node.shape
+        self.states = {
+            name: TableHandle(name, declared, self.key_types, self.clock, node.name)
+            for name, declared in shape.states.items()
+        }
+        self.timers = {
+            name: TimersHandle(name, declared, self.key_types, self.clock)
+            for name, declared in shape.timers.items()
+        }
+        self.handles: dict[str, Any] = {**self.states, **self.timers}
+        self.tables = {handle.table.section: handle.table for handle in self.handles.values()}
+
+    # -- bins ---------------------------------------------------------------------------------
+
+    @property
+    def sections(self) -> list[str]:
+        """A section for each table and each timer."""
+        return list(self.tables)
+
+    def absorb(self, section: str, table: pa.Table) -> None:
+        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        self.tables[section].absorb(table)
+
+    def cached_bytes(self) -> int:
+        """Return about how much memory the rows take."""
+        return sum(table.nbytes for table in self.tables.values())
+
+    def bytes_of_bins(self) -> npt.NDArray[np.int64]:
+        """Return about how much memory the rows of each bin take."""
+        sizes = np.zeros(len(self.layout), dtype=np.int64)
+        for table in self.tables.values():
+            bins = self.layout.bins_of(table.used_hashes())
+            sizes += np.bincount(bins, minlength=len(sizes)) * table.row_bytes
+        return sizes
+
+    def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
+        """Forget the rows of some bins; return the lowest of their pending times, by bin."""
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        for table in self.tables.values():
+            if table.domain is not None:
+                times = table.lowest_by_bin(self.layout.bins_of, len(bins))
+                times[~bins] = MAX_TIME
+                np.minimum(lowest[table.domain], times, out=lowest[table.domain])
+            table.keep_only(~bins[self.layout.bins_of(table.used_hashes())])
+        return lowest
+
+    def lowest_loaded(self, domain: TimeDomain) -> int:
+        """Return a lower bound of what is pending in the loaded bins."""
+        pending = [t.due.lowest() for t in self.tables.values() if t.domain is domain]
+        return min(pending, default=MAX_TIME)
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def expire(self, domain: TimeDomain, until: int) -> int:
+        """Delete the rows whose time to live has ended; return how many."""
+        gone = 0
+        for handle in self.states.values():
+            table = handle.table
+            if table.domain is domain:
+                slots = np.sort(table.pop_due(until))
+                table.remove(slots)
+                gone += len(slots)
+        return gone
+
+    def begin(self) -> list[int]:
+        """Remember what is changed from now on; return a mark for :meth:`undo`."""
+        return [table.begin() for table in self.tables.values()]
+
+    def keep(self) -> None:
+        """Stop remembering: what was changed stays."""
+        for table in self.tables.values():
+            table.keep()
+
+    def undo(self, marks: list[int]) -> None:
+        """Take back what was changed since :meth:`begin`."""
+        for table, mark in zip(self.tables.values(), marks, strict=True):
+            table.undo(mark)
+
+    def take_changes(self) -> list[Part]:
+        """Return what the step changed, to be written, and forget it."""
+        parts = []
+        for section, table in self.tables.items():
+            batch = table.take_changes()
+            if batch is not None:
+                due = due_rows(batch, {})
+                parts.append(Part(self.node.name, section, batch, list(self.handles), due))
+        return parts
