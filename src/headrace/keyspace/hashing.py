@@ -145,6 +145,14 @@ def _hash_column(column: pa.Array) -> U64:
     return hash_words(_as_words(column))
 
 
+def words_of(column: pa.Array) -> U64:
+    """Return 64 bits for each value: numbers themselves, texts and bytes by their hash."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) or _is_text_or_bytes(kind):
+        return _hash_column(column)
+    return _as_words(column)
+
+
 def _as_words(column: pa.Array) -> U64:
     kind = column.type
     if pa.types.is_uint64(kind):

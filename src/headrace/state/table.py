@@ -20,7 +20,7 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.hashing import hash_columns, hash_words
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
-from headrace.state.index import NO_SLOT, U64, SlotIndex, Slots
+from headrace.state.index import NO_SLOT, U64, Homes, SlotIndex, Slots
 from headrace.state.runs import HASH
 from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
 
@@ -38,11 +38,13 @@ class Table:
         sub: what tells rows of one key apart.
         columns: the other columns.
         domain: what rows are due by, if they are.
+        ranges: the hash ranges of the keys that are expected.
     """
 
     def __init__(
         self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
         columns: Sequence[ColumnType], domain: TimeDomain | None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
         self.section = section
         self.keys, self.sub, self.columns = keys, sub, columns
@@ -50,7 +52,7 @@ class Table:
         self.due = DueRows()
         # XXH64 of eight bytes is a bijection: equal hashes are equal keys, and need no look at them.
         self._hash_is_key = not sub and len(keys) == 1 and keys[0].dtype != object
-        self._index = SlotIndex()
+        self._index = SlotIndex(Homes(() if sub else ranges))
         self._used = 0
         self._dead = 0
         self._hashes: U64 = np.empty(0, dtype=np.uint64)

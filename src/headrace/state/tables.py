@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,14 +91,13 @@ class Rows:
 class TableHandle:
     """A ``TableState`` as handlers see it."""
 
-    def __init__(self, name: str, declared: TableState, keys: Sequence[ColumnType], clock: Clock,
-                 place: str) -> None:  # fmt: skip
+    def __init__(self, name: str, declared: TableState, state: TableSet, place: str) -> None:
         self.name = name
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
-        self.table = Table(table_section(name), keys, sub, columns, domain)
+        self.table = Table(table_section(name), state.key_types, sub, columns, domain, state.ranges)
         self._ttl_us = declared.ttl_us
-        self._clock = clock
+        self._clock = state.clock
         self._numbers = {kind.name: number for number, kind in enumerate(columns)}
 
     def at(self, keys: Keys, **sub: Any) -> Rows:
@@ -159,13 +157,11 @@ class TableHandle:
 class TimersHandle:
     """A ``Timer`` of a columnar computation: set and cancelled for many keys at once."""
 
-    def __init__(
-        self, name: str, declared: TimerDeclaration, keys: Sequence[ColumnType], clock: Clock
-    ) -> None:
+    def __init__(self, name: str, declared: TimerDeclaration, state: TableSet) -> None:
         self.name = name
         self.domain = declared.domain
         tag = ColumnType(_TAG, pa.int64())
-        self.table = Table(timer_section(name), keys, [tag], [], declared.domain)
+        self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
         self._tag = tag
 
     def _found(self, keys: Keys, tags: Any) -> tuple[Any, list[Column], Slots]:
@@ -232,18 +228,18 @@ _TIME = ColumnType("times_us", pa.int64())
 class TableSet(BinnedState):
     """The tables and timers of one columnar computation on one worker."""
 
-    def __init__(self, node: Node, layout: Layout) -> None:
+    def __init__(self, node: Node, layout: Layout, worker: int) -> None:
         super().__init__(node, layout)
+        self.ranges = layout.ranges_of(worker)
         self.clock = Clock()
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
         shape = node.shape
         self.states = {
-            name: TableHandle(name, declared, self.key_types, self.clock, node.name)
+            name: TableHandle(name, declared, self, node.name)
             for name, declared in shape.states.items()
         }
         self.timers = {
-            name: TimersHandle(name, declared, self.key_types, self.clock)
-            for name, declared in shape.timers.items()
+            name: TimersHandle(name, declared, self) for name, declared in shape.timers.items()
         }
         self.handles: dict[str, Any] = {**self.states, **self.timers}
         self.tables = {handle.table.section: handle.table for handle in self.handles.values()}

@@ -45,7 +45,9 @@ class WorkerState:
         self.digest = digest
         self.steps_behind = 0
         self.owned: npt.NDArray[np.bool_] = layout.owners == worker
-        self.visitors = {node.name: visitor_of(node, layout) for node in pipeline.nodes_of(layer)}
+        self.visitors = {
+            node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
+        }
 
     def attach(self, readers: StateReaders) -> None:
         """Say where the content of bins is that are not loaded."""
@@ -71,11 +73,11 @@ class WorkerState:
             )
 
 
-def visitor_of(node: Node, layout: Layout) -> Visitor | BatchVisitor:
+def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor:
     """Return what runs a computation: key by key, or all keys at once."""
     own = copy.copy(node.computation)
     if isinstance(own, ColumnarComputation):
-        return BatchVisitor(node, own, TableSet(node, layout))
+        return BatchVisitor(node, own, TableSet(node, layout, worker))
     assert isinstance(own, Computation)
     return Visitor(node, own, KeyedState(node, layout))
 
