@@ -44,6 +44,7 @@ from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.base import Runner, TryFailed
+from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.runs import HASH, FileRef, RunReader
 from headrace.step.layer import OUTPUT
 from headrace.step.plan import Plan
@@ -305,7 +306,7 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
     columns: dict[str, Any] = {
         _beside(name, values): table.column(f"__key{i}") for i, name in enumerate(keys)
     }
-    micros = table.column("timestamp_us").to_numpy()
+    micros = table.column(TIMESTAMP_COLUMN).to_numpy()
     shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
     columns[_beside("timestamp", values)] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
     columns.update({name: table.column(name) for name in values})

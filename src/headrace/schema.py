@@ -165,6 +165,7 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
         PipelineError: when a column's name cannot be an attribute.
     """
     for column in schema.names:
+        _check_name(column, "")
         if not column.isidentifier():
             raise PipelineError(
                 f"column {column!r} cannot be a field: it is no Python name",
@@ -188,10 +189,20 @@ def _fields_of(declared: Any, place: str) -> list[tuple[str, Any]]:
 
 
 def _field(name: str, kind: Any, place: str) -> pa.Field:
+    _check_name(name, place)
     if isinstance(kind, pa.DataType):
         return pa.field(name, kind)
     inner, nullable = _strip_optional(kind)
     return pa.field(name, arrow_type_of(inner, place=f"{place} field {name!r}"), nullable=nullable)
+
+
+def _check_name(name: str, place: str) -> None:
+    if name.startswith("__"):
+        raise PipelineError(
+            f"{name!r} cannot be a field: names with two underscores are the engine's own",
+            place=place,
+            remedy="rename the field, or declare the columns to be read with schema={...}",
+        )
 
 
 def _strip_optional(kind: Any) -> tuple[Any, bool]:

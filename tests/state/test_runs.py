@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from headrace.errors import Damaged
 from headrace.keyspace.planner import contiguous
 from headrace.state import runs
-from headrace.state.runs import FileRef, Part, RunReader, write_run
+from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
 from headrace.storage.memory import MemoryStore
 
 
 def batch(hashes: list[int]) -> pa.RecordBatch:
     array = np.sort(np.array(hashes, dtype=np.uint64))
-    return pa.record_batch([pa.array(array), pa.array([f"v{h}" for h in array])], ["hash", "v"])
+    return pa.record_batch([pa.array(array), pa.array([f"v{h}" for h in array])], [HASH, "v"])
 
 
 def stored(parts: list[Part], bins: int = 16) -> tuple[MemoryStore, FileRef]:
@@ -39,7 +39,7 @@ def test_a_range_of_hashes_is_read_whatever_the_bins(
     store, ref = stored([Part("a", "state", batch(hashes))], bins)
     table = RunReader(store.read, ref).rows("a", "state", first, last)
     expected = sorted(h for h in hashes if first <= h <= last)
-    assert (table.column("hash").to_pylist() if table else []) == expected
+    assert (table.column(HASH).to_pylist() if table else []) == expected
 
 
 def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
     before = len(reads)
     table = reader.rows("a", "state", 0, 2**58 - 1)
     assert table is not None
-    assert table.column("hash").to_pylist() == sorted(h for h in hashes if h < 2**58)
+    assert table.column(HASH).to_pylist() == sorted(h for h in hashes if h < 2**58)
     assert len(reads) - before == 1, "a bin is read alone"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Clock
+from headrace.errors import PipelineError
 from headrace.ledger.log import Ledger
 from headrace.state.runs import RunReader
 from headrace.step.layer import OUTPUT
@@ -275,3 +276,36 @@ def test_a_produced_value_is_what_it_was_when_it_was_produced(rows: int) -> None
     pipeline.sink("out", node, collected.sink("out"))
     run_inline(pipeline, rows=rows)
     assert [row[2] for step in collected.rows()["out"] for row in step] == [1, 3, 6]
+
+
+class Reserved(msgspec.Struct):
+    """Fields that bear the names of columns that every stream has in some form."""
+
+    hash: int
+    order: int
+    timestamp_us: int
+    at: int
+
+
+class PassOn(hr.Computation):
+    out = hr.Output(Reserved)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value)
+
+
+def test_fields_may_have_the_names_that_the_engine_uses_for_its_own_columns() -> None:
+    pipeline, collected = hr.Pipeline("names"), Collected()
+    items = [Reserved(1, 2, 3, 4), Reserved(5, 6, 7, 8)]
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Reserved, event_time="at"))
+    first = pipeline.compute("first", PassOn(), keys={stream: "hash"})
+    second = pipeline.compute("second", PassOn(), keys={first: "order"})
+    pipeline.sink("out", second, collected.sink("out"))
+    run_inline(pipeline)
+    ((rows,),) = collected.rows().values()
+    assert sorted(rows) == [(2, 4, 1, 2, 3, 4), (6, 8, 5, 6, 7, 8)]
+
+
+def test_a_field_with_two_underscores_is_refused() -> None:
+    with pytest.raises(PipelineError, match="'__key0' cannot be a field"):
+        hr.sources.Iterable([], {"__key0": int}, event_time="__key0").values()

@@ -109,4 +109,4 @@ class Source(ABC):
 
 
 #: The name of the column of event times in what ``read`` returns.
-TIMESTAMP_COLUMN = "timestamp_us"
+TIMESTAMP_COLUMN = "__timestamp_us"

@@ -34,7 +34,8 @@ MAGIC = b"HRRUN001"
 _TRAILER = struct.Struct("<QQ8s")
 _SMALL_FILE = 1 << 18
 
-HASH = "hash"
+#: Columns of ours begin with two underscores; no field of a user's does.
+HASH = "__hash"
 
 U64 = npt.NDArray[np.uint64]
 

@@ -13,34 +13,26 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from headrace.step.route import ORDER, input_schema
+from headrace.step.route import ORDER, InputFormat
 from headrace.step.wire import Entry
-from headrace.topology import Node
 
 
-def input_batches(node: Node, entries: Iterable[Entry]) -> list[pa.RecordBatch | None]:
+def input_batches(
+    formats: list[InputFormat], entries: Iterable[Entry]
+) -> list[pa.RecordBatch | None]:
     """Return the records of each input of a computation, in order, or None where there are none."""
-    by_input: list[list[Entry]] = [[] for _ in node.inputs]
+    by_input: list[list[Entry]] = [[] for _ in formats]
     for entry in entries:
         by_input[entry.input].append(entry)
-    return [_ordered(node, number, found) for number, found in enumerate(by_input)]
+    pairs = zip(formats, by_input, strict=True)
+    return [_ordered(format_, found) if found else None for format_, found in pairs]
 
 
-def _ordered(node: Node, number: int, entries: list[Entry]) -> pa.RecordBatch | None:
-    if not entries:
-        return None
-    schema = input_schema(node, number)
+def _ordered(format_: InputFormat, entries: list[Entry]) -> pa.RecordBatch:
     entries.sort(key=lambda entry: entry.order)
-    batches = [pa.ipc.read_record_batch(pa.py_buffer(entry.body), schema) for entry in entries]
-    batch = batches[0] if len(batches) == 1 else concat(batches, schema)
-    if node.inputs[number].key_fields:
+    batch = format_.unpack([entry.body for entry in entries])
+    if format_.stream.key_fields and len(entries) > 1:
         order = batch.column(ORDER).to_numpy(zero_copy_only=False)
-        batch = batch.take(pa.array(np.argsort(order, kind="stable")))
+        if not (order[1:] >= order[:-1]).all():
+            batch = batch.take(pa.array(np.argsort(order, kind="stable")))
     return batch
-
-
-def concat(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return batches as one."""
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    merged = table.to_batches()
-    return merged[0] if merged else pa.RecordBatch.from_pylist([], schema=schema)

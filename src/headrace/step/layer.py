@@ -24,7 +24,7 @@ from headrace.state.runs import FileRef, Part, write_run
 from headrace.state.sections import due_rows
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
-from headrace.step.route import Outbox, consumer_rows, route_stream
+from headrace.step.route import Outbox, Router
 from headrace.step.soft import SoftState, StateReaders, WorkerState
 from headrace.step.wire import Header, Parcel, decode_parcel, encode_parcel
 from headrace.storage.base import Store
@@ -58,6 +58,7 @@ class Worker:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
+        self.router = Router(pipeline)
         self.code = code
         self.store = store
         self.soft = soft
@@ -102,10 +103,9 @@ class Worker:
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
             digest = add_digests(report.read_digests.get(name, 0), digest_of(table))
             report.read_digests[name] = digest
-            route_stream(
-                self.pipeline, self.layout(plan), injector.stream, table,
-                order=number, outbox=outbox, place=split.place,
-            )  # fmt: skip
+            self.router.route(
+                injector.stream, table, self.layout(plan), outbox, order=number, place=split.place
+            )
 
     # -- layers of computations ---------------------------------------------------------------
 
@@ -164,10 +164,8 @@ class Worker:
                 if stream.name in self.pipeline.staged:
                     staged[stream.name] = batch
                 with self._phase(report, "route"):
-                    route_stream(
-                        self.pipeline, layout, stream, batch,
-                        order=worker, outbox=outbox, place=f"computation {node.name!r}",
-                    )  # fmt: skip
+                    place = f"computation {node.name!r}"
+                    self.router.route(stream, batch, layout, outbox, order=worker, place=place)
         self._write(plan, layer, worker, layout, entry, staged, report)
         entry.digest = link(entry.digest, report.run)
         self.soft.give_back(self.code, plan, layer, worker, entry)
@@ -182,12 +180,13 @@ class Worker:
         with self._phase(report, "receive"):
             if node.chained:
                 batch = produced.get(node.inputs[0].name)
-                inputs = [None if batch is None else consumer_rows(node, 0, batch, place=node.name)]
+                own = self.router.input(node, 0)
+                inputs = [None if batch is None else own.rows(batch, place=node.name)]
             else:
                 entries = [
                     item for parcel in parcels for item in parcel.entries if item.node == node.name
                 ]
-                inputs = input_batches(node, entries)
+                inputs = input_batches(self.router.inputs(node), entries)
         watermark = max(before_in, min(watermarks[stream.name] for stream in node.inputs))
         with self._phase(report, "user code"):
             report.nodes[node.name] = visitor.step(

@@ -1,11 +1,14 @@
 """F: the end of a stage. Hash keys, find bin and worker *for this step*, pack an entry per worker.
 
 The schema of each input of each computation is known to both sides from the pipeline, so entries
-carry bare record batches: ``hash``, ``timestamp_us``, ``order`` (the producer's key hash, for produced
-records), the parts of the key where they are not columns of the value, and the value's columns.
+carry bare record batches, and only columns that the other side cannot make itself: event time, the
+producer's hash (the order of produced records), the key where it is no column of the value, the value's
+columns, and the hash where it costs more to compute than to send.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +23,14 @@ from headrace.state.runs import HASH
 from headrace.step.wire import Entry
 from headrace.topology import Node, Pipeline, Stream
 
-ORDER = "order"
+ORDER = "__order"
+#: Up to so many workers, one pass over the owners for each is cheaper than a sort.
+_FEW_WORKERS = 8
 
 
 def key_names(node: Node) -> list[str]:
-    """Return the columns that carry the key of a computation's input on the wire."""
+    """Return the columns that carry the key of a computation's input and output."""
     return [f"__key{i}" for i in range(len(node.key_fields))]
-
-
-def input_schema(node: Node, number: int) -> pa.Schema:
-    """Return the columns of one input of a computation on the wire."""
-    stream = node.inputs[number]
-    fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
-    if stream.key_fields:
-        fields.append(pa.field(ORDER, pa.uint64()))
-    for name, field in zip(key_names(node), node.key_fields, strict=True):
-        fields.append(pa.field(name, field.type))
-    return pa.schema(fields + list(stream.values.schema))
 
 
 def stream_schema(stream: Stream) -> pa.Schema:
@@ -44,6 +38,156 @@ def stream_schema(stream: Stream) -> pa.Schema:
     keys = [pa.field(f"__key{i}", field.type) for i, field in enumerate(stream.key_fields)]
     fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64()), *keys]
     return pa.schema(fields + list(stream.values.schema))
+
+
+class InputFormat:
+    """One input of one computation: how its records look at work, and how they travel.
+
+    Attributes:
+        schema: at work: hash, event time, order (produced records only), key, value.
+        wire: what of that is sent.
+    """
+
+    def __init__(self, node: Node, number: int) -> None:
+        self.node = node
+        self.number = number
+        self.stream = node.inputs[number]
+        self.keys = key_names(node)
+        values = self.stream.values.schema
+        fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
+        if self.stream.key_fields:
+            fields.append(pa.field(ORDER, pa.uint64()))
+        typed = zip(self.keys, node.key_fields, strict=True)
+        fields += [pa.field(name, field.type) for name, field in typed]
+        self.schema = pa.schema([*fields, *values])
+        self._sources = self._columns_of_keys(values)
+        spared = {key for key, column in zip(self.keys, self._sources, strict=True) if column}
+        self._rehash = len(spared) == len(self.keys) == 1 and _is_word(node.key_fields[0].type)
+        if self._rehash:
+            spared.add(HASH)
+        self._sent = [i for i, name in enumerate(self.schema.names) if name not in spared]
+        self.wire = pa.schema([self.schema.field(i) for i in self._sent])
+
+    def _columns_of_keys(self, values: pa.Schema) -> list[str | None]:
+        """Return for each part of the key the value column that is the same, if there is one."""
+        chosen = self.node.key_columns[self.number]
+        if chosen is None:
+            return [None for _ in self.keys]
+        pairs = zip(chosen, self.node.key_fields, strict=True)
+        return [name if values.field(name).type == part.type else None for name, part in pairs]
+
+    # -- the sending side ---------------------------------------------------------------------
+
+    def rows(self, batch: pa.RecordBatch | pa.Table, *, place: str) -> pa.RecordBatch:
+        """Return a stream's records as this input wants them: with its own key and hash.
+
+        Raises:
+            BadInput: for a null in a key.
+        """
+        keys = self._keys(batch, place)
+        columns = [batch.column(TIMESTAMP_COLUMN)]
+        if self.node.key_columns[self.number] is None:
+            hashes = batch.column(HASH)
+        else:
+            hashes = pa.array(hash_columns(keys))
+        if self.stream.key_fields:
+            columns.append(batch.column(HASH))
+        columns += [*keys, *(batch.column(name) for name in self.stream.values.schema.names)]
+        flat = [_flat(column) for column in [hashes, *columns]]
+        return pa.RecordBatch.from_arrays(flat, schema=self.schema)
+
+    def _keys(self, batch: pa.RecordBatch | pa.Table, place: str) -> list[pa.Array]:
+        chosen = self.node.key_columns[self.number]
+        names = chosen if chosen is not None else tuple(self.keys)
+        found = []
+        for name, field in zip(names, self.node.key_fields, strict=True):
+            column = _flat(batch.column(name))
+            if column.null_count:
+                row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
+                raise BadInput(
+                    f"the key {name!r} of computation {self.node.name!r} is null",
+                    place=f"{place}, record {row + 1} of stream {self.stream.name!r}",
+                    remedy="filter such records out before, or key the stream by a column that is "
+                    "always there; nothing of this step was committed",
+                )
+            found.append(column if column.type == field.type else column.cast(field.type))
+        return found
+
+    def pack(self, rows: pa.RecordBatch) -> bytes:
+        """Return rows as they travel."""
+        columns = [rows.column(i) for i in self._sent]
+        data: bytes = pa.RecordBatch.from_arrays(columns, schema=self.wire).serialize().to_pybytes()
+        return data
+
+    # -- the receiving side -------------------------------------------------------------------
+
+    def unpack(self, bodies: list[bytes]) -> pa.RecordBatch:
+        """Return what travelled, one batch after the other, with all its columns again."""
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(body), self.wire) for body in bodies]
+        if len(batches) == 1:
+            sent = batches[0]
+        else:
+            sent = pa.Table.from_batches(batches, self.wire).combine_chunks().to_batches()[0]
+        there = dict(zip(self.wire.names, sent.columns, strict=True))
+        for key, column in zip(self.keys, self._sources, strict=True):
+            if column is not None:
+                there[key] = there[column]
+        if self._rehash:
+            there[HASH] = pa.array(hash_columns([there[self.keys[0]]]))
+        return pa.RecordBatch.from_arrays([there[n] for n in self.schema.names], schema=self.schema)
+
+
+class Router:
+    """The inputs of all computations of a pipeline, by what they read."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._formats = {
+            (node.name, number): InputFormat(node, number)
+            for node in pipeline.nodes.values()
+            for number in range(len(node.inputs))
+        }
+        self._readers: Mapping[str, list[InputFormat]] = {
+            name: [
+                self._formats[node.name, number]
+                for node, number in pipeline.consumers(name)
+                if not node.chained
+            ]
+            for name in pipeline.streams()
+        }
+
+    def input(self, node: Node, number: int) -> InputFormat:
+        """Return one input of a computation."""
+        return self._formats[node.name, number]
+
+    def inputs(self, node: Node) -> list[InputFormat]:
+        """Return the inputs of a computation."""
+        return [self._formats[node.name, number] for number in range(len(node.inputs))]
+
+    def route(
+        self,
+        stream: Stream,
+        batch: pa.RecordBatch | pa.Table,
+        layout: Layout,
+        outbox: Outbox,
+        *,
+        order: int,
+        place: str,
+    ) -> None:
+        """Send a stream's records to all its consumers but the chained ones.
+
+        Args:
+            batch: for an injector's stream its event time and value columns, for a computation's
+                the columns of :func:`stream_schema`.
+            order: split number, or producing worker.
+            place: where the records come from, for errors.
+        """
+        for reader in self._readers[stream.name]:
+            rows = reader.rows(batch, place=place)
+            for worker, part in _by_worker(rows, layout):
+                entry = Entry(
+                    reader.node.name, reader.number, order, part.num_rows, reader.pack(part)
+                )
+                outbox.add(worker, entry)
 
 
 class Outbox:
@@ -57,82 +201,34 @@ class Outbox:
         self.entries[worker].append(entry)
 
 
-def route_stream(
-    pipeline: Pipeline, layout: Layout, stream: Stream, batch: pa.RecordBatch | pa.Table,
-    *, order: int, outbox: Outbox, place: str,
-) -> None:  # fmt: skip
-    """Send a stream's records to all its consumers but the chained ones.
-
-    Args:
-        batch: for an injector's stream its ``timestamp_us`` and value columns, for a computation's
-            the columns of :func:`stream_schema`.
-        order: split number, or producing worker.
-        place: where the records come from, for errors.
-    """
-    for node, number in pipeline.consumers(stream.name):
-        if node.chained:
-            continue
-        rows = consumer_rows(node, number, batch, place=place)
-        for worker, part in _by_worker(rows, layout):
-            outbox.add(worker, Entry(node.name, number, order, part.num_rows, _serialize(part)))
-
-
-def _serialize(part: pa.RecordBatch) -> bytes:
-    data: bytes = part.serialize().to_pybytes()
-    return data
-
-
-def consumer_rows(
-    node: Node, number: int, batch: pa.RecordBatch | pa.Table, *, place: str
-) -> pa.RecordBatch:
-    """Return records as one input of a computation wants them: with its own key and hash.
-
-    Raises:
-        BadInput: for a null in a key.
-    """
-    stream = node.inputs[number]
-    keys = _keys(node, number, batch, place)
-    columns = [batch.column(TIMESTAMP_COLUMN)]
-    if node.key_columns[number] is None:
-        hashes = batch.column(HASH)
-    else:
-        hashes = pa.array(hash_columns(keys))
-    if stream.key_fields:
-        columns.append(batch.column(HASH))
-    columns += [*keys, *(batch.column(name) for name in stream.values.schema.names)]
-    flat = [_flat(column) for column in [hashes, *columns]]
-    return pa.record_batch(flat, schema=input_schema(node, number))
+def _is_word(kind: pa.DataType) -> bool:
+    """Say whether hashing a key of this type costs less than sending the hash."""
+    return not (pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _keys(node: Node, number: int, batch: pa.RecordBatch | pa.Table, place: str) -> list[pa.Array]:
-    chosen = node.key_columns[number]
-    names = chosen if chosen is not None else tuple(key_names(node))
-    found = []
-    for name, field in zip(names, node.key_fields, strict=True):
-        column = _flat(batch.column(name))
-        if column.null_count:
-            row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
-            raise BadInput(
-                f"the key {name!r} of computation {node.name!r} is null",
-                place=f"{place}, record {row + 1} of stream {node.inputs[number].name!r}",
-                remedy="filter such records out before, or key the stream by a column that is "
-                "always there; nothing of this step was committed",
-            )
-        found.append(column if column.type == field.type else column.cast(field.type))
-    return found
-
-
 def _by_worker(rows: pa.RecordBatch, layout: Layout) -> list[tuple[int, pa.RecordBatch]]:
     """Divide rows among workers, keeping their order."""
     if rows.num_rows == 0:
         return []
-    owners = layout.workers_of(rows.column(HASH).to_numpy(zero_copy_only=False))
+    owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
     if layout.workers == 1 or (owners == owners[0]).all():
         return [(int(owners[0]), rows)]
+    if layout.workers > _FEW_WORKERS:
+        return _by_many_workers(rows, owners)
+    found = []
+    for worker in np.flatnonzero(np.bincount(owners, minlength=layout.workers)).tolist():
+        own: npt.NDArray[np.int64] = np.flatnonzero(owners == worker)
+        found.append((worker, rows.take(pa.array(own))))
+    return found
+
+
+def _by_many_workers(
+    rows: pa.RecordBatch, owners: npt.NDArray[np.int32]
+) -> list[tuple[int, pa.RecordBatch]]:
     by_owner = np.argsort(owners.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
     owners = owners[by_owner]
     rows = rows.take(pa.array(by_owner))

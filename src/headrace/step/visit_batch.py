@@ -23,6 +23,7 @@ from headrace.keyspace.hashing import canonical_key
 from headrace.schema import ValueType
 from headrace.state.columns import ColumnType
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
+from headrace.state.runs import HASH
 from headrace.state.tables import TableSet
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
@@ -101,7 +102,7 @@ class Emitter:
         batch = batches[0]
         if len(batches) > 1:
             batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        hashes = batch.column("hash").to_numpy()
+        hashes = batch.column(HASH).to_numpy()
         if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
             batch = batch.take(pa.array(np.argsort(hashes, kind="stable")))
         names = key_names(self._node)
@@ -117,7 +118,7 @@ def _is_word(kind: pa.DataType) -> bool:
 
 def _collisions_apart(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """Bring productions of different keys with one hash in order of key."""
-    hashes = batch.column("hash").to_numpy()
+    hashes = batch.column(HASH).to_numpy()
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     differ = np.zeros(len(same), dtype=bool)
     for name in names if len(same) else ():
