@@ -40,6 +40,7 @@ from headrace.coordinator.messages import (
 )
 from headrace.errors import ensure
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
@@ -300,7 +301,7 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
     """
     hashes = table.column(HASH).to_numpy()
     if (hashes[1:] < hashes[:-1]).any():
-        table = table.take(pa.array(np.argsort(hashes, kind="stable")))
+        table = table.take(pa.array(order_by_hash(hashes)))
     values = table.column_names[2 + key_parts :]
     keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
     columns: dict[str, Any] = {

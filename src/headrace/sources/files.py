@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,8 @@ _BY_SUFFIX: dict[str, Format] = {
 }  # fmt: skip
 #: A part of a text file that one task parses.
 _PART_BYTES = 4 << 20
+#: A part of a Parquet file has at least so many rows, and ends with a row group.
+_PART_ROWS = 65_536
 _INFER_BYTES = 1 << 20
 #: Sorts after the names of all files.
 _AFTER_ALL = "\U0010ffff"
@@ -271,10 +274,10 @@ class Files(Source):
     ) -> tuple[list[tuple[int, int]], bool, int, int]:
         """Return parts from an offset on, whether the file has ended, and their rows and bytes."""
         if self._format == "parquet":
-            total = pa.parquet.ParquetFile(name).metadata.num_rows
-            end = min(total, offset + limit.rows)
-            cuts = [(offset, end)] if end > offset else []
-            return cuts, end >= total, end - offset, (end - offset) * 64
+            facts = pa.parquet.ParquetFile(name).metadata
+            end = min(facts.num_rows, offset + limit.rows)
+            cuts = _cut_row_groups(facts, offset, end)
+            return cuts, end >= facts.num_rows, end - offset, (end - offset) * 64
         if self._format == "csv" and offset == 0:
             header = self._header(name)
             if header is None:
@@ -427,6 +430,16 @@ def _typed_errors(name: str) -> Iterator[None]:
             place=name,
             remedy="mend or remove the file; nothing of this step was committed",
         ) from error
+
+
+def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
+    """Cut rows between row groups, so that several tasks can read one file."""
+    sizes = [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
+    edges = [first]
+    for edge in itertools.accumulate(sizes):
+        if edges[-1] + _PART_ROWS <= edge < last:
+            edges.append(edge)
+    return [*itertools.pairwise([*edges, last])] if last > first else []
 
 
 def _record_ends(data: bytes, *, quoted: bool) -> npt.NDArray[np.int64]:

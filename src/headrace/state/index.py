@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.ordering import order_by_hash
+
 U64 = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int32]
 #: Says for needles (by position) and slots, pairwise, whether they are the same row.
@@ -121,7 +123,7 @@ class SlotIndex:
         """
         rows = len(hashes) + more
         self._resize(max(_FEWEST_BITS, int(2 * rows - 1).bit_length()))
-        order = np.argsort(hashes).astype(np.int32)
+        order = order_by_hash(hashes).astype(np.int32)
         self.add(hashes[order], order)
 
 

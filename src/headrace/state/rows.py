@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.computation import TimeDomain
 from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.columns import Column, ColumnType
@@ -291,7 +292,7 @@ def grouped(
     hashes = rows.column(HASH).to_numpy()
     order: I64 | None = None
     if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
-        order = np.argsort(hashes, kind="stable")
+        order = order_by_hash(hashes)
         hashes = hashes[order]
     starts = np.flatnonzero(hashes[1:] != hashes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), starts])

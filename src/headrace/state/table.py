@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.hashing import hash_columns, hash_words
+from headrace.keyspace.ordering import order_by_hash
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
 from headrace.state.index import NO_SLOT, U64, Homes, SlotIndex, Slots
@@ -259,7 +260,7 @@ class Table:
         hashes = self._hashes[slots]
         if len(slots) > 1 and not (hashes[1:] > hashes[:-1]).all():
             slots = np.unique(slots)
-            slots = slots[np.argsort(self._hashes[slots], kind="stable")]
+            slots = slots[order_by_hash(self._hashes[slots])]
             hashes = self._hashes[slots]
         live = self._live[slots]
         columns = [pa.array(hashes)]

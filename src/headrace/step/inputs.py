@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 
+from headrace.keyspace.ordering import order_by_hash
 from headrace.step.route import ORDER, InputFormat
 from headrace.step.wire import Entry
 
@@ -34,5 +34,5 @@ def _ordered(format_: InputFormat, entries: list[Entry]) -> pa.RecordBatch:
     if format_.stream.key_fields and len(entries) > 1:
         order = batch.column(ORDER).to_numpy(zero_copy_only=False)
         if not (order[1:] >= order[:-1]).all():
-            batch = batch.take(pa.array(np.argsort(order, kind="stable")))
+            batch = batch.take(pa.array(order_by_hash(order)))
     return batch

@@ -28,6 +28,7 @@ from headrace.eventtime.timestamps import (
     from_micros,
 )
 from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, undo
@@ -404,7 +405,7 @@ class _Work:
             return
         hashes = self._hashes[0] if len(self._hashes) == 1 else np.concatenate(self._hashes)
         self.state.load_bins_of(hashes)
-        order = np.argsort(hashes, kind="stable")
+        order = order_by_hash(hashes)
         ordered = hashes[order]
         edges = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1], append=~ordered[-1:]))
         firsts = ordered[edges[:-1]]

@@ -20,6 +20,7 @@ from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomai
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
 from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType
 from headrace.state.columns import ColumnType
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
@@ -104,7 +105,7 @@ class Emitter:
             batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         hashes = batch.column(HASH).to_numpy()
         if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
-            batch = batch.take(pa.array(np.argsort(hashes, kind="stable")))
+            batch = batch.take(pa.array(order_by_hash(hashes)))
         names = key_names(self._node)
         if len(names) > 1 or not _is_word(batch.schema.field(names[0]).type):
             batch = _collisions_apart(batch, names)

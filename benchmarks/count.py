@@ -1,0 +1,181 @@
+"""A running count: N int64 keys uniform in a domain, cumulative counts in state, durable, exactly once.
+
+Records per second, at steps of at most one million records, and the p95 of a step's time. The
+counts are emitted per key and step (``--emit key``), per record (``--emit record``, as Megaphone's
+hash-count), or not at all (``--emit none``); what is emitted is written by a file sink as Parquet. The
+final state is checked: all counts together are as many as there were records.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace as hr
+from benchmarks.harness import figure, local_session, parser, percentile, report
+from headrace.driver import Driver
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore
+
+GOALS = {
+    ("key", 100_000): 6_000_000,
+    ("key", 1_000_000): 5_000_000,
+    ("record", 1_000_000): 1_000_000,
+}
+
+
+class Counted(hr.ColumnarComputation):
+    """A count for each key; says it for each key of a step, for each record, or not at all."""
+
+    counts = hr.TableState({"count": int})
+    out = hr.Output(int)
+
+    def __init__(self, emit: str) -> None:
+        self.emit = emit
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.counts.at(batch.keys)
+        before = rows["count"]
+        after = before + batch.counts
+        rows.upsert(count=after)
+        if self.emit == "key":
+            ctx.produce("out", batch.keys, after)
+        elif self.emit == "record":
+            rank = np.arange(1, len(batch) + 1) - batch.starts[batch.group_of_row]
+            ctx.produce("out", batch.row_keys, before[batch.group_of_row] + rank)
+
+
+def write_input(folder: Path, files: int, rows: int, keys: int) -> None:
+    """Write Parquet files of (key, at), two row groups each, at ascending times."""
+    random = np.random.default_rng(7)
+    for number in range(files):
+        table = pa.table(
+            {
+                "key": random.integers(0, keys, rows),
+                "at": pa.array(np.arange(rows) + number * rows).cast(pa.timestamp("us", tz="UTC")),
+            }
+        )
+        path = folder / f"part-{number:05d}.parquet"
+        pq.write_table(table, path, row_group_size=-(-rows // 2), compression="zstd")
+
+
+def headrace(
+    context: Any, data: Path, folder: Path, chosen: Any
+) -> tuple[list[float], dict[str, float], Path]:
+    """Run the count; return the seconds between commits, the mean phases, and the storage."""
+    pipeline = hr.Pipeline("count")
+    source = hr.sources.Files(str(data / "*.parquet"), event_time="at")
+    node = pipeline.compute(
+        "count", Counted(chosen.emit), keys={pipeline.inject("keys", source): "key"}
+    )
+    if chosen.emit != "none":
+        pipeline.sink("out", node, hr.sinks.Files(folder / "out", format="parquet"))
+    storage = folder / "state"
+    settings = hr.Settings(
+        limit=hr.Limit(chosen.rows, 1 << 40), exchange=chosen.exchange, cached_bytes=12 << 30
+    )
+    driver = Driver(
+        pipeline, LocalStore(storage), SparkRunner(context), workers=chosen.workers,
+        bins=chosen.bins, settings=settings, drain=True,
+    )  # fmt: skip
+    commits = [time.perf_counter()]
+    phases: dict[str, float] = {}
+
+    def note(summary: hr.StepSummary) -> None:
+        if summary.records == 0:
+            return
+        commits.append(time.perf_counter())
+        if len(commits) > chosen.warm + 1:
+            for name, seconds in summary.phases.items():
+                phases[name] = phases.get(name, 0.0) + seconds
+
+    driver.listeners.append(note)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+    found = np.diff(commits)[chosen.warm :].tolist()
+    return found, {name: value / len(found) for name, value in phases.items()}, storage
+
+
+def check(storage: Path, records: int) -> int:
+    """Read the final state back from storage; check that the counts add up. Return the keys."""
+    from headrace.keyspace.layout import Layout
+    from headrace.ledger.log import Ledger
+    from headrace.step.soft import StateReaders, state_files
+
+    store = LocalStore(storage)
+    head = Ledger(store).open()
+    assert head is not None
+    layout = Layout.from_wire(head.layout)
+    keys = total = 0
+    for worker in range(layout.workers):
+        sources = StateReaders(store, layout, worker, state_files(head)).sources("count")
+        for first, last in layout.ranges_of(worker):
+            step = (last - first) // 64 + 1
+            for low in range(first, last + 1, step):
+                table = sources.rows_of_range("table:counts", low, min(low + step - 1, last))
+                if table is not None:
+                    keys += table.num_rows
+                    total += int(np.sum(table.column("column:count").to_numpy()))
+    if total != records:
+        raise SystemExit(f"the counts add up to {total:,}, but there were {records:,} records")
+    return keys
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--keys", type=int, default=1_000_000, help="the domain of the keys")
+    options.add_argument("--files", type=int, default=30, help="how many files (steps)")
+    options.add_argument("--rows", type=int, default=1_000_000, help="records a file and step")
+    options.add_argument("--warm", type=int, default=8, help="steps that do not count")
+    options.add_argument("--emit", choices=["key", "record", "none"], default="key")
+    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--bins", type=int, default=256)
+    options.add_argument("--exchange", choices=["auto", "driver", "shuffle"], default="shuffle")
+    chosen = options.parse_args()
+    if chosen.quick:
+        chosen.files, chosen.warm = min(chosen.files, 16), min(chosen.warm, 6)
+    folder = Path(tempfile.mkdtemp(prefix="headrace-count-"))
+    data = folder / "in"
+    data.mkdir()
+    write_input(data, chosen.files, chosen.rows, chosen.keys)
+    spark = local_session(2)
+    try:
+        seconds, phases, storage = headrace(spark.sparkContext, data, folder, chosen)
+        spark.stop()
+        keys = check(storage, chosen.files * chosen.rows)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    rate = chosen.rows * len(seconds) / sum(seconds)
+    p95 = percentile(seconds, 0.95)
+    goal = GOALS.get((chosen.emit, chosen.keys))
+    figures = [
+        figure(
+            "records_per_second",
+            rate,
+            "records/s",
+            f">= {goal}" if goal else "",
+            rate >= goal if goal else None,
+        ),
+        figure("step_p50_ms", percentile(seconds, 0.5) * 1e3, "ms"),
+        figure("step_p95_ms", p95 * 1e3, "ms", "<= 500", p95 <= 0.5),
+        figure("keys", keys, "keys"),
+    ]
+    rows = [["keys", "records a step", "emits", "records/s", "step p50 ms", "step p95 ms"],
+            [f"{keys:,}", f"{chosen.rows:,}", chosen.emit, f"{rate:,.0f}",
+             f"{percentile(seconds, 0.5) * 1e3:.0f}", f"{p95 * 1e3:.0f}"]]  # fmt: skip
+    millis = {name: value * 1e3 for name, value in phases.items()}
+    report("A running count, durable and exactly once", rows, figures, chosen, phases=millis)
+    print("phases (ms, tasks summed): " + ", ".join(f"{n} {v:.1f}" for n, v in millis.items()))
+
+
+if __name__ == "__main__":
+    main()
