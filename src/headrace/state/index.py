@@ -24,8 +24,8 @@ Same = Callable[[npt.NDArray[np.int64], Slots], npt.NDArray[np.bool_]]
 
 NO_SLOT = -1
 _FEWEST_BITS = 10
-#: Needles that are not found at once look at so many places a round.
-_WINDOW = 16
+#: Few needles look at a window of places a round; many at one place, since most end there.
+_MANY, _WINDOW = 4_096, 16
 
 
 class Homes:
@@ -82,9 +82,23 @@ class SlotIndex:
         left = at[~same(at, found[at])]
         found[left] = NO_SLOT
         place = place[left] + 1
+        while len(left) > _MANY:
+            left, place = self._look_once(left, place, found, same)
         while len(left):
             left, place = self._look_further(left, place, found, same)
         return found
+
+    def _look_once(
+        self, left: npt.NDArray[np.int64], place: npt.NDArray[np.int64], found: Slots, same: Same
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Look at the next place for each needle; return those that must go on, and where."""
+        slots = self._places[place & self._mask]
+        on = np.flatnonzero(slots != NO_SLOT)
+        left, place, slots = left[on], place[on], slots[on]
+        hit = same(left, slots)
+        found[left[hit]] = slots[hit]
+        missed = ~hit
+        return left[missed], place[missed] + 1
 
     def _look_further(
         self, left: npt.NDArray[np.int64], place: npt.NDArray[np.int64], found: Slots, same: Same

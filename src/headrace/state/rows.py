@@ -30,12 +30,14 @@ class Keys:
 
     Attributes:
         hashes: the 64-bit hash of each key.
+        once: whether it is certain that each key comes once.
     """
 
     def __init__(
         self, types: Sequence[ColumnType], hashes: U64, columns: Sequence[Column],
-        times: Callable[[], tuple[I64, I64]],
+        times: Callable[[], tuple[I64, I64]], *, once: bool = False,
     ) -> None:  # fmt: skip
+        self.once = once
         self._types = types
         self.hashes = hashes
         self.columns = columns
@@ -45,9 +47,10 @@ class Keys:
         return len(self.hashes)
 
     def __getitem__(self, at: Any) -> Keys:
+        stays_once = isinstance(at, slice) or np.asarray(at).dtype == np.bool_
         return Keys(
             self._types, self.hashes[at], [column[at] for column in self.columns],
-            lambda: (self.times_us[at], self.earliest_us[at]),
+            lambda: (self.times_us[at], self.earliest_us[at]), once=self.once and stays_once,
         )  # fmt: skip
 
     @cached_property
@@ -114,7 +117,14 @@ class KeyedBatch:
     @cached_property
     def keys(self) -> Keys:
         """The key of each group, each once."""
-        return self._keys_at(self.starts, self._group_times)
+        at = self.starts if self._order is None else self._order[self.starts]
+        chosen = pa.array(at)
+        columns = [
+            kind.from_arrow(self._rows.column(name).take(chosen))
+            for kind, name in zip(self._key_types, self._key_names, strict=True)
+        ]
+        hashes = self._rows.column(HASH).to_numpy()[at]
+        return Keys(self._key_types, hashes, columns, self._group_times, once=True)
 
     @cached_property
     def row_keys(self) -> Keys:
@@ -127,16 +137,6 @@ class KeyedBatch:
             self._key_types, self.keys.hashes[self.group_of_row],
             [column[self.group_of_row] for column in self.keys.columns], times,
         )  # fmt: skip
-
-    def _keys_at(self, rows: I64, times: Callable[[], tuple[I64, I64]]) -> Keys:
-        at = rows if self._order is None else self._order[rows]
-        chosen = pa.array(at)
-        columns = [
-            kind.from_arrow(self._rows.column(name).take(chosen))
-            for kind, name in zip(self._key_types, self._key_names, strict=True)
-        ]
-        hashes = self._rows.column(HASH).to_numpy()[at]
-        return Keys(self._key_types, hashes, columns, times)
 
     def _group_times(self) -> tuple[I64, I64]:
         times = self.timestamps_us

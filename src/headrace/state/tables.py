@@ -76,7 +76,8 @@ class Rows:
         if not len(self):
             return
         slots = table.claim(self._slots, self._keys.hashes, self._row_hashes, self._identity)
-        handle.check_once(slots)
+        if not self._keys.once:
+            handle.check_once(slots)
         self._slots = slots
         table.put(slots, content, handle.lives_until(self._keys, slots))
         self.exists = np.ones(len(self), dtype=np.bool_)

@@ -113,11 +113,9 @@ class InputFormat:
             found.append(column if column.type == field.type else column.cast(field.type))
         return found
 
-    def pack(self, rows: pa.RecordBatch) -> bytes:
-        """Return rows as they travel."""
-        columns = [rows.column(i) for i in self._sent]
-        data: bytes = pa.RecordBatch.from_arrays(columns, schema=self.wire).serialize().to_pybytes()
-        return data
+    def sent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are sent."""
+        return pa.RecordBatch.from_arrays([rows.column(i) for i in self._sent], schema=self.wire)
 
     # -- the receiving side -------------------------------------------------------------------
 
@@ -183,11 +181,12 @@ class Router:
         """
         for reader in self._readers[stream.name]:
             rows = reader.rows(batch, place=place)
-            for worker, part in _by_worker(rows, layout):
-                entry = Entry(
-                    reader.node.name, reader.number, order, part.num_rows, reader.pack(part)
+            owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
+            for worker, part in _by_worker(reader.sent(rows), owners, layout.workers):
+                body = part.serialize().to_pybytes()
+                outbox.add(
+                    worker, Entry(reader.node.name, reader.number, order, part.num_rows, body)
                 )
-                outbox.add(worker, entry)
 
 
 class Outbox:
@@ -210,17 +209,18 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _by_worker(rows: pa.RecordBatch, layout: Layout) -> list[tuple[int, pa.RecordBatch]]:
+def _by_worker(
+    rows: pa.RecordBatch, owners: npt.NDArray[np.int32], workers: int
+) -> list[tuple[int, pa.RecordBatch]]:
     """Divide rows among workers, keeping their order."""
     if rows.num_rows == 0:
         return []
-    owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
-    if layout.workers == 1 or (owners == owners[0]).all():
+    if workers == 1 or (owners == owners[0]).all():
         return [(int(owners[0]), rows)]
-    if layout.workers > _FEW_WORKERS:
+    if workers > _FEW_WORKERS:
         return _by_many_workers(rows, owners)
     found = []
-    for worker in np.flatnonzero(np.bincount(owners, minlength=layout.workers)).tolist():
+    for worker in np.flatnonzero(np.bincount(owners, minlength=workers)).tolist():
         own: npt.NDArray[np.int64] = np.flatnonzero(owners == worker)
         found.append((worker, rows.take(pa.array(own))))
     return found
