@@ -1,0 +1,133 @@
+"""A table in memory against a dictionary, and what it writes against what it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.computation import EVENT_TIME
+from headrace.keyspace.hashing import hash_columns
+from headrace.state.columns import ColumnType
+from headrace.state.sections import DELETED
+from headrace.state.table import Table
+
+NAMES = st.lists(st.integers(0, 40), min_size=1, max_size=30, unique=True)
+
+
+def new_table() -> Table:
+    return Table(
+        "table:t", [ColumnType("key0", pa.string())], [], [ColumnType("n", pa.int64())],
+        EVENT_TIME,
+    )  # fmt: skip
+
+
+class Machine(RuleBasedStateMachine):
+    """Upserts, deletes, undone changes, and takes; hashes are few, so that keys collide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = new_table()
+        self.written = new_table()  # what a reader of all changes has
+        self.model: dict[str, int] = {}
+        self.number = 0
+
+    def find(self, table: Table, names: list[str]) -> tuple[Any, ...]:
+        column = np.array(names, dtype=object)
+        hashes = hash_columns([pa.array(names, pa.string())]) % np.uint64(7) << np.uint64(58)
+        return hashes, [column], table.find(hashes, [column])
+
+    def put(self, names: list[str]) -> None:
+        hashes, identity, found = self.find(self.table, names)
+        slots = self.table.claim(found, hashes, hashes, identity)
+        self.number += 1
+        values = np.arange(len(names)) + 100 * self.number
+        self.table.put(slots, {0: values}, values)
+
+    @rule(chosen=NAMES)
+    def upsert(self, chosen: list[int]) -> None:
+        names = [f"k{n}" for n in chosen]
+        self.put(names)
+        self.model |= {name: i + 100 * self.number for i, name in enumerate(names)}
+
+    @rule(chosen=NAMES)
+    def delete(self, chosen: list[int]) -> None:
+        names = [f"k{n}" for n in chosen]
+        _, _, found = self.find(self.table, names)
+        self.table.remove(found)
+        for name in names:
+            self.model.pop(name, None)
+
+    @rule(first=NAMES, second=NAMES)
+    def change_and_undo(self, first: list[int], second: list[int]) -> None:
+        mark = self.table.begin()
+        self.put([f"k{n}" for n in first])
+        _, _, found = self.find(self.table, [f"k{n}" for n in second])
+        self.table.remove(found)
+        self.put([f"k{n}" for n in reversed(second)])
+        self.table.undo(mark)
+
+    @rule()
+    def write(self) -> None:
+        changes = self.table.take_changes()
+        if changes is None:
+            return
+        hashes = changes.column(0).to_numpy()
+        assert (hashes[1:] >= hashes[:-1]).all()
+        assert len(set(changes.column("key0").to_pylist())) == changes.num_rows
+        gone = changes.column(DELETED).to_pylist()
+        names = changes.column("key0").to_pylist()
+        assert {n for n, g in zip(names, gone, strict=True) if g}.isdisjoint(self.model)
+        self.written.absorb(pa.Table.from_batches([changes]))
+        assert self.content(self.written) == self.model
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def due(self, data: st.DataObject) -> None:
+        until = data.draw(st.sampled_from(sorted(self.model.values())))
+        slots = self.table.pop_due(until)
+        _, identity = self.table.keys_at(slots)
+        assert sorted(identity[0].tolist()) == sorted(
+            k for k, n in self.model.items() if n <= until
+        )
+        values = self.table.values(0, slots, self.table.live(slots))
+        self.table.put(slots, {0: values}, values)  # pending again
+
+    def content(self, table: Table) -> dict[str, int]:
+        names = [f"k{n}" for n in range(41)]
+        _, _, found = self.find(table, names)
+        live = table.live(found)
+        values = table.values(0, found, live).tolist()
+        assert all(v == 0 for v, there in zip(values, live, strict=True) if not there)
+        return {n: v for n, v, there in zip(names, values, live, strict=True) if there}
+
+    @invariant()
+    def holds_what_was_put(self) -> None:
+        assert self.content(self.table) == self.model
+
+    @invariant()
+    def the_lowest_pending_time_is_a_lower_bound(self) -> None:
+        assert self.table.due.lowest() <= min(self.model.values(), default=2**63 - 1)
+
+
+TestTable = Machine.TestCase
+TestTable.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+@pytest.mark.parametrize("rounds", [40])
+def test_rows_that_come_and_go_give_their_slots_back(rounds: int) -> None:
+    table = new_table()
+    for number in range(rounds):
+        names = np.array([f"{number}/{n}" for n in range(500)], dtype=object)
+        hashes = hash_columns([pa.array(names, pa.string())])
+        slots = table.claim(table.find(hashes, [names]), hashes, hashes, [names])
+        table.put(slots, {0: np.arange(500)}, np.full(500, number))
+        table.remove(np.sort(table.pop_due(number - 2)))
+        table.take_changes()
+    assert len(table.live_hashes) == 1_000
+    assert len(table.used_hashes()) <= 4_000

@@ -1,0 +1,349 @@
+"""Columnar computations: tables, timers in bulk, time to live, errors, and keys whose hashes collide.
+
+That they agree with per-record ones and with the oracle, in random pipelines under any layout, cache
+bound and crash, is held by ``test_equivalence.py``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.driver import Driver
+from headrace.errors import PipelineError, UserCodeError
+from headrace.storage import MemoryStore
+from tests.support.pipelines import Collected, run_inline, run_until_read
+
+
+class Item(msgspec.Struct):
+    key: str
+    n: int
+    at: int
+
+
+def run(computation: hr.ColumnarComputation, items: list[Item], *, key: str = "key",
+        options: Any = None, **way: Any) -> tuple[dict[str, Any], Driver]:  # fmt: skip
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    node = pipeline.compute("it", computation, keys={stream: key}, **(options or {}))
+    for output in node.outputs:
+        pipeline.sink(output, node[output], collected.sink(output))
+    driver = run_inline(pipeline, **way)
+    return collected.rows(), driver
+
+
+class Fussy(hr.ColumnarComputation):
+    """Counts, remembers, and cannot stand 13."""
+
+    counts = hr.TableState({"count": int, "total": int})
+    by = hr.TableState({"times": int}, sub={"n": int})
+    tick = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.counts.at(batch.keys)
+        rows.upsert(count=rows["count"] + batch.counts, total=rows["total"] + batch.sum("n"))
+        ranks = np.arange(len(batch)) - np.repeat(batch.starts, batch.counts)
+        for rank in range(int(ranks.max()) + 1):
+            now = ranks == rank
+            seen = self.by.at(batch.row_keys[now], n=batch["n"][now])
+            seen.upsert(times=seen["times"] + 1)
+        self.tick.set(batch.row_keys, batch.timestamps_us)
+        ctx.produce("out", batch.row_keys, batch["n"])
+        if (batch["n"] == 13).any():
+            raise ValueError("thirteen")
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        rows = self.counts.at(fired.keys)
+        thirteen = self.by.at(fired.keys, n=13).exists
+        ctx.produce("out", fired.keys, 1000 * rows["count"] + rows["total"] + 500 * thirteen)
+
+
+ITEMS = [Item("a", 1, 1), Item("a", 13, 2), Item("a", 2, 3), Item("b", 13, 4), Item("c", 5, 5)]
+
+
+def test_an_error_stops_the_pipeline_with_the_users_line() -> None:
+    store = MemoryStore()
+    with pytest.raises(UserCodeError) as caught:
+        run(Fussy(), ITEMS, store=store)
+    text = str(caught.value)
+    assert text.startswith("[HR102] ValueError: thirteen")
+    assert "computation 'it', 5 records of 3 keys of stream 'items'" in text
+    assert 'raise ValueError("thirteen")' in text
+    assert "headrace/step" not in text
+    assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_skipped_record_leaves_no_trace_in_tables_timers_or_output(workers: int) -> None:
+    found, driver = run(Fussy(), ITEMS, options={"on_error": "skip"}, workers=workers)
+    (rows,) = found["out"]
+    by_key = {key: [n for k, _, n in rows if k == key] for key in "abc"}
+    assert by_key == {"a": [1, 2, 2003], "b": [], "c": [5, 1005]}
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.counts["it"].skipped == 2
+
+
+def test_a_dead_letter_carries_the_record_and_the_users_lines() -> None:
+    found, _ = run(Fussy(), ITEMS, options={"on_error": "dead_letter"})
+    ((first, second),) = found["dead_letter"]
+    assert {first[0], second[0]} == {"a", "b"}
+    assert first[2:4] == ("items", "ValueError: thirteen")
+    assert 'raise ValueError("thirteen")' in first[4]
+    assert msgspec.json.decode(first[5])["n"] == 13
+
+
+poison = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([1, 2, 13])), max_size=40)
+
+
+@settings(max_examples=40)
+@given(poison, st.sampled_from([1, 7, 100]), st.sampled_from([1, 2, 4]))
+def test_whatever_is_poisoned_the_rest_is_as_if_it_had_never_been_there(
+    drawn: list[tuple[str, int]], rows: int, workers: int
+) -> None:
+    items = [Item(key, n, number) for number, (key, n) in enumerate(drawn)]
+    found, _ = run(Fussy(), items, options={"on_error": "skip"}, rows=rows, workers=workers)
+    clean = [item for item in items if item.n != 13]
+    expected = {
+        item.key: [i.n for i in clean if i.key == item.key] for item in clean
+    }  # fmt: skip
+    said: dict[str, list[int]] = {}
+    for step in found.get("out", []):
+        for key, _, n in step:
+            if n < 1000:
+                said.setdefault(key, []).append(n)
+    assert said == expected
+    last = {key: n for step in found.get("out", []) for key, _, n in step if n >= 1000}
+    assert last == {key: 1000 * len(ns) + sum(ns) for key, ns in expected.items()}
+
+
+class Totals(hr.ColumnarComputation):
+    """A count and the last value for each key, of which it may forget some."""
+
+    rows = hr.TableState({"count": int, "last": int, "name": str})
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.rows.at(batch.keys)
+        count = rows["count"] + batch.counts
+        last = batch.last("n")
+        names = np.array([f"{name}." for name in rows["name"]], dtype=object)
+        rows.upsert(count=count, last=last, name=names)
+        rows.delete(last == 0)
+        ctx.produce("out", batch.keys, 100 * count + [len(name) for name in names])
+
+
+entries = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=80)
+
+
+@pytest.mark.parametrize("distinct", [2**64, 4, 1], ids=["spread", "collide", "all collide"])
+@settings(max_examples=25)
+@given(entries, st.sampled_from([1, 5, 100]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 512]))
+def test_tables_keep_keys_apart_also_when_their_hashes_are_the_same(
+    distinct: int, drawn: list[tuple[int, int]], rows: int, workers: int, cached_bytes: int
+) -> None:
+    """Each key against a dictionary; hashes are made to collide where keys come in."""
+    items = [Item(f"k{key}", n, number) for number, (key, n) in enumerate(drawn)]
+    with pytest.MonkeyPatch.context() as patch:
+        real = __import__("headrace.step.route", fromlist=["hash_columns"]).hash_columns
+        spread = np.uint64((2**64 - 1) // distinct)
+
+        def few(columns: Any) -> Any:
+            hashes = real(columns)
+            return hashes if distinct == 2**64 else hashes % np.uint64(distinct) * spread
+
+        patch.setattr("headrace.step.route.hash_columns", few)
+        found, _ = run(
+            Totals(), items, rows=rows, workers=workers, cached_bytes=cached_bytes, bins=16
+        )
+    state: dict[str, list[int]] = {}
+    said: dict[str, list[int]] = {}
+    for first in range(0, len(items), rows):
+        step = items[first : first + rows]
+        for key in dict.fromkeys(item.key for item in step):
+            values = [item.n for item in step if item.key == key]
+            count, dots = state.get(key, [0, 0])
+            state[key] = [count + len(values), dots + 1]
+            said.setdefault(key, []).append(100 * state[key][0] + state[key][1])
+            if values[-1] == 0:
+                del state[key]
+    heard: dict[str, list[int]] = {}
+    for produced in found.get("out", []):
+        for key, _, n in produced:
+            heard.setdefault(key, []).append(n)
+    assert heard == said
+
+
+class Recent(hr.ColumnarComputation):
+    """Says which records have an id that was not seen in the last 10 microseconds."""
+
+    seen = hr.TableState({"dummy": bool}, ttl=10)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.seen.at(batch.keys)
+        ctx.produce("out", batch.keys[~rows.exists], batch.first("n")[~rows.exists])
+        rows.upsert(dummy=True)
+
+
+@pytest.mark.parametrize("cached_bytes", [1, 1 << 30])
+def test_a_row_is_gone_when_its_time_to_live_has_ended(cached_bytes: int) -> None:
+    items = [
+        Item("a", 0, 0), Item("a", 1, 8), Item("b", 2, 17),  # "a" lives until 18
+        Item("a", 3, 17), Item("b", 4, 27),  # and now until 27, and is gone when that is reached
+        Item("a", 5, 28), Item("b", 6, 50),  # "b" is still there: rows go at the end of a step
+    ]  # fmt: skip
+    found, _ = run(Recent(), items, rows=1, workers=2, cached_bytes=cached_bytes)
+    assert [n for ((_, _, n),) in found["out"]] == [0, 2, 5]
+
+
+class Alarms(hr.ColumnarComputation):
+    """Timers by tag; one that is set behind the clock fires in the same step."""
+
+    alarm = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        self.alarm.set(batch.row_keys, batch.timestamps_us + 10, tags=batch["n"])
+        off = batch.row_keys[batch["n"] == 9]
+        was_set = self.alarm.cancel(off, tags=1)
+        ctx.produce("out", off, was_set.astype(np.int64) + 1000)
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        ctx.produce("out", fired.keys, fired.tags)
+        again = fired.tags < 3
+        self.alarm.set(fired.keys[again], fired.times_us[again] + 1, tags=fired.tags[again] + 3)
+
+
+def test_timers_fire_once_in_order_and_can_be_replaced_and_cancelled() -> None:
+    items = [
+        Item("a", 2, 0), Item("a", 1, 1), Item("a", 2, 5), Item("b", 1, 6), Item("b", 9, 7),
+        Item("c", 0, 100),
+    ]  # fmt: skip
+    found, driver = run(Alarms(), items, rows=6)
+    rows = [row for step in found["out"] for row in step]
+    said = {key: [(at, n) for k, at, n in rows if k == key] for key in "abc"}
+    # in bulk: what is due first, then what those have set behind the clock
+    assert said["a"] == [(11, 1), (15, 2), (12, 4), (16, 5)]
+    assert said["b"] == [(7, 1001), (17, 9)]
+    assert said["c"] == [(110, 0), (111, 3)]
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.counts["it"].timers == 7
+
+
+class AllTypes(hr.ColumnarComputation):
+    table = hr.TableState(
+        {"i": int, "f": float, "b": bool, "s": str, "y": bytes, "w": datetime, "small": pa.int16()}
+    )
+    out = hr.Output({"i": int, "f": float, "b": bool, "s": str, "y": bytes, "w": datetime})
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.table.at(batch.keys)
+        names = ("i", "f", "b", "s", "y", "w")
+        ctx.produce("out", batch.keys, {name: rows[name] for name in names})
+        text = np.array([f"s{n}" for n in batch.last("n")], dtype=object)
+        raw = np.array([bytes([n]) for n in batch.last("n")], dtype=object)
+        last = batch.last("n")
+        rows.upsert(i=last, f=last / 2, b=last > 1, s=text, y=raw, w=last * 1_000_000, small=last)
+
+
+@pytest.mark.parametrize("cached_bytes", [1, 1 << 30])
+def test_every_type_of_column_comes_back_as_it_was_also_from_storage(cached_bytes: int) -> None:
+    items = [Item("a", n, at) for at, n in enumerate((3, 1, 2))]
+    found, _ = run(AllTypes(), items, rows=1, cached_bytes=cached_bytes)
+    rows = [row[2:] for (row,) in found["out"]]
+    second = (3, 1.5, True, "s3", b"\x03", datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC))
+    assert rows[0] == (0, 0.0, False, "", b"", datetime(1970, 1, 1, tzinfo=UTC))
+    assert rows[1] == second
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda self, ctx, b: self.t.at(b.keys).upsert(nothing=1), "has no column 'nothing'"),
+        (lambda self, ctx, b: self.t.at(b.keys, sub=1), "has these sub columns: none"),
+        (lambda self, ctx, b: self.t.at(b.row_keys).upsert(n=1), "a row comes twice"),
+        (lambda self, ctx, b: self.t.at(b.keys).upsert(n=0.5), "is int64, and was given float64"),
+        (lambda self, ctx, b: self.t.at(b.keys).upsert(n=[1, 2, 3]), "3 values for 1 keys"),
+        (lambda self, ctx, b: self.t.at(b.keys).upsert(s=np.array([1])), "was given int"),
+        (lambda self, ctx, b: ctx.produce("nowhere", b.keys, 1), "declares no output 'nowhere'"),
+        (lambda self, ctx, b: ctx.produce("out", b.keys, {"x": 1}), "it was given x"),
+        (
+            lambda self, ctx, b: ctx.produce("out", b.keys, 1, timestamps_us=0),
+            "event time never goes back",
+        ),
+        (lambda self, ctx, b: setattr(self, "other", 1), "is no declared state"),
+    ],
+)
+def test_what_a_handler_does_wrong_is_said(call: Any, says: str) -> None:
+    class Wrong(hr.ColumnarComputation):
+        t = hr.TableState({"n": int, "s": str})
+        out = hr.Output(int)
+
+        def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+            call(self, ctx, batch)
+
+    with pytest.raises(UserCodeError, match=says):
+        run(Wrong(), [Item("a", 1, 5), Item("a", 2, 6)])
+
+
+def test_what_is_declared_wrong_is_refused_when_the_pipeline_is_built() -> None:
+    class Mixed(hr.ColumnarComputation):
+        value = hr.ValueState(int)
+
+        def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None: ...
+
+    class Nested(hr.ColumnarComputation):
+        table = hr.TableState({"items": list[int]})
+
+        def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None: ...
+
+    class Silent(hr.ColumnarComputation):
+        tick = hr.Timer(hr.EVENT_TIME)
+
+        def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None: ...
+
+    class Idle(hr.ColumnarComputation):
+        table = hr.TableState({"n": int})
+
+    class RowByRow(hr.Computation):
+        table = hr.TableState({"n": int})
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None: ...
+
+    for wrong, says in (
+        (Mixed(), "Mixed.value is value state"),
+        (Nested(), "column 'items' is of type"),
+        (Silent(), "has no process_timers"),
+        (Idle(), "has no process_batch"),
+        (RowByRow(), "RowByRow.table is table state"),
+    ):
+        with pytest.raises(PipelineError, match=says):
+            run(wrong, [])  # type: ignore[arg-type]
+
+
+def test_state_outlives_a_restart_with_another_layout() -> None:
+    store = MemoryStore()
+    items = [Item(f"k{i % 7}", 1, i) for i in range(70)]
+
+    def drawn() -> tuple[hr.Pipeline, Collected]:
+        pipeline, collected = hr.Pipeline("test"), Collected()
+        stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+        node = pipeline.compute("it", Totals(), keys={stream: "key"})
+        pipeline.sink("out", node, collected.sink("out"))
+        return pipeline, collected
+
+    pipeline, _ = drawn()
+    run_until_read(pipeline, store, 35, rows=5, workers=3, bins=16, snapshot_every=1)
+    pipeline, collected = drawn()
+    run_inline(pipeline, store=store, rows=5, workers=2, bins=64)
+    last = {key: n for step in collected.rows()["out"] for key, _, n in step}
+    assert last == {f"k{i}": 1000 + 10 for i in range(7)}
