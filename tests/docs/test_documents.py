@@ -33,8 +33,9 @@ def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_readmes_pipeline_runs_and_resumes(tmp_path: Path) -> None:
-    (tmp_path / "visits.py").write_text(blocks("README.md", "python")[0])
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/write-fast-computations.md"])
+def test_the_visits_pipeline_runs_and_resumes(tmp_path: Path, document: str) -> None:
+    (tmp_path / "visits.py").write_text(blocks(document, "python")[0])
     data = tmp_path / "hits.jsonl"
     data.write_text(blocks("README.md", "json")[0])
     run = ["run", "visits.py", "--storage", "state/visits", "--runner", "inline"]

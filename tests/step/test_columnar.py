@@ -347,3 +347,40 @@ def test_state_outlives_a_restart_with_another_layout() -> None:
     run_inline(pipeline, store=store, rows=5, workers=2, bins=64)
     last = {key: n for step in collected.rows()["out"] for key, _, n in step}
     assert last == {f"k{i}": 1000 + 10 for i in range(7)}
+
+
+class Parted(hr.ColumnarComputation):
+    """Counts by key, parity and name, and says each part of a batch."""
+
+    parts = hr.TableState({"count": int}, sub={"odd": int, "name": str})
+    out = hr.Output(msgspec.defstruct("Part", [("odd", int), ("name", str), ("count", int)]))
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        names = np.array([f"n{n // 2}" for n in batch["n"]], dtype=object)
+        parts = batch.by(odd=batch["n"] % 2, name=names)
+        rows = self.parts.at(parts.keys, **parts.sub)
+        count = rows["count"] + parts.counts
+        rows.upsert(count=count)
+        ctx.produce("out", parts.keys, {**parts.sub, "count": count})
+
+
+@settings(max_examples=40)
+@given(entries, st.sampled_from([3, 100]), st.sampled_from([1, 2]))
+def test_a_batch_divided_further_has_a_row_for_each_part(
+    drawn: list[tuple[int, int]], rows: int, workers: int
+) -> None:
+    items = [Item(f"k{key % 4}", n, number) for number, (key, n) in enumerate(drawn)]
+    found, _ = run(Parted(), items, rows=rows, workers=workers)
+    counts: dict[tuple[str, int, str], int] = {}
+    said: dict[str, list[tuple[int, str, int]]] = {}
+    for first in range(0, len(items), rows):
+        step = [(i.key, i.n % 2, f"n{i.n // 2}") for i in items[first : first + rows]]
+        for part in step:
+            counts[part] = counts.get(part, 0) + 1
+        for part in sorted(set(step)):
+            said.setdefault(part[0], []).append((part[1], part[2], counts[part]))
+    heard: dict[str, list[tuple[int, str, int]]] = {}
+    for produced in found.get("out", []):
+        for key, _, odd, name, count in produced:
+            heard.setdefault(key, []).append((odd, name, count))
+    assert heard == said

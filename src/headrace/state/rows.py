@@ -92,16 +92,18 @@ class KeyedBatch:
 
     Attributes:
         stream: the name of the input stream.
-        starts: the row that each key's group starts at.
-        keys: the key of each group.
+        starts: the row that each group starts at.
+        sub: of a batch that was divided further (see :meth:`by`), what each group has in common.
     """
 
     def __init__(
         self, stream: str, values: ValueType, rows: pa.RecordBatch, order: I64 | None,
         starts: I64, key_types: Sequence[ColumnType], key_names: Sequence[str],
+        sub: dict[str, Column] | None = None,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.starts = starts
+        self.sub = sub or {}
         self._values = values
         self._rows = rows  # in order of arrival
         self._order = order  # of the grouped rows among these; None when they are grouped already
@@ -116,7 +118,7 @@ class KeyedBatch:
 
     @cached_property
     def keys(self) -> Keys:
-        """The key of each group, each once."""
+        """The key of each group; each once, unless the batch was divided further."""
         at = self.starts if self._order is None else self._order[self.starts]
         chosen = pa.array(at)
         columns = [
@@ -124,7 +126,7 @@ class KeyedBatch:
             for kind, name in zip(self._key_types, self._key_names, strict=True)
         ]
         hashes = self._rows.column(HASH).to_numpy()[at]
-        return Keys(self._key_types, hashes, columns, self._group_times, once=True)
+        return Keys(self._key_types, hashes, columns, self._group_times, once=not self.sub)
 
     @cached_property
     def row_keys(self) -> Keys:
@@ -151,6 +153,36 @@ class KeyedBatch:
     def group_of_row(self) -> I64:
         """For each record the position of its key in ``keys``."""
         return np.repeat(np.arange(len(self.starts)), self.counts)
+
+    def by(self, **sub: Column) -> KeyedBatch:
+        """Return the same records, with each key's group divided by further values, ascending.
+
+        For tables with sub columns, such as a row for each key and window::
+
+            parts = batch.by(minute=batch.timestamps_us // 60_000_000)
+            rows = self.counts.at(parts.keys, minute=parts.sub["minute"])
+            rows.upsert(count=rows["count"] + parts.counts)
+
+        Args:
+            sub: name → array with a value for each record.
+        """
+        codes = [_codes(np.asarray(values)) for values in sub.values()]
+        group = self.group_of_row
+        order: I64 = np.arange(len(self))
+        if not _ascending([group, *codes]):
+            order = np.lexsort([*reversed(codes), group])
+        changed = np.zeros(len(self), dtype=bool)
+        changed[0] = True
+        for values in (group, *codes):
+            ordered = values[order]
+            changed[1:] |= ordered[1:] != ordered[:-1]
+        starts = np.flatnonzero(changed)
+        rows = order if self._order is None else self._order[order]
+        parts = {name: np.asarray(values)[order[starts]] for name, values in sub.items()}
+        return KeyedBatch(
+            self.stream, self._values, self._rows, rows, starts, self._key_types,
+            self._key_names, parts,
+        )  # fmt: skip
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -242,6 +274,24 @@ class KeyedBatch:
             self.stream, self._values, self._rows, order, starts - first,
             self._key_types, self._key_names,
         )  # fmt: skip
+
+
+def _codes(values: Column) -> Column:
+    """Return values that sort as these do, for objects (texts) their ranks."""
+    if values.dtype != object:
+        return values
+    _, ranks = np.unique(values, return_inverse=True)
+    return ranks
+
+
+def _ascending(columns: list[Column]) -> bool:
+    """Say whether rows ascend by the first column, within it by the second, and so on."""
+    same = np.ones(max(len(columns[0]) - 1, 0), dtype=bool)
+    for column in columns:
+        if (same & (column[1:] < column[:-1])).any():
+            return False
+        same &= column[1:] == column[:-1]
+    return True
 
 
 class FiredBatch:
