@@ -155,8 +155,8 @@ def words_of(column: pa.Array) -> U64:
 
 def _as_words(column: pa.Array) -> U64:
     kind = column.type
-    if pa.types.is_uint64(kind):
-        words: U64 = column.to_numpy(zero_copy_only=False)
+    if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
+        words: U64 = column.to_numpy(zero_copy_only=False).view(np.uint64)
         return words
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())

@@ -9,6 +9,7 @@ and two siblings merged without touching any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -131,7 +132,7 @@ class Layout:
             if owner == worker
         ]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A name for this exact layout."""
         return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(self.to_wire()))
