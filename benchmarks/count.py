@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, percentile, report
+from benchmarks.peers import PEERS, running_count
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
@@ -130,6 +131,19 @@ def check(storage: Path, records: int) -> int:
     return keys
 
 
+def run_peer(
+    spark: Any, peer: str, data: Path, folder: Path, chosen: Any
+) -> tuple[float, list[float]]:
+    """Run a peer on the same files; the slow ones on a few small files of the same keys."""
+    emit = chosen.emit != "none"
+    if peer.startswith("builtin"):
+        return running_count(spark, peer, data, folder, emit=emit, warm=chosen.warm)
+    few = folder / f"few-{peer}"
+    few.mkdir()
+    write_input(few, 4, chosen.peer_rows, chosen.keys)
+    return running_count(spark, peer, few, folder, emit=emit, warm=1)
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--keys", type=int, default=1_000_000, help="the domain of the keys")
@@ -140,6 +154,8 @@ def main() -> None:
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--bins", type=int, default=256)
     options.add_argument("--exchange", choices=["auto", "driver", "shuffle"], default="shuffle")
+    options.add_argument("--vs", nargs="*", choices=list(PEERS), default=[], help="peers beside it")
+    options.add_argument("--peer-rows", type=int, default=50_000, help="records a file, slow peers")
     chosen = options.parse_args()
     if chosen.quick:
         chosen.files, chosen.warm = min(chosen.files, 16), min(chosen.warm, 6)
@@ -150,8 +166,10 @@ def main() -> None:
     spark = local_session(2)
     try:
         seconds, phases, storage = headrace(spark.sparkContext, data, folder, chosen)
-        spark.stop()
         keys = check(storage, chosen.files * chosen.rows)
+        shutil.rmtree(storage)
+        beside = {peer: run_peer(spark, peer, data, folder, chosen) for peer in chosen.vs}
+        spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     rate = chosen.rows * len(seconds) / sum(seconds)
@@ -172,6 +190,11 @@ def main() -> None:
     rows = [["keys", "records a step", "emits", "records/s", "step p50 ms", "step p95 ms"],
             [f"{keys:,}", f"{chosen.rows:,}", chosen.emit, f"{rate:,.0f}",
              f"{percentile(seconds, 0.5) * 1e3:.0f}", f"{p95 * 1e3:.0f}"]]  # fmt: skip
+    for peer, (theirs, batches) in beside.items():
+        rows.append(["", "", PEERS[peer], f"{theirs:,.0f}", f"{percentile(batches, 0.5) * 1e3:.0f}",
+                     f"{percentile(batches, 0.95) * 1e3:.0f}"])  # fmt: skip
+        figures.append(figure(f"records_per_second_{peer}", theirs, "records/s"))
+        figures.append(figure(f"ratio_{peer}", rate / theirs, "x", "> 1", rate > theirs))
     millis = {name: value * 1e3 for name, value in phases.items()}
     report("A running count, durable and exactly once", rows, figures, chosen, phases=millis)
     print("phases (ms, tasks summed): " + ", ".join(f"{n} {v:.1f}" for n, v in millis.items()))

@@ -1,0 +1,123 @@
+"""Spark's own ways to keep a running count, on the same files and batches as ours.
+
+Each peer runs as a user would have it: a checkpoint on the local disk, one file a micro-batch, two
+shuffle partitions, what changed in a batch written as Parquet. The rate is over batches after the
+warm ones, by Spark's own progress reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+PEERS = {
+    "builtin-hdfs": "Spark's aggregation, HDFS-backed state",
+    "builtin-rocksdb": "Spark's aggregation, RocksDB state",
+    "apply-in-pandas": "applyInPandasWithState",
+    "tws-pandas": "transformWithStateInPandas",
+    "tws-rows": "transformWithState, rows",
+}
+
+
+def running_count(
+    spark: Any, peer: str, data: Path, folder: Path, *, emit: bool, warm: int
+) -> tuple[float, list[float]]:
+    """Run a peer to the end of the files; return records/s and the seconds of each batch."""
+    provider = HDFS if peer == "builtin-hdfs" else ROCKSDB
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    schema = spark.read.parquet(str(data)).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(data))
+    counted = _COUNTS[peer](stream)
+    out = folder / f"out-{peer}"
+
+    def write(batch: Any, number: int) -> None:
+        if emit:
+            batch.write.mode("overwrite").parquet(f"{out}/{number}")
+        else:
+            batch.write.format("noop").mode("overwrite").save()
+
+    query = (
+        counted.writeStream.outputMode("update")
+        .option("checkpointLocation", str(folder / f"checkpoint-{peer}"))
+        .foreachBatch(write)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = [p for p in query.recentProgress if p["numInputRows"]][warm:]
+    seconds = [p["durationMs"]["triggerExecution"] / 1e3 for p in found]
+    return sum(p["numInputRows"] for p in found) / sum(seconds), seconds
+
+
+def _builtin(stream: Any) -> Any:
+    return stream.groupBy("key").count()
+
+
+def _apply_in_pandas(stream: Any) -> Any:
+    import pandas as pd
+
+    def count(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        total = state.get[0] if state.exists else 0
+        total += sum(len(frame) for frame in frames)
+        state.update((total,))
+        yield pd.DataFrame({"key": [key[0]], "count": [total]})
+
+    return stream.groupBy("key").applyInPandasWithState(
+        count, "key long, count long", "count long", "update", "NoTimeout"
+    )
+
+
+def _processor(*, rows: bool) -> Any:
+    import pandas as pd
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Count(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.total = handle.getValueState("total", "count long")
+
+        def handleInputRows(  # noqa: N802
+            self,
+            key: Any,
+            found: Any,
+            timerValues: Any,  # noqa: N803
+        ) -> Iterator[Any]:
+            total = self.total.get()[0] if self.total.exists() else 0
+            total += sum(1 for _ in found) if rows else sum(len(frame) for frame in found)
+            self.total.update((total,))
+            if rows:
+                yield Row(key=key[0], count=total)
+            else:
+                yield pd.DataFrame({"key": [key[0]], "count": [total]})
+
+        def close(self) -> None:
+            pass
+
+    return Count()
+
+
+def _tws_pandas(stream: Any) -> Any:
+    return stream.groupBy("key").transformWithStateInPandas(
+        _processor(rows=False), "key long, count long", "Update", "None"
+    )
+
+
+def _tws_rows(stream: Any) -> Any:
+    return stream.groupBy("key").transformWithState(
+        _processor(rows=True), "key long, count long", "Update", "None"
+    )
+
+
+_COUNTS = {
+    "builtin-hdfs": _builtin,
+    "builtin-rocksdb": _builtin,
+    "apply-in-pandas": _apply_in_pandas,
+    "tws-pandas": _tws_pandas,
+    "tws-rows": _tws_rows,
+}
