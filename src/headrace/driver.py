@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -125,7 +126,10 @@ class Driver:
         self._layout = contiguous(bins, workers)
         self._sources = {name: item.source for name, item in pipeline.injectors.items()}
         self._asked: deque[StopAsked] = deque()
+        self._stop_asked = False
         self._inline: dict[int, dict[str, list[bytes]]] = {}
+        self._releaser = ThreadPoolExecutor(1, "headrace-release") if runner.concurrent else None
+        self._releasing: Future[Released] | None = None
         self._running: tuple[Plan, float] | None = None
         self._driver_phases: dict[str, float] = {}
         self._warmed = time.monotonic()
@@ -158,6 +162,7 @@ class Driver:
         todo = deque(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
         while True:
             while self._asked:
+                self._stop_asked = True
                 todo.extend(self._tell(self._asked.popleft()))
             ensure(bool(todo), "the coordinator asked for nothing")
             instruction = todo.popleft()
@@ -166,7 +171,11 @@ class Driver:
                     raise instruction.error
                 return instruction.why
             event = self._do(instruction)
+            if self._releasing is not None and self._releasing.done():
+                todo.extend(self._finish_release())
             if event is not None:
+                if isinstance(event, Offered) and self._may_end(event):
+                    todo.extend(self._finish_release())
                 todo.extend(self._tell(event))
 
     def ask_to_stop(self, *, drain: bool) -> None:
@@ -176,6 +185,8 @@ class Driver:
 
     def close(self) -> None:
         """Let go of runner, sources and sinks."""
+        if self._releaser is not None:
+            self._releaser.shutdown()
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
             for node in self.pipeline.sinks.values():
                 stack.callback(node.sink.close)
@@ -195,7 +206,7 @@ class Driver:
             case Run():
                 return self._run(instruction)
             case Release():
-                return self._release(instruction.step)
+                return self._begin_release(instruction.step)
             case Clean():
                 manifests = range(instruction.manifests_from, instruction.manifests_to)
                 self.ledger.clean(instruction.names, manifests)
@@ -266,14 +277,40 @@ class Driver:
 
     # -- release ------------------------------------------------------------------------------
 
-    def _release(self, step: int) -> Released:
+    def _begin_release(self, step: int) -> Released | None:
+        """Deliver a step's outputs; where tries run elsewhere, while the next one runs.
+
+        One step at a time and in order: a sink that is slower than the steps holds them back.
+        """
         head = self.coordinator.head
         assert head is not None
-        inline = self._inline.pop(step, {})
+        files, inline = head.unreleased[step], self._inline.pop(step, {})
+        if self._releaser is None:
+            return self._release(step, files, inline)
+        before = None
+        if self._releasing is not None:
+            before = self._releasing.result()
+        self._releasing = self._releaser.submit(self._release, step, files, inline)
+        return before
+
+    def _finish_release(self) -> list[Instruction]:
+        """Wait for the release that is under way, and tell of it; raise what its sink raised."""
+        if self._releasing is None:
+            return []
+        released, self._releasing = self._releasing.result(), None
+        return self._tell(released)
+
+    def _may_end(self, event: Offered) -> bool:
+        """Say whether the coordinator may now stop, for which it must know what was released."""
+        return not any(event.offers.values()) or self._stop_asked
+
+    def _release(self, step: int, files: list[FileRef], inline: dict[str, list[bytes]]) -> Released:
+        begun = time.perf_counter()
         for node in self.pipeline.sinks.values():
-            table = self._productions(node, head.unreleased[step], inline.get(node.stream.name))
+            table = self._productions(node, files, inline.get(node.stream.name))
             if table is not None:
                 node.sink.deliver(step, table)
+        self._driver_phases["release"] = time.perf_counter() - begun
         return Released(step)
 
     def _productions(

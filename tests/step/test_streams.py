@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import headrace as hr
 from headrace.driver import Clock
 from headrace.errors import PipelineError
 from headrace.ledger.log import Ledger
+from headrace.runners.inline import InlineRunner
 from headrace.state.runs import RunReader
 from headrace.step.layer import OUTPUT
 from headrace.storage import MemoryStore
@@ -309,3 +311,58 @@ def test_fields_may_have_the_names_that_the_engine_uses_for_its_own_columns() ->
 def test_a_field_with_two_underscores_is_refused() -> None:
     with pytest.raises(PipelineError, match="'__key0' cannot be a field"):
         hr.sources.Iterable([], {"__key0": int}, event_time="__key0").values()
+
+
+class Elsewhere(InlineRunner):
+    """An inline runner that says that its tasks run elsewhere, and tells when one runs."""
+
+    concurrent = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: dict[int, threading.Event] = defaultdict(threading.Event)
+
+    def run(self, plan: Any) -> Any:
+        self.running[plan.step].set()
+        return super().run(plan)
+
+
+def numbered(deliver: Any, count: int = 6) -> hr.Pipeline:
+    pipeline = hr.Pipeline("released")
+    items = [Reserved(number, 0, 0, number) for number in range(count)]
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Reserved, event_time="at"))
+    node = pipeline.compute("it", PassOn(), keys={stream: "hash"})
+    pipeline.sink("out", node, hr.sinks.Calls(deliver, idempotent=True))
+    return pipeline
+
+
+def test_a_sink_is_served_while_the_next_step_runs_in_order_and_to_the_end() -> None:
+    runner, delivered = Elsewhere(), []
+
+    def deliver(step: int, rows: Any) -> None:
+        if step < 6:  # the last one has no step after it
+            assert runner.running[step + 1].wait(30), "the next step waits for the sink"
+        delivered.append((step, rows.column("hash").to_pylist()))
+
+    driver = run_inline(numbered(deliver), rows=1, runner=runner)
+    assert delivered == [(step, [step - 1]) for step in range(1, 7)]
+    head = driver.coordinator.head
+    assert head is not None and not head.unreleased, "the end notes what was delivered"
+
+
+def test_a_sink_that_fails_stops_the_pipeline_and_gets_its_step_again() -> None:
+    store, delivered = MemoryStore(), []
+
+    def deliver(step: int, rows: Any) -> None:
+        if step == 3 and not delivered.count("failed"):
+            delivered.append("failed")
+            raise OSError("no room")
+        delivered.append(step)
+
+    with pytest.raises(OSError, match="no room"):
+        run_inline(numbered(deliver), rows=1, runner=Elsewhere(), store=store)
+    assert delivered == [1, 2, "failed"]
+    run_inline(numbered(deliver), rows=1, runner=Elsewhere(), store=store)
+    steps = [step for step in delivered[3:] if step > 2]
+    # the claim of the second start is a step too
+    assert steps == sorted(set(steps)) and steps[0] == 3 and len(steps) == 4

@@ -147,6 +147,7 @@ class Coordinator:
         self._ending: str | None = None
         self._live_rows = settings.limit.rows
         self._released = -1
+        self._releasing = -1  # up to here, releases were asked for
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
         self._doomed_upto = 0  # those that died up to this step are doomed, or gone
         self._cleaned = 0  # those that died up to this step are gone
@@ -181,7 +182,7 @@ class Coordinator:
         if head is not None:
             check_identity(head.identity, shape.identity)
             self._manifests_from = max(1, head.boundary - 2 * self.settings.base_every)
-            self._released = head.released
+            self._released = self._releasing = head.released
         changed = head is None or head.layout != shape.layout
         claim = Manifest(
             pipeline=shape.name,
@@ -208,9 +209,9 @@ class Coordinator:
         self._pending = None
         if self._ending is not None:
             return [Stop(self._ending)]
-        todo: list[Instruction] = [
-            Release(step) for step in sorted(head.unreleased) if step > self._released
-        ]
+        steps = sorted(step for step in head.unreleased if step > self._releasing)
+        self._releasing = max([self._releasing, *steps])
+        todo: list[Instruction] = [Release(step) for step in steps]
         if claimed or head.step % self.settings.sweep_every == 0:
             todo.append(Sweep())
         clean = self._clean(head)

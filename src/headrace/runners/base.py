@@ -14,7 +14,13 @@ class TryFailed(Exception):
 
 
 class Runner(ABC):
-    """Runs the tasks of tries; one try at a time."""
+    """Runs the tasks of tries; one try at a time.
+
+    Attributes:
+        concurrent: whether tasks run elsewhere, so that the driver serves its sinks meanwhile.
+    """
+
+    concurrent: bool = False
 
     @abstractmethod
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:

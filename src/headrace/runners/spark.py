@@ -67,6 +67,8 @@ class SparkRunner(Runner):
         context: a SparkContext; by default the active session's, or that of a new local session.
     """
 
+    concurrent = True
+
     def __init__(self, context: Any = None) -> None:
         self._owned = False
         self._sc = context or self._find_context()

@@ -10,9 +10,11 @@ import pyarrow as pa
 class Sink(ABC):
     """Base of all sinks.
 
-    ``deliver`` is called after the commit of the step, in the driver, steps in ascending order. A
-    crash between delivery and the note of it repeats the last steps: a sink whose ``deliver`` of
-    the same step twice has the effect of once makes the pipeline exactly-once end to end.
+    ``deliver`` is called after the commit of the step, in the driver, steps in ascending order and one
+    at a time; on Spark in a thread of its own, while the next step may be running already. At most
+    two committed steps are undelivered. A crash between delivery and the note of it repeats the
+    last steps: a sink whose ``deliver`` of the same step twice has the effect of once makes the
+    pipeline exactly-once end to end.
     """
 
     #: Whether delivering a step again has no further effect.
