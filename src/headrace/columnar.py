@@ -30,7 +30,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
 
 from headrace.computation import EVENT_TIME, Declaration, TimeDomain, UserCode
+from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.keyspace.hashing import key_type_problem
 from headrace.state.columns import ColumnType
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class TableState(Declaration):
             PipelineError: for a type that a table cannot have.
         """
         sub = [ColumnType.declared(n, kind, place=place) for n, kind in self.sub.items()]
+        for kind in sub:
+            problem = key_type_problem(kind.arrow)
+            if problem:
+                raise PipelineError(f"sub column {kind.name!r}: {problem}", place=place)
         columns = [ColumnType.declared(n, kind, place=place) for n, kind in self.columns.items()]
         return sub, columns
 

@@ -45,6 +45,10 @@ def _hashable(column: pa.Array, *, nullable: bool) -> list[pa.Array]:
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_time32(column.type):
+        column = column.view(pa.int32())
     kind = column.type
     nulls = [column.is_null()] if nullable else []
     if pa.types.is_floating(kind):

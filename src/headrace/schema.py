@@ -171,6 +171,9 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
                 f"column {column!r} cannot be a field: it is no Python name",
                 remedy="declare the columns to be read with schema={...}",
             )
+    schema = pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
+    )
     row = msgspec.defstruct(name, [(column, Any) for column in schema.names], frozen=True, gc=False)
     return ValueType(row, schema, is_scalar=False)
 
@@ -190,6 +193,8 @@ def _fields_of(declared: Any, place: str) -> list[tuple[str, Any]]:
 
 def _field(name: str, kind: Any, place: str) -> pa.Field:
     _check_name(name, place)
+    if isinstance(kind, pa.DataType) and pa.types.is_dictionary(kind):
+        kind = kind.value_type  # batches travel without their dictionaries
     if isinstance(kind, pa.DataType):
         return pa.field(name, kind)
     inner, nullable = _strip_optional(kind)

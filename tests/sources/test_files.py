@@ -330,3 +330,32 @@ def test_times_finer_than_a_microsecond_are_cut_and_numbers_that_are_none_are_re
     with pytest.raises(BadInput, match="it is not a number") as caught:
         rows_of(source, Limit(9, 1 << 20))
     assert "row 2" in str(caught.value)
+
+
+def test_a_parquet_file_with_dictionaries_is_read_as_what_they_stand_for(tmp_path: Path) -> None:
+    table = pa.table(
+        {"c": pa.array(["a", None, "b"]).dictionary_encode(), "at": pa.array([1, 2, 3])}
+    )
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    source = Files(tmp_path / "a.parquet", event_time="at")
+    offer = source.offer(source.start(), Limit(10, 1 << 20))
+    assert offer is not None
+    (split,) = source.splits(source.start(), offer.end)
+    read = source.read(split)
+    assert read.column("c").type == pa.string()
+    assert read.column("c").to_pylist() == ["a", None, "b"]
+
+
+def test_a_large_parquet_file_is_cut_between_row_groups(tmp_path: Path) -> None:
+    table = pa.table({"n": range(300_000), "at": range(300_000)})
+    pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=50_000)
+    source = Files(tmp_path / "a.parquet", event_time="at")
+    position, read = source.start(), []
+    while (offer := source.offer(position, Limit(220_000, 1 << 40))) is not None:
+        splits = source.splits(position, offer.end)
+        read += [source.read(split).column("n").to_pylist() for split in splits]
+        position = offer.end
+        if offer.final:
+            break
+    assert [n for part in read for n in part] == list(range(300_000))
+    assert [len(part) for part in read] == [100_000, 100_000, 20_000, 80_000]

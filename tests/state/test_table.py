@@ -131,3 +131,25 @@ def test_rows_that_come_and_go_give_their_slots_back(rounds: int) -> None:
         table.take_changes()
     assert len(table.live_hashes) == 1_000
     assert len(table.used_hashes()) <= 4_000
+
+
+def test_what_was_put_again_and_again_is_due_once_and_is_no_burden() -> None:
+    table = new_table()
+    names = np.array(["a"], dtype=object)
+    hashes = hash_columns([pa.array(names, pa.string())])
+    for time in range(5_000):
+        slots = table.claim(table.find(hashes, [names]), hashes, hashes, [names])
+        table.put(slots, {0: np.array([time])}, np.array([time]))
+    assert table.due.lowest() == 4_999, "what it was due at before is of no account"
+    assert len(table.due) < 3_000
+
+
+def test_the_memory_of_texts_counts() -> None:
+    table = Table("table:t", [ColumnType("key0", pa.int64())], [],
+                  [ColumnType("s", pa.string())], None)  # fmt: skip
+    keys = np.arange(3)
+    hashes = hash_columns([pa.array(keys)])
+    for text in ("x" * 1_000_000, "x" * 2_000_000, ""):
+        slots = table.claim(table.find(hashes, [keys]), hashes, hashes, [keys])
+        table.put(slots, {0: np.array([text] * 3, dtype=object)}, None)
+        assert 3 * len(text) <= table.nbytes <= 3 * len(text) + 1_000

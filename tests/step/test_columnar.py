@@ -384,3 +384,158 @@ def test_a_batch_divided_further_has_a_row_for_each_part(
         for key, _, odd, name, count in produced:
             heard.setdefault(key, []).append((odd, name, count))
     assert heard == said
+
+
+# -- what a handler is given, and what it gives ---------------------------------------------------
+
+
+class Sparse(msgspec.Struct):
+    key: str
+    n: int | None
+    when: datetime | None
+    at: int
+
+
+class Nullable(hr.ColumnarComputation):
+    out = hr.Output(str)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        shown = [
+            f"{n} {gone} {when} {batch['n'].dtype} {batch['when'].dtype}"
+            for n, gone, when in zip(
+                batch["n"].tolist(), batch.nulls("n").tolist(), batch["when"].tolist(), strict=True
+            )
+        ]
+        ctx.produce("out", batch.row_keys, np.array(shown, dtype=object))
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_null_changes_nothing_for_other_records_of_the_batch(workers: int) -> None:
+    large, day = 2**53 + 1, datetime(2024, 1, 1, tzinfo=UTC)
+    items = [Sparse(f"k{i}", large + i, day, i) for i in range(8)] + [Sparse("null", None, None, 9)]
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Sparse, event_time="at"))
+    node = pipeline.compute("it", Nullable(), keys={stream: "key"})
+    pipeline.sink("out", node, collected.sink("out"))
+    run_inline(pipeline, workers=workers)
+    said = {key: text for step in collected.rows()["out"] for key, _, text in step}
+    micros = int(day.timestamp() * 1_000_000)
+    assert said == {f"k{i}": f"{large + i} False {micros} int64 int64" for i in range(8)} | {
+        "null": "0 True 0 int64 int64"
+    }
+
+
+def handler(process: Any, **declared: Any) -> hr.ColumnarComputation:
+    """Return a computation with an output of int, and this handler."""
+    body = {"process_batch": process, "out": hr.Output(int), **declared}
+    return type("Handled", (hr.ColumnarComputation,), body)()  # type: ignore[no-any-return]
+
+
+def test_two_looks_at_the_same_new_rows_are_of_one_row() -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        one, two = self.t.at(batch.keys), self.t.at(batch.keys)
+        one.upsert(a=one["a"] + 1)
+        two.upsert(b=two["b"] + two["a"])
+        ctx.produce("out", batch.keys, 100 * two["a"] + one["b"])
+
+    for cached_bytes in (1, 1 << 30):
+        computation = handler(process, t=hr.TableState({"a": int, "b": int}))
+        items = [Item("a", 0, at) for at in range(3)]
+        found, _ = run(computation, items, rows=1, cached_bytes=cached_bytes)
+        assert [n for ((_, _, n),) in found["out"]] == [101, 203, 306]
+
+
+def test_what_was_given_may_be_changed_afterwards() -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        count, times = batch.sum("n"), batch.keys.times_us.copy()
+        window = np.zeros(len(batch.keys), dtype=np.int64)
+        mask = np.ones(len(batch.keys), dtype=bool)
+        rows, keys = self.t.at(batch.keys, w=window), batch.keys[mask]
+        ctx.produce("out", batch.keys, count, timestamps_us=times)
+        count += 100
+        times += 10
+        window += 1
+        mask[:] = False
+        rows.upsert(n=7)
+        ctx.produce("out", batch.keys, count, timestamps_us=times)
+        ctx.produce("out", keys, self.t.at(keys, w=0)["n"])
+
+    computation = handler(process, t=hr.TableState({"n": int}, sub={"w": int}))
+    found, _ = run(computation, [Item("a", 1, 5)])
+    assert found["out"] == [[("a", 5, 1), ("a", 15, 101), ("a", 5, 7)]]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_handed_out_is_never_written(workers: int) -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        given = [
+            batch["n"], batch.timestamps_us, batch.counts, batch.group_of_row, batch.keys.values,
+            batch.keys.hashes, batch.keys.times_us, batch.row_keys.values, batch.nulls("n"),
+        ]  # fmt: skip
+        assert not any(array.flags.writeable for array in given)
+        ctx.produce("out", batch.keys, 1)
+
+    run(handler(process), [Item(f"k{i % 3}", i, i) for i in range(9)], workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (pa.array([1.7]), "given double"),
+        (pa.array(["12"]), "given string"),
+        (pa.array([2**64 - 1], pa.uint64()), "int64"),
+        (pa.array([None], pa.int64()), "was given nulls"),
+        (pa.array([True]), "given bool"),
+    ],
+)
+def test_arrow_values_are_checked_as_closely_as_others(values: pa.Array, says: str) -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        self.t.at(batch.keys).upsert(n=values)
+
+    with pytest.raises(UserCodeError, match=says):
+        run(handler(process, t=hr.TableState({"n": int})), [Item("a", 1, 1)])
+
+
+def test_a_text_that_cannot_be_written_is_the_records_fault() -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        texts = ["\ud800" if n == 2 else "fine" for n in batch.last("n")]
+        self.t.at(batch.keys).upsert(s=np.array(texts, dtype=object))
+
+    computation = handler(process, t=hr.TableState({"s": str}))
+    items = [Item(f"k{n}", n, n) for n in range(4)]
+    _, driver = run(computation, items, options={"on_error": "skip"})
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.counts["it"].skipped == 1
+
+
+def test_a_time_to_live_beyond_the_end_of_time_lasts() -> None:
+    def process(self: Any, ctx: Any, batch: Any) -> None:
+        rows = self.t.at(batch.keys)
+        ctx.produce("out", batch.keys, rows["n"])
+        rows.upsert(n=rows["n"] + 1)
+
+    computation = handler(process, t=hr.TableState({"n": int}, ttl=2**63 - 1))
+    found, _ = run(computation, [Item("a", 0, at) for at in (1, 2, 3)], rows=1)
+    assert [n for ((_, _, n),) in found["out"]] == [0, 1, 2]
+
+
+def test_sums_of_unsigned_numbers_are_exact() -> None:
+    table = pa.table({"key": ["a"], "n": pa.array([2**63 + 3], pa.uint64()), "at": [1]})
+    batch = table.to_batches()[0]
+    from headrace.schema import value_type_of_schema
+    from headrace.sources.base import TIMESTAMP_COLUMN
+    from headrace.state.columns import ColumnType
+    from headrace.state.rows import grouped
+
+    columns = [pa.array([1], pa.uint64()), pa.array([1]), batch.column("key"), *batch.columns]
+    names = ["__hash", TIMESTAMP_COLUMN, "__key0", *batch.schema.names]
+    rows = pa.record_batch(columns, names)
+    keyed = grouped(
+        "s", value_type_of_schema(batch.schema), rows, [ColumnType("key0", pa.string())], ["__key0"]
+    )
+    assert keyed.sum("n").tolist() == [2**63 + 3]
+
+
+def test_float_sub_columns_are_refused_when_the_pipeline_is_built() -> None:
+    with pytest.raises(PipelineError, match="sub column 'x': double is not a key type"):
+        run(handler(lambda *_: None, t=hr.TableState({"n": int}, sub={"x": float})), [])

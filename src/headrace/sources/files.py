@@ -500,6 +500,8 @@ def _line_number(name: str, first: int, data: bytes, row: int) -> int:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC")
     if pa.types.is_null(kind):

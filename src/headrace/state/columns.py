@@ -55,6 +55,8 @@ class ColumnType:
         """Return an Arrow column as NumPy keeps it."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         kind = column.type
         if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
             column = column.cast(self.arrow).view(pa.int64())
@@ -71,15 +73,13 @@ class ColumnType:
         return array if array.type == self.arrow else array.view(self.arrow)
 
     def coerced(self, values: Any, length: int) -> Column:
-        """Return what a user gave for a column: an array of the right type and length.
+        """Return what a user gave for a column: an own copy, of the right type and length.
 
         Raises:
             TypeError: when it is not.
         """
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            if values.null_count:
-                raise TypeError(f"column {self.name!r} was given nulls, and it has none")
-            values = self.from_arrow(values)
+            values = self._from_users_arrow(values)
         array = np.asarray(values, dtype=object if self.dtype == object else None)
         if array.ndim == 0:
             array = np.full(length, array[()], dtype=array.dtype)
@@ -87,15 +87,26 @@ class ColumnType:
             raise TypeError(f"column {self.name!r} was given {len(array)} values for {length} keys")
         if self.dtype == object:
             self._check_objects(array)
-            return array
+            return array.copy()
         if array.dtype.kind in {"M", "m"}:
-            array = array.astype(f"{array.dtype.kind}8[us]").view(np.int64)
+            unit = "D" if pa.types.is_date32(self.arrow) else "us"
+            array = array.astype(f"{array.dtype.kind}8[{unit}]").view(np.int64)
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {array.dtype}")
-        cast = array.astype(self.dtype, copy=False)
+        cast = array.astype(self.dtype)
         if cast.dtype.kind in "iu" and cast.dtype != array.dtype and not (cast == array).all():
             raise TypeError(f"column {self.name!r} was given numbers beyond {self.arrow}")
         return cast
+
+    def _from_users_arrow(self, values: pa.Array | pa.ChunkedArray) -> Column:
+        if values.null_count:
+            raise TypeError(f"column {self.name!r} was given nulls, and it has none")
+        if _family(values.type) != _family(self.arrow):
+            raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {values.type}")
+        try:
+            return self.from_arrow(values.cast(self.arrow))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TypeError(f"column {self.name!r} is {self.arrow}: {error}") from error
 
     def _check_objects(self, array: Column) -> None:
         wanted = type(self.empty)
@@ -104,6 +115,36 @@ class ColumnType:
                 raise TypeError(
                     f"column {self.name!r} is {self.arrow}, and was given {type(value).__name__}"
                 )
+            if wanted is str and not value.isascii():
+                self._check_encodes(value)
+
+    def _check_encodes(self, value: str) -> None:
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise TypeError(
+                f"column {self.name!r} was given a text that is none: {error}"
+            ) from error
+
+
+def _family(kind: pa.DataType) -> str:
+    """Return what kind of thing a type is; values are converted within a family only."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    families: list[tuple[str, Any]] = [
+        ("integer", pa.types.is_integer), ("float", pa.types.is_floating),
+        ("time", pa.types.is_timestamp), ("duration", pa.types.is_duration),
+        ("text", lambda k: pa.types.is_string(k) or pa.types.is_large_string(k)),
+        ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)),
+    ]  # fmt: skip
+    return next((name for name, holds in families if holds(kind)), str(kind))
+
+
+def own(array: Column) -> Column:
+    """Return an array that a handler may read and not write: the engine goes on using it."""
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
 
 
 def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,16 +13,27 @@ from headrace.state.index import Slots
 Times = npt.NDArray[np.int64]
 
 
+#: Says for slots and times, pairwise, whether the row is there and due at that time.
+Holds = Callable[[Slots, Times], npt.NDArray[np.bool_]]
+_LOOK = 64
+
+
 class DueRows:
     """Slots by the time that they were due at when they were pushed.
 
     Kept as a few sorted stretches, each at least twice as long as the next, so that a push costs
-    what it brings, times a logarithm. Entries go stale and are returned all the same: the caller
-    knows what a row is due at now.
+    what it brings, times a logarithm. Entries go stale; the caller knows what a row is due at now.
+
+    Args:
+        holds: tells stale entries from others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holds: Holds) -> None:
+        self._holds = holds
         self._runs: list[tuple[Times, Slots]] = []
+
+    def __len__(self) -> int:
+        return sum(len(times) for times, _ in self._runs)
 
     def push(self, times: Times, slots: Slots) -> None:
         """Add rows."""
@@ -33,8 +46,20 @@ class DueRows:
         self._runs.append((times[order], slots[order]))
 
     def lowest(self) -> int:
-        """Return a lower bound of the pending times, or ``MAX_TIME``."""
+        """Return the lowest pending time, or ``MAX_TIME``. Forgets the stale entries before it."""
+        self._runs = [run for run in map(self._from_first_pending, self._runs) if len(run[0])]
         return min((int(times[0]) for times, _ in self._runs), default=MAX_TIME)
+
+    def _from_first_pending(self, run: tuple[Times, Slots]) -> tuple[Times, Slots]:
+        times, slots = run
+        first, step = 0, _LOOK
+        while first < len(times):
+            pending = self._holds(slots[first : first + step], times[first : first + step])
+            if pending.any():
+                first += int(np.argmax(pending))
+                break
+            first, step = first + step, 2 * step
+        return times[first:], slots[first:]
 
     def pop(self, until: int) -> Slots:
         """Remove what was due up to a time; return the slots, each once, ascending."""

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from headrace.computation import TimeDomain
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
-from headrace.schema import ValueType
+from headrace.schema import ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.columns import Column, ColumnType
+from headrace.state.columns import Column, ColumnType, own
 from headrace.state.index import U64
 from headrace.state.runs import HASH
 
@@ -39,14 +39,16 @@ class Keys:
     ) -> None:  # fmt: skip
         self.once = once
         self._types = types
-        self.hashes = hashes
-        self.columns = columns
+        self.hashes = own(hashes)
+        self.columns = [own(column) for column in columns]
         self._times = times
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def __getitem__(self, at: Any) -> Keys:
+        if isinstance(at, np.ndarray):
+            at = at.copy()  # times are looked up later
         stays_once = isinstance(at, slice) or np.asarray(at).dtype == np.bool_
         return Keys(
             self._types, self.hashes[at], [column[at] for column in self.columns],
@@ -55,7 +57,8 @@ class Keys:
 
     @cached_property
     def _both(self) -> tuple[I64, I64]:
-        return self._times()
+        latest, earliest = self._times()
+        return own(latest), own(earliest)
 
     @property
     def times_us(self) -> I64:
@@ -74,7 +77,7 @@ class Keys:
             return self.columns[0]
         tuples = np.empty(len(self), dtype=object)
         tuples[:] = list(zip(*(column.tolist() for column in self.columns), strict=True))
-        return tuples
+        return own(tuples)
 
     def part(self, number: int) -> Column:
         """Return one part of tuple keys."""
@@ -147,12 +150,12 @@ class KeyedBatch:
     @cached_property
     def counts(self) -> I64:
         """How many records each key has."""
-        return np.diff(self.starts, append=len(self))
+        return own(np.diff(self.starts, append=len(self)))
 
     @cached_property
     def group_of_row(self) -> I64:
         """For each record the position of its key in ``keys``."""
-        return np.repeat(np.arange(len(self.starts)), self.counts)
+        return own(np.repeat(np.arange(len(self.starts)), self.counts))
 
     def by(self, **sub: Column) -> KeyedBatch:
         """Return the same records, with each key's group divided by further values, ascending.
@@ -187,14 +190,26 @@ class KeyedBatch:
     # -- columns ------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Column:
-        """Return a value column of the records, grouped, as NumPy (nulls as NaN or None)."""
+        """Return a value column of the records, grouped, as NumPy.
+
+        A null reads as zero or empty, so that the type is the same for any batch; where nulls are is
+        told by :meth:`nulls`.
+        """
         if name not in self._columns:
             column = self.arrow(name)
-            if column.null_count:
-                self._columns[name] = column.to_numpy(zero_copy_only=False)
+            kind = _plain_type(name, column.type)
+            if kind is None:
+                values = np.empty(len(column), dtype=object)
+                values[:] = column_to_python(column)
             else:
-                self._columns[name] = _plain_type(name, column.type).from_arrow(column)
+                values = kind.from_arrow(_without_nulls(column, kind))
+            self._columns[name] = own(values)
         return self._columns[name]
+
+    def nulls(self, name: str) -> npt.NDArray[np.bool_]:
+        """Say for each record whether a value column is null there."""
+        found: npt.NDArray[np.bool_] = self.arrow(name).is_null().to_numpy(zero_copy_only=False)
+        return own(found)
 
     def arrow(self, name: str) -> pa.Array:
         """Return a value column of the records, grouped, as Arrow."""
@@ -211,7 +226,7 @@ class KeyedBatch:
     def timestamps_us(self) -> I64:
         """The event time of each record in microseconds since 1970 UTC."""
         times: I64 = self._rows.column(TIMESTAMP_COLUMN).to_numpy()
-        return times if self._order is None else times[self._order]
+        return own(times if self._order is None else times[self._order])
 
     def values(self) -> list[Any]:
         """Return the records' values as Python objects of the stream's type. For small batches."""
@@ -225,17 +240,16 @@ class KeyedBatch:
     def sum(self, column: str | Column) -> Column:
         """Return the sum of a column (by name, or an array with a value a record) for each key.
 
-        Floats are added in the order of the records, so that the sum is the same to the bit.
+        Floats are added pairwise: the sum is a function of the key's values in their order, but not
+        the one that adding them one after another gives.
         """
         values = self._of_rows(column)
-        if values.dtype.kind == "f":
-            # reduceat adds long groups pairwise: still a function of the group's values alone
+        if values.dtype.kind in "fu":
             sums: Column = np.add.reduceat(values, self.starts)
             return sums
         if values.dtype.kind in "b":
             values = values.astype(np.int64)
-        wide = np.result_type(values, np.int64)
-        totals: Column = np.add.reduceat(values, self.starts, dtype=wide)
+        totals: Column = np.add.reduceat(values, self.starts, dtype=np.int64)
         return totals
 
     def min(self, column: str | Column) -> Column:
@@ -311,8 +325,8 @@ class FiredBatch:
         self.name = name
         self.domain = domain
         self.keys = keys
-        self.times_us = times_us
-        self.tags = tags
+        self.times_us = own(times_us)
+        self.tags = own(tags)
 
     def __len__(self) -> int:
         return len(self.times_us)
@@ -321,7 +335,19 @@ class FiredBatch:
         return FiredBatch(self.name, self.domain, self.keys[at], self.times_us[at], self.tags[at])
 
 
-def _plain_type(name: str, kind: pa.DataType) -> ColumnType:
+def _without_nulls(column: pa.Array, kind: ColumnType) -> pa.Array:
+    """Return a column with what its type reads as where there is nothing."""
+    if not column.null_count:
+        return column
+    if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+        column = column.cast(kind.arrow).view(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    return pc.fill_null(column, pa.scalar(kind.empty, column.type))
+
+
+def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
+    """Return how a value column is given to handlers; None for what nests, which come as objects."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind):
@@ -331,7 +357,7 @@ def _plain_type(name: str, kind: pa.DataType) -> ColumnType:
     try:
         return ColumnType(name, kind)
     except TypeError:
-        return ColumnType(name, pa.string())
+        return None
 
 
 def grouped(

@@ -50,12 +50,13 @@ class Table:
         self.section = section
         self.keys, self.sub, self.columns = keys, sub, columns
         self.domain = domain
-        self.due = DueRows()
+        self.due = DueRows(self._pending)
         # XXH64 of eight bytes is a bijection: equal hashes are equal keys, and need no look at them.
         self._hash_is_key = not sub and len(keys) == 1 and keys[0].dtype != object
         self._index = SlotIndex(Homes(() if sub else ranges))
         self._used = 0
         self._dead = 0
+        self._text_bytes = 0  # of texts and bytes in all columns
         self._hashes: U64 = np.empty(0, dtype=np.uint64)
         self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
         self._live: Mask = np.empty(0, dtype=np.bool_)
@@ -118,6 +119,8 @@ class Table:
             self._row_hashes[first:last] = row_hashes
         for column, values in zip(self._identity, identity, strict=True):
             column[first:last] = values
+            if column.dtype == object:
+                self._text_bytes += _text_bytes(values)
         for kind, column in zip(self.columns, self._content, strict=True):
             column[first:last] = kind.empty
         self._live[first:last] = False
@@ -182,11 +185,26 @@ class Table:
             self._live[fresh] = True
             self._dead -= len(fresh)
         for number, values in content.items():
-            self._content[number][slots] = values
+            column = self._content[number]
+            if column.dtype == object:
+                self._text_bytes += _text_bytes(values) - _text_bytes(column[slots])
+            column[slots] = values
         if due is not None:
             self._due[slots] = due
-            self.due.push(self._due[slots], slots)
+            self._push_due(self._due[slots], slots)
         self._dirty.append(slots)
+
+    def _pending(self, slots: Slots, times: Times) -> Mask:
+        pending: Mask = self._live[slots] & (self._due[slots] == times)
+        return pending
+
+    def _push_due(self, times: Times, slots: Slots) -> None:
+        """Note when rows are due; begin anew when most entries are stale."""
+        if len(self.due) > 2 * (self._used - self._dead) + _FEWEST_SLOTS:
+            self.due = DueRows(self._pending)
+            slots = np.flatnonzero(self._live[: self._used]).astype(np.int32)
+            times = self._due[slots]
+        self.due.push(times, slots)
 
     def remove(self, slots: Slots) -> None:
         """Let rows (each once) be gone; those that are already are left alone."""
@@ -230,9 +248,11 @@ class Table:
             self._dead += int(self._live[slots].sum()) - int(live.sum())
             self._live[slots], self._due[slots] = live, due
             for column, values in zip(self._content, content, strict=True):
+                if column.dtype == object:
+                    self._text_bytes += _text_bytes(values) - _text_bytes(column[slots])
                 column[slots] = values
             if self.domain is not None:
-                self.due.push(due[live], slots[live])
+                self._push_due(due[live], slots[live])
         self._journal = None
         del self._dirty[mark:]
 
@@ -310,7 +330,12 @@ class Table:
     @property
     def nbytes(self) -> int:
         """About how much memory the table takes."""
-        return self._used * self.row_bytes
+        return self._used * self.row_bytes + self._text_bytes + len(self.due) * 12
+
+    @property
+    def used(self) -> int:
+        """How many slots have been given out."""
+        return self._used
 
     @property
     def live_hashes(self) -> U64:
@@ -328,7 +353,9 @@ class Table:
         self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
         self._used, self._dead = len(slots), 0
         self._index.rebuild(self._row_hashes, len(slots) // 8)
-        self.due = DueRows()
+        texts = [c for c in (*self._identity, *self._content) if c.dtype == object]
+        self._text_bytes = sum(_text_bytes(column) for column in texts)
+        self.due = DueRows(self._pending)
         if self.domain is not None:
             self.due.push(due, np.arange(len(slots), dtype=np.int32))
 
@@ -350,10 +377,25 @@ class Table:
             self.keep_only(np.ones(self._used, dtype=np.bool_))
 
 
+def _text_bytes(values: Column) -> int:
+    return sum(map(len, values.tolist()))
+
+
 def _grown(column: Column, capacity: int) -> Column:
     grown = np.empty(capacity, dtype=column.dtype)
     grown[: len(column)] = column
     return grown
+
+
+def rows_are_distinct(
+    at: npt.NDArray[np.int64], row_hashes: U64, identity: Sequence[Column]
+) -> bool:
+    """Say whether some rows are all different."""
+    wanted = row_hashes[at]
+    if len(at) < 2 or (wanted[1:] > wanted[:-1]).all():
+        return True
+    chosen, _ = _distinct(at, wanted, identity)
+    return len(chosen) == len(at)
 
 
 def _distinct(

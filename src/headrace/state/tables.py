@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from headrace.keyspace.layout import Layout
 from headrace.state.bins import BinnedState
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import Times
-from headrace.state.index import Slots
+from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.rows import FiredBatch, Keys
 from headrace.state.runs import Part
 from headrace.state.sections import due_rows, table_section, timer_section
-from headrace.state.table import Mask, Table
+from headrace.state.table import Mask, Table, rows_are_distinct
 from headrace.topology import Node
 
 _TAG = "tag"
@@ -34,28 +35,38 @@ class Clock:
 
 
 class Rows:
-    """Some rows of a table: found once, read and changed by column.
-
-    Attributes:
-        exists: for each of the keys, whether there is a row.
-    """
+    """Some rows of a table, as they are now: found once, read and changed by column."""
 
     def __init__(self, handle: TableHandle, keys: Keys, sub: list[Column]) -> None:
         self._handle = handle
+        self._table = handle.table
         self._keys = keys
-        table = handle.table
         self._identity = [*keys.columns, *sub]
-        self._row_hashes = table.row_hashes(keys.hashes, sub)
-        self._slots = table.find(self._row_hashes, self._identity)
-        self.exists: Mask = table.live(self._slots)
+        self._row_hashes = self._table.row_hashes(keys.hashes, sub)
+        self._slots = self._table.find(self._row_hashes, self._identity)
+        self._seen = self._table.used
 
     def __len__(self) -> int:
         return len(self._slots)
 
+    def _current(self) -> Slots:
+        """Return the slots; looks again for rows that were not there, when the table has grown."""
+        if self._seen != self._table.used:
+            missing = np.flatnonzero(self._slots == NO_SLOT)
+            identity = [column[missing] for column in self._identity]
+            self._slots[missing] = self._table.find(self._row_hashes[missing], identity)
+            self._seen = self._table.used
+        return self._slots
+
+    @property
+    def exists(self) -> Mask:
+        """For each of the keys, whether there is a row."""
+        return self._table.live(self._current())
+
     def __getitem__(self, name: str) -> Column:
-        """Return a column of the rows as it was found; zero or empty where there is no row."""
-        number = self._handle.number_of(name)
-        return self._handle.table.values(number, self._slots, self.exists)
+        """Return a column of the rows; zero or empty where there is no row."""
+        slots = self._current()
+        return self._table.values(self._handle.number_of(name), slots, self._table.live(slots))
 
     def upsert(self, **columns: Any) -> None:
         """Write the rows: those that are not there begin, the others change.
@@ -68,25 +79,24 @@ class Rows:
             ValueError: when a row comes twice among the keys.
             TypeError: for a column that the table does not have, or values of another type.
         """
-        handle, table = self._handle, self._handle.table
+        handle, table = self._handle, self._table
         content = {}
         for name, values in columns.items():
             number = handle.number_of(name)
             content[number] = table.columns[number].coerced(values, len(self))
         if not len(self):
             return
-        slots = table.claim(self._slots, self._keys.hashes, self._row_hashes, self._identity)
+        slots = self._current()
         if not self._keys.once:
-            handle.check_once(slots)
-        self._slots = slots
+            handle.check_once(slots, self._row_hashes, self._identity)
+        slots = table.claim(slots, self._keys.hashes, self._row_hashes, self._identity)
         table.put(slots, content, handle.lives_until(self._keys, slots))
-        self.exists = np.ones(len(self), dtype=np.bool_)
+        self._slots, self._seen = slots, table.used
 
     def delete(self, where: Mask | None = None) -> None:
         """Delete the rows, or some of them; those that are not there are left alone."""
-        slots = self._slots if where is None else self._slots[where]
-        self._handle.table.remove(np.unique(slots))
-        self.exists = self._handle.table.live(self._slots)
+        slots = self._current()
+        self._table.remove(np.unique(slots if where is None else slots[where]))
 
 
 class TableHandle:
@@ -130,19 +140,20 @@ class TableHandle:
                 f"table {self.name!r} has no column {name!r}; it has: {', '.join(self._numbers)}"
             ) from None
 
-    def check_once(self, slots: Slots) -> None:
+    def check_once(self, slots: Slots, row_hashes: U64, identity: Sequence[Column]) -> None:
         """Check that no row is written twice by one call, which would lose a change.
 
         Raises:
             ValueError: when one is.
         """
-        if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
-            ordered = np.sort(slots)
-            if (ordered[1:] == ordered[:-1]).any():
-                raise ValueError(
-                    f"table {self.name!r}: a row comes twice in one upsert; "
-                    "use batch.keys (each key once), or reduce the records to one a row first"
-                )
+        there = slots[slots != NO_SLOT]
+        new = np.flatnonzero(slots == NO_SLOT)
+        if len(np.unique(there)) == len(there) and rows_are_distinct(new, row_hashes, identity):
+            return
+        raise ValueError(
+            f"table {self.name!r}: a row comes twice in one upsert; "
+            "use batch.keys (each key once), or reduce the records to one a row first"
+        )
 
     def lives_until(self, keys: Keys, slots: Slots) -> Times | None:
         """Return when rows that are written now will be due to go."""
@@ -150,7 +161,8 @@ class TableHandle:
             return None
         table = self.table
         since = keys.times_us if table.domain is EVENT_TIME else self._clock.now_us
-        until = np.full(len(slots), 0, dtype=np.int64) + since + self._ttl_us
+        since = np.minimum(np.full(len(slots), since, dtype=np.int64), MAX_TIME - self._ttl_us)
+        until = since + self._ttl_us
         live = table.live(slots)
         return np.where(live, np.maximum(until, table.due_times(slots, live)), until)
 
@@ -214,16 +226,24 @@ class TimersHandle:
         hashes, identity = table.keys_at(slots)
         times = table.due_times(slots, np.ones(len(slots), dtype=np.bool_))
         tags = identity[-1]
-        order = np.lexsort((tags, times, hashes))
+        order = np.lexsort((tags, times, *_sortable(identity[-2::-1]), hashes))
         table.remove(np.sort(slots))
         hashes, times, tags = hashes[order], times[order], tags[order]
         columns = [column[order] for column in identity[:-1]]
-        cause = times if cause_us is None else np.full(len(times), cause_us)
+        cause = times.copy() if cause_us is None else np.full(len(times), cause_us)
         keys = Keys(table.keys, hashes, columns, lambda: (cause, cause))
         return FiredBatch(self.name, self.domain, keys, times, tags)
 
 
 _TIME = ColumnType("times_us", pa.int64())
+
+
+def _sortable(columns: Sequence[Column]) -> list[Column]:
+    """Return columns by which rows of one hash come in an order that is the same everywhere."""
+    return [
+        np.unique(column, return_inverse=True)[1] if column.dtype == object else column
+        for column in columns
+    ]
 
 
 class TableSet(BinnedState):
@@ -265,7 +285,8 @@ class TableSet(BinnedState):
         sizes = np.zeros(len(self.layout), dtype=np.int64)
         for table in self.tables.values():
             bins = self.layout.bins_of(table.used_hashes())
-            sizes += np.bincount(bins, minlength=len(sizes)) * table.row_bytes
+            each = table.nbytes // max(table.used, 1)
+            sizes += np.bincount(bins, minlength=len(sizes)) * each
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:

@@ -31,7 +31,7 @@ from headrace.step.route import key_names, stream_schema
 from headrace.step.usercode import dead_letter, on_time, user_error
 from headrace.topology import DEAD_LETTER, Node, Stream
 
-_MAX_ROUNDS = 10_000
+_MAX_ROUNDS = 1_000_000
 
 
 class Emitter:
@@ -81,10 +81,9 @@ class Emitter:
     def _column(self, field: pa.Field, values: Any, length: int) -> pa.Array:
         kind = self._types.get(field.name)
         if isinstance(values, pa.Array | pa.ChunkedArray) or kind is None:
-            array = values if isinstance(values, pa.Array) else pa.array(values)
             try:
-                array = array.cast(field.type)
-            except pa.ArrowInvalid as error:
+                array = self._converted(field, values)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
                 raise TypeError(f"column {field.name!r} wants {field.type}: {error}") from error
             if array.null_count and not field.nullable:
                 raise TypeError(f"column {field.name!r} wants {field.type}, and was given nulls")
@@ -94,6 +93,18 @@ class Emitter:
                 )
             return array
         return kind.to_arrow(kind.coerced(values, length))
+
+    def _converted(self, field: pa.Field, values: Any) -> pa.Array:
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        if isinstance(values, pa.Array):
+            kind = self._types.get(field.name)
+            if kind is not None:
+                return kind.to_arrow(kind.coerced(values, len(values)))
+            return values.cast(field.type)
+        if isinstance(values, np.ndarray):
+            values = values.copy() if values.dtype != object else values.tolist()
+        return pa.array(values, from_pandas=False).cast(field.type)
 
     def take(self) -> pa.RecordBatch | None:
         """Return all productions ascending by (hash, key), each key's in order of emission."""
@@ -339,8 +350,15 @@ class BatchVisitor:
 def _groups_of(item: KeyedBatch | FiredBatch) -> int:
     if isinstance(item, KeyedBatch):
         return len(item.starts)
-    hashes = item.keys.hashes
-    return int((hashes[1:] != hashes[:-1]).sum()) + 1
+    return len(_edges(item.keys)) + 1
+
+
+def _edges(keys: Keys) -> Any:
+    """Return the positions where another key begins."""
+    differs = keys.hashes[1:] != keys.hashes[:-1]
+    for column in keys.columns:
+        differs = differs | (column[1:] != column[:-1]).astype(bool)
+    return np.flatnonzero(differs) + 1
 
 
 def _halves(item: Any, groups: int) -> list[Any]:
@@ -348,8 +366,7 @@ def _halves(item: Any, groups: int) -> list[Any]:
     middle = groups // 2
     if isinstance(item, KeyedBatch):
         return [item.groups(0, middle), item.groups(middle, groups)]
-    hashes = item.keys.hashes
-    edge = int(np.flatnonzero(hashes[1:] != hashes[:-1])[middle - 1]) + 1
+    edge = int(_edges(item.keys)[middle - 1])
     return [item[:edge], item[edge:]]
 
 

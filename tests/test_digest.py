@@ -1,0 +1,33 @@
+"""Digests add up: a batch's is the sum of its rows', however it is cut, for every type."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.digest import add_digests, digest_of
+
+COLUMNS = {
+    "int": pa.array([1, None, 2]),
+    "uint64": pa.array([2**64 - 1, None, 0], pa.uint64()),
+    "float": pa.array([1.0, None, float("nan")]),
+    "bool": pa.array([True, None, False]),
+    "text": pa.array(["", None, "b"]),
+    "bytes": pa.array([b"", None, b"a"], pa.large_binary()),
+    "time": pa.array([1, None, 2], pa.timestamp("us")),
+    "time of day": pa.array([1, None, 2], pa.time32("s")),
+    "date": pa.array([1, None, 2], pa.date32()),
+    "duration": pa.array([1, None, 2], pa.duration("us")),
+    "list": pa.array([[1], None, [2]]),
+    "dictionary": pa.array([5, None, 6]).dictionary_encode(),
+    "texts in a dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_the_digest_of_a_batch_is_the_sum_of_its_parts(name: str) -> None:
+    column = COLUMNS[name]
+    whole = digest_of(pa.table({"x": column}))
+    rows = [digest_of(pa.table({"x": column.slice(row, 1)})) for row in range(3)]
+    assert len(set(rows)) == 3, "different rows have different digests"
+    assert whole == add_digests(add_digests(rows[0], rows[1]), rows[2])
