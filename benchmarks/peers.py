@@ -27,13 +27,35 @@ def running_count(
     spark: Any, peer: str, data: Path, folder: Path, *, emit: bool, warm: int
 ) -> tuple[float, list[float]]:
     """Run a peer to the end of the files; return records/s and the seconds of each batch."""
-    provider = HDFS if peer == "builtin-hdfs" else ROCKSDB
+    stream = _stream(spark, HDFS if peer == "builtin-hdfs" else ROCKSDB, data)
+    return _drained(_COUNTS[peer](stream), folder, peer, emit=emit, warm=warm)
+
+
+def tracked(
+    spark: Any, peer: str, data: Path, folder: Path, *, warm: int
+) -> tuple[float, list[float]]:
+    """Run a peer that keeps a struct a key and sets a timer a record; return as above."""
+    stream = _stream(spark, ROCKSDB, data).withWatermark("at", "0 seconds")
+    processor = _tracker(rows=peer == "tws-rows")
+    grouped = stream.groupBy("key")
+    transform = (
+        grouped.transformWithState if peer == "tws-rows" else grouped.transformWithStateInPandas
+    )
+    said = transform(processor, "key long, count long", "Update", "EventTime")
+    return _drained(said, folder, peer, emit=True, warm=warm)
+
+
+def _stream(spark: Any, provider: str, data: Path) -> Any:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
     schema = spark.read.parquet(str(data)).schema
-    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(data))
-    counted = _COUNTS[peer](stream)
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(data))
+
+
+def _drained(
+    counted: Any, folder: Path, peer: str, *, emit: bool, warm: int
+) -> tuple[float, list[float]]:
     out = folder / f"out-{peer}"
 
     def write(batch: Any, number: int) -> None:
@@ -100,6 +122,59 @@ def _processor(*, rows: bool) -> Any:
             pass
 
     return Count()
+
+
+def _tracker(*, rows: bool) -> Any:
+    import pandas as pd
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    idle_ms = 3_600_000
+
+    class Tracker(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+            self.track = handle.getValueState("track", "count long, total double, last long")
+            self.timer = handle.getValueState("timer", "at long")
+
+        def handleInputRows(  # noqa: N802
+            self,
+            key: Any,
+            found: Any,
+            timerValues: Any,  # noqa: N803
+        ) -> Iterator[Any]:
+            count, total, last = self.track.get() if self.track.exists() else (0, 0.0, 0)
+            times = (
+                (int(row["at"].timestamp() * 1000) for row in found)
+                if rows
+                else (int(at.timestamp() * 1000) for frame in found for at in frame["at"])
+            )
+            for at in times:
+                count, total, last = count + 1, total + 0.5, at
+            self.track.update((count, total, last))
+            # one timer a key, as ours: the one before is replaced
+            if self.timer.exists():
+                self.handle.deleteTimer(self.timer.get()[0])
+            self.handle.registerTimer(last + idle_ms)
+            self.timer.update((last + idle_ms,))
+            yield from ()
+
+        def handleExpiredTimer(  # noqa: N802
+            self,
+            key: Any,
+            timerValues: Any,  # noqa: N803
+            expiredTimerInfo: Any,  # noqa: N803
+        ) -> Iterator[Any]:
+            count = self.track.get()[0]
+            if rows:
+                yield Row(key=key[0], count=count)
+            else:
+                yield pd.DataFrame({"key": [key[0]], "count": [count]})
+
+        def close(self) -> None:
+            pass
+
+    return Tracker()
 
 
 def _tws_pandas(stream: Any) -> Any:
