@@ -42,7 +42,7 @@ soak: $(VENV)/.installed java
 
 bench: $(VENV)/.installed java
 	mkdir -p benchmarks/results
-	. scripts/java-home.sh && for program in floor latency count user bins; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
+	. scripts/java-home.sh && for program in floor latency count user bins recover; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
 	rm -rf $(VENV) demo-data dist
