@@ -144,7 +144,7 @@ def count() -> tuple[str, str]:
                     [f"… beside it {PEERS[peer]}", f"{rate:,.0f}", "", "",
                      f"ours is {item['value']:.1f} times that", "", ""]
                 )  # fmt: skip
-        if given["emit"] == "key":
+        if (given["emit"], given["keys"]) == ("key", "1000000"):
             spent = result["phases"].items()
             phases = ", ".join(f"{name} {value:.0f}" for name, value in spent if value >= 1)
     return table(rows), phases
