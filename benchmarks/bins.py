@@ -28,7 +28,7 @@ def main() -> None:
     options.add_argument("--warm", type=int, default=10, help="steps that do not count")
     chosen = options.parse_args()
     if chosen.quick:
-        chosen.files, chosen.warm, chosen.bits = 20, 8, [4, 12, 20]
+        chosen.files, chosen.warm, chosen.bits = 14, 6, [4, 12, 16]
     folder = Path(tempfile.mkdtemp(prefix="headrace-bins-"))
     data = folder / "in"
     data.mkdir()

@@ -2,7 +2,7 @@
 
 Each peer runs as a user would have it: a checkpoint on the local disk, one file a micro-batch, two
 shuffle partitions, what changed in a batch written as Parquet. The rate is over batches after the
-warm ones, by Spark's own progress reports.
+warm ones, by Spark's own progress reports. (``transformWithState`` wants the package protobuf.)
 """
 
 from __future__ import annotations
