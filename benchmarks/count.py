@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
-from benchmarks.harness import figure, local_session, parser, percentile, report
+from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.peers import PEERS, running_count
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
@@ -86,24 +85,8 @@ def headrace(
         pipeline, LocalStore(storage), SparkRunner(context), workers=chosen.workers,
         bins=chosen.bins, settings=settings, drain=True,
     )  # fmt: skip
-    commits = [time.perf_counter()]
-    phases: dict[str, float] = {}
-
-    def note(summary: hr.StepSummary) -> None:
-        if summary.records == 0:
-            return
-        commits.append(time.perf_counter())
-        if len(commits) > chosen.warm + 1:
-            for name, seconds in summary.phases.items():
-                phases[name] = phases.get(name, 0.0) + seconds
-
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
-    found = np.diff(commits)[chosen.warm :].tolist()
-    return found, {name: value / len(found) for name, value in phases.items()}, storage
+    found, phases = steps_of(driver, warm=chosen.warm)
+    return found, phases, storage
 
 
 def check(storage: Path, records: int) -> int:

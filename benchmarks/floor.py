@@ -12,7 +12,6 @@ import functools
 import gc
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from benchmarks.harness import figure, local_session, median_ms, parser, percentile, report, timed
+from benchmarks.harness import (
+    figure,
+    local_session,
+    median_ms,
+    parser,
+    percentile,
+    report,
+    steps_of,
+    timed,
+)
 from headrace.driver import Driver
 from headrace.runners import spark_private
 from headrace.runners.spark import SparkRunner, _same
@@ -132,24 +140,10 @@ def steps(
         pipeline, LocalStore(folder), SparkRunner(context), workers=2, bins=256,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), exchange=exchange),
     )  # fmt: skip
-    commits: list[float] = []
-    phases: dict[str, float] = {}
-
-    def note(summary: hr.StepSummary) -> None:
-        commits.append(time.perf_counter())
-        if len(commits) > warm:
-            for name, seconds in summary.phases.items():
-                phases[name] = phases.get(name, 0.0) + seconds / measured
-        if len(commits) > warm + measured:
-            driver.ask_to_stop(drain=False)
-
-    driver.listeners.append(note)
     try:
-        driver.run()
+        return steps_of(driver, warm=warm + 1, measured=measured)
     finally:
-        driver.close()
         shutil.rmtree(folder)
-    return np.diff(commits[warm:]).tolist(), phases
 
 
 def main() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -115,10 +117,41 @@ def local_session(slots: int = 2) -> Any:
     return spark
 
 
+def steps_of(
+    driver: Any, *, warm: int, measured: int | None = None
+) -> tuple[list[float], dict[str, float]]:
+    """Run a driver and close it; return the seconds of each step with records, and the mean phases.
+
+    Args:
+        driver: a :class:`headrace.driver.Driver`.
+        warm: how many steps do not count.
+        measured: stop after so many more; otherwise when the driver stops by itself.
+    """
+    commits = [time.perf_counter()]
+    phases: dict[str, float] = {}
+
+    def note(summary: Any) -> None:
+        if not summary.records:
+            return
+        commits.append(time.perf_counter())
+        done = len(commits) - 1 - warm
+        if measured is not None and done >= measured:
+            driver.ask_to_stop(drain=False)
+        if done > 0:
+            for name, seconds in summary.phases.items():
+                phases[name] = phases.get(name, 0.0) + seconds
+
+    driver.listeners.append(note)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+    found = [after - before for before, after in itertools.pairwise(commits)][warm:]
+    return found, {name: total / len(found) for name, total in phases.items()}
+
+
 def timed(work: Callable[[], object], times: int) -> list[float]:
     """Return the seconds of each of some calls."""
-    import time
-
     found = []
     for _ in range(times):
         begun = time.perf_counter()

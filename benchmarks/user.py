@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import headrace as hr
 from benchmarks.count import write_input
-from benchmarks.harness import figure, local_session, parser, percentile, report
+from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.peers import PEERS, tracked
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
@@ -71,23 +69,7 @@ def headrace(
         pipeline, LocalStore(folder / "state"), SparkRunner(context), workers=chosen.workers,
         settings=settings, drain=True,
     )  # fmt: skip
-    commits = [time.perf_counter()]
-    phases: dict[str, float] = {}
-
-    def note(summary: hr.StepSummary) -> None:
-        if summary.records and len(commits) <= chosen.files:
-            commits.append(time.perf_counter())
-            if len(commits) > chosen.warm + 1:
-                for name, seconds in summary.phases.items():
-                    phases[name] = phases.get(name, 0.0) + seconds
-
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
-    found = np.diff(commits)[chosen.warm :].tolist()
-    return found, {name: value / len(found) for name, value in phases.items()}
+    return steps_of(driver, warm=chosen.warm)
 
 
 def main() -> None:
