@@ -54,6 +54,15 @@ _key_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
+def hash_is_key(kinds: Sequence[pa.DataType]) -> bool:
+    """Say whether keys of these parts are told apart by their hashes alone.
+
+    XXH64 of eight bytes is a bijection: one part that is hashed as a word has a hash of its own. Such a
+    key also costs less to hash than its hash costs to send.
+    """
+    return len(kinds) == 1 and not (pa.types.is_string(kinds[0]) or pa.types.is_binary(kinds[0]))
+
+
 def hash_key(key: Key) -> int:
     """Return the hash of one key.
 

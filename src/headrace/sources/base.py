@@ -85,7 +85,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, split: Split) -> pa.Table:
-        """Return a split's records: ``timestamp`` (int64, microseconds) and the value columns.
+        """Return a split's records: ``TIMESTAMP_COLUMN`` (int64, microseconds), and the value columns.
 
         Called in a task or in the driver. Must depend on nothing but the split.
         """

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.computation import TimeDomain
-from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.hashing import canonical_key, hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
@@ -370,39 +370,48 @@ def grouped(
     if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
         order = order_by_hash(hashes)
         hashes = hashes[order]
-    starts = np.flatnonzero(hashes[1:] != hashes[:-1]) + 1
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), starts])
-    if len(key_types) > 1 or key_types[0].dtype == object:
-        order, starts = _without_collisions(rows, hashes, order, starts, key_names)
+    if hash_is_key([kind.arrow for kind in key_types]):
+        starts = _starts_of(hashes[1:] != hashes[:-1])
+        return KeyedBatch(stream, values, rows, order, starts, key_types, key_names)
+    columns = [rows.column(name) for name in key_names]
+    if order is not None:
+        columns = [column.take(pa.array(order)) for column in columns]
+    apart, starts = keys_apart(hashes, columns)
+    if apart is not None:
+        order = apart if order is None else order[apart]
     return KeyedBatch(stream, values, rows, order, starts, key_types, key_names)
 
 
-def _without_collisions(
-    rows: pa.RecordBatch, hashes: U64, order: I64 | None, starts: I64, key_names: Sequence[str]
-) -> tuple[I64 | None, I64]:
-    """Part the groups whose rows have one hash and different keys."""
-    same_key = np.ones(max(len(hashes) - 1, 0), dtype=bool)
-    for name in key_names:
-        column = rows.column(name)
-        if order is not None:
-            column = column.take(pa.array(order))
+def keys_apart(hashes: U64, columns: Sequence[pa.Array]) -> tuple[I64 | None, I64]:
+    """Return the order in which rows ascend by (hash, key), and the row that each key then starts at.
+
+    Args:
+        hashes: of the keys, ascending.
+        columns: the parts of the keys, in the same order.
+
+    Returns:
+        The order is None when the rows are in it already; rows of one key stay as they are.
+    """
+    same_hash = hashes[1:] == hashes[:-1]
+    same_key = same_hash.copy()
+    for column in columns:
         same_key &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    if (same_key == (hashes[1:] == hashes[:-1])).all():
-        return order, starts
-    if order is None:
-        order = np.arange(len(hashes))
-    mixed = np.unique(np.searchsorted(starts, np.flatnonzero(
-        ~same_key & (hashes[1:] == hashes[:-1])), side="right") - 1)  # fmt: skip
-    ends = np.append(starts[1:], len(hashes))
-    edges = set(starts.tolist())
-    for group in mixed.tolist():
-        first, last = int(starts[group]), int(ends[group])
-        part = order[first:last]
-        keys = [canonical_key(tuple(rows.column(n)[row].as_py() for n in key_names))
-                for row in part.tolist()]  # fmt: skip
-        ranked = sorted(range(len(keys)), key=lambda i: keys[i])
-        order[first:last] = part[ranked]
-        edges |= {
-            first + i for i in range(1, len(ranked)) if keys[ranked[i]] != keys[ranked[i - 1]]
-        }
-    return order, np.array(sorted(edges))
+    collided = np.flatnonzero(same_hash & ~same_key)
+    if not len(collided):
+        return None, _starts_of(~same_key)
+    order = np.arange(len(hashes))
+    for hash_ in np.unique(hashes[collided]):
+        first = int(np.searchsorted(hashes, hash_, side="left"))
+        last = int(np.searchsorted(hashes, hash_, side="right"))
+        parts = zip(*(column[first:last].to_pylist() for column in columns), strict=True)
+        keys = [canonical_key(part) for part in parts]
+        ranked = sorted(range(last - first), key=keys.__getitem__)
+        order[first:last] = first + np.array(ranked)
+        neighbours = zip(ranked[1:], ranked[:-1], strict=True)
+        same_key[first : last - 1] = [keys[a] == keys[b] for a, b in neighbours]
+    return order, _starts_of(~same_key)
+
+
+def _starts_of(begins: npt.NDArray[np.bool_]) -> I64:
+    """Return the rows that groups start at; ``begins`` says it of each row but the first."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(begins) + 1])

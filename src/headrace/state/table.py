@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.hashing import hash_columns, hash_words
+from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.ordering import order_by_hash
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
@@ -51,8 +51,7 @@ class Table:
         self.keys, self.sub, self.columns = keys, sub, columns
         self.domain = domain
         self.due = DueRows(self._pending)
-        # XXH64 of eight bytes is a bijection: equal hashes are equal keys, and need no look at them.
-        self._hash_is_key = not sub and len(keys) == 1 and keys[0].dtype != object
+        self._hash_is_key = not sub and hash_is_key([kind.arrow for kind in keys])
         self._index = SlotIndex(Homes(() if sub else ranges))
         self._used = 0
         self._dead = 0
@@ -336,11 +335,6 @@ class Table:
     def used(self) -> int:
         """How many slots have been given out."""
         return self._used
-
-    @property
-    def live_hashes(self) -> U64:
-        """The hashes of all rows."""
-        return self._hashes[: self._used][self._live[: self._used]]
 
     def keep_only(self, stays: Mask) -> None:
         """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""

@@ -307,16 +307,12 @@ class TableSet(BinnedState):
 
     # -- a step -------------------------------------------------------------------------------
 
-    def expire(self, domain: TimeDomain, until: int) -> int:
-        """Delete the rows whose time to live has ended; return how many."""
-        gone = 0
+    def expire(self, domain: TimeDomain, until: int) -> None:
+        """Delete the rows whose time to live has ended."""
         for handle in self.states.values():
             table = handle.table
             if table.domain is domain:
-                slots = np.sort(table.pop_due(until))
-                table.remove(slots)
-                gone += len(slots)
-        return gone
+                table.remove(np.sort(table.pop_due(until)))
 
     def begin(self) -> list[int]:
         """Remember what is changed from now on; return a mark for :meth:`undo`."""

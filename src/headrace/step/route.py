@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
-from headrace.keyspace.hashing import hash_columns
+from headrace.keyspace.hashing import hash_columns, hash_is_key
 from headrace.keyspace.layout import Layout
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.runs import HASH
@@ -62,7 +62,8 @@ class InputFormat:
         self.schema = pa.schema([*fields, *values])
         self._sources = self._columns_of_keys(values)
         spared = {key for key, column in zip(self.keys, self._sources, strict=True) if column}
-        self._rehash = len(spared) == len(self.keys) == 1 and _is_word(node.key_fields[0].type)
+        kinds = [field.type for field in node.key_fields]
+        self._rehash = len(spared) == len(self.keys) and hash_is_key(kinds)
         if self._rehash:
             spared.add(HASH)
         self._sent = [i for i, name in enumerate(self.schema.names) if name not in spared]
@@ -198,11 +199,6 @@ class Outbox:
     def add(self, worker: int, entry: Entry) -> None:
         """Add an entry for a worker."""
         self.entries[worker].append(entry)
-
-
-def _is_word(kind: pa.DataType) -> bool:
-    """Say whether hashing a key of this type costs less than sending the hash."""
-    return not (pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,18 +1,71 @@
-"""What per-record and columnar visitors share: lateness, and errors of the user's code."""
+"""What per-record and columnar visitors share: the step's facts, lateness, errors of the user's code."""
 
 from __future__ import annotations
 
 import traceback
+from datetime import datetime
+from typing import Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from headrace.computation import Fired, Record
 from headrace.errors import UserCodeError
-from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.step.plan import NodeReport
-from headrace.topology import DeadLetter
+from headrace.topology import DeadLetter, Node
+
+Sent = TypeVar("Sent")
+
+
+class StepContext(Generic[Sent]):
+    """What a handler's context knows of the step, whatever kind of handler it is.
+
+    Args:
+        node: the computation in its pipeline.
+        outputs: what collects the productions of each output.
+    """
+
+    def __init__(self, node: Node, outputs: dict[str, Sent]) -> None:
+        self._node = node
+        self._outputs = outputs
+        self._clock_us = 0
+        self.low_watermark_us = MIN_TIME
+
+    def begin_step(self, *, watermark: int, clock_us: int) -> None:
+        """Take over what is the same for the whole step."""
+        self.low_watermark_us = watermark
+        self._clock_us = clock_us
+
+    @property
+    def low_watermark(self) -> datetime:
+        """The input watermark of this step."""
+        return from_micros(self.low_watermark_us)
+
+    @property
+    def now(self) -> datetime:
+        """The step's clock reading."""
+        return from_micros(self._clock_us)
+
+    @property
+    def input_ended(self) -> bool:
+        """Whether no more input will come."""
+        return self.low_watermark_us >= MAX_TIME
+
+    def output(self, stream: str) -> Sent:
+        """Return what collects the productions of an output.
+
+        Raises:
+            LookupError: when none of that name is declared.
+        """
+        output = self._outputs.get(stream)
+        if output is None:
+            raise LookupError(
+                f"{self._node.name!r} declares no output {stream!r}; "
+                f"it declares: {', '.join(self._outputs) or 'none'}"
+            )
+        return output
 
 
 def on_time(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import dead_letter, on_time, user_error
+from headrace.step.usercode import StepContext, dead_letter, on_time, user_error
 from headrace.topology import DEAD_LETTER, Node
 
 _MAX_TIMERS_FIRED = 1_000_000
@@ -62,24 +61,19 @@ class Produced:
             del column[length:]
 
 
-class KeyContext:
+class KeyContext(StepContext[Produced]):
     """The context of a handler; one object a computation, moved from key to key."""
 
     def __init__(self, node: Node, outputs: dict[str, Produced]) -> None:
+        super().__init__(node, outputs)
         self.key: Any = None
-        self._node = node
-        self._outputs = outputs
         self._hash = 0
         self._cause_us = 0
         self._draws = 0
         self._seed = 0
-        self._clock_us = 0
-        self.low_watermark_us = MIN_TIME
 
-    def begin_step(self, *, watermark: int, clock_us: int, seed: int) -> None:
-        """Take over what is the same for the whole step."""
-        self.low_watermark_us = watermark
-        self._clock_us = clock_us
+    def draw_from(self, seed: int) -> None:
+        """Say what the step's random numbers are a function of."""
         self._seed = seed
 
     def stand_on(self, cells: KeyCells) -> None:
@@ -92,21 +86,6 @@ class KeyContext:
         """Say what the coming productions are caused by."""
         self._cause_us = time_us
 
-    @property
-    def low_watermark(self) -> datetime:
-        """The input watermark of this step."""
-        return from_micros(self.low_watermark_us)
-
-    @property
-    def now(self) -> datetime:
-        """The step's clock reading."""
-        return from_micros(self._clock_us)
-
-    @property
-    def input_ended(self) -> bool:
-        """Whether no more input will come."""
-        return self.low_watermark_us >= MAX_TIME
-
     def random(self) -> float:
         """Return a number in [0, 1), a function of step, computation, key and how many were drawn."""
         self._draws += 1
@@ -115,12 +94,7 @@ class KeyContext:
 
     def produce(self, stream: str, value: Any, *, timestamp: TimeLike | None = None) -> None:
         """Produce a record; see :class:`headrace.computation.Context`."""
-        output = self._outputs.get(stream)
-        if output is None:
-            raise LookupError(
-                f"{self._node.name!r} declares no output {stream!r}; "
-                f"it declares: {', '.join(self._outputs) or 'none'}"
-            )
+        output = self.output(stream)
         time = self._cause_us if timestamp is None else checked_micros(timestamp)
         if time < self._cause_us < MAX_TIME:
             raise ValueError(
@@ -171,7 +145,8 @@ class Visitor:
             seed: the step's seed.
         """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
-        self.context.begin_step(watermark=watermark, clock_us=clock_us, seed=seed)
+        self.context.begin_step(watermark=watermark, clock_us=clock_us)
+        self.context.draw_from(seed)
         self._wall_cause = max(output_before, MIN_TIME + 1)
         if output_before <= MIN_TIME:
             self._wall_cause = clock_us

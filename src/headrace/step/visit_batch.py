@@ -8,27 +8,25 @@ live has ended. For each key that is the order of the per-record visitor (:mod:`
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
-from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.hashing import hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType
 from headrace.state.columns import ColumnType
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
+from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped, keys_apart
 from headrace.state.runs import HASH
 from headrace.state.tables import TableSet
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import dead_letter, on_time, user_error
+from headrace.step.usercode import StepContext, dead_letter, on_time, user_error
 from headrace.topology import DEAD_LETTER, Node, Stream
 
 _MAX_ROUNDS = 1_000_000
@@ -117,72 +115,19 @@ class Emitter:
         hashes = batch.column(HASH).to_numpy()
         if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
             batch = batch.take(pa.array(order_by_hash(hashes)))
-        names = key_names(self._node)
-        if len(names) > 1 or not _is_word(batch.schema.field(names[0]).type):
-            batch = _collisions_apart(batch, names)
-        return batch
+        if hash_is_key([field.type for field in self._node.key_fields]):
+            return batch
+        columns = [batch.column(name) for name in key_names(self._node)]
+        order, _ = keys_apart(batch.column(HASH).to_numpy(), columns)
+        return batch if order is None else batch.take(pa.array(order))
 
 
-def _is_word(kind: pa.DataType) -> bool:
-    """Say whether keys of a type have hashes of their own: XXH64 of eight bytes is a bijection."""
-    return not (pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _collisions_apart(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Bring productions of different keys with one hash in order of key."""
-    hashes = batch.column(HASH).to_numpy()
-    same = np.flatnonzero(hashes[1:] == hashes[:-1])
-    differ = np.zeros(len(same), dtype=bool)
-    for name in names if len(same) else ():
-        column = batch.column(name)
-        equal = pc.equal(column.take(pa.array(same)), column.take(pa.array(same + 1)))
-        differ |= ~equal.to_numpy(zero_copy_only=False)
-    if not differ.any():
-        return batch
-    parts = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    ranks = [canonical_key(part) for part in parts]
-    order = sorted(range(len(ranks)), key=lambda row: (int(hashes[row]), ranks[row]))
-    return batch.take(pa.array(order))
-
-
-class StepContext:
+class BatchStepContext(StepContext[Emitter]):
     """The context of a columnar handler."""
-
-    def __init__(self, node: Node, outputs: dict[str, Emitter]) -> None:
-        self._node = node
-        self._outputs = outputs
-        self._clock_us = 0
-        self.low_watermark_us = MIN_TIME
-
-    def begin_step(self, *, watermark: int, clock_us: int) -> None:
-        """Take over what is the same for the whole step."""
-        self.low_watermark_us = watermark
-        self._clock_us = clock_us
-
-    @property
-    def low_watermark(self) -> datetime:
-        """The input watermark of this step."""
-        return from_micros(self.low_watermark_us)
-
-    @property
-    def now(self) -> datetime:
-        """The step's clock reading."""
-        return from_micros(self._clock_us)
-
-    @property
-    def input_ended(self) -> bool:
-        """Whether no more input will come."""
-        return self.low_watermark_us >= MAX_TIME
 
     def produce(self, stream: str, keys: Keys, values: Any, *, timestamps_us: Any = None) -> None:
         """Produce records; see :class:`headrace.columnar.BatchContext`."""
-        output = self._outputs.get(stream)
-        if output is None:
-            raise LookupError(
-                f"{self._node.name!r} declares no output {stream!r}; "
-                f"it declares: {', '.join(self._outputs) or 'none'}"
-            )
-        output.add(keys, values, timestamps_us)
+        self.output(stream).add(keys, values, timestamps_us)
 
 
 class BatchVisitor:
@@ -194,7 +139,7 @@ class BatchVisitor:
         self.computation = computation
         computation.__dict__.update(state.handles, _handles=state.handles)
         self.outputs = {name: Emitter(node, name, s) for name, s in node.outputs.items()}
-        self.context = StepContext(node, self.outputs)
+        self.context = BatchStepContext(node, self.outputs)
         self._timers = [
             state.timers[name]
             for domain in (EVENT_TIME, WALL_TIME)
