@@ -92,6 +92,7 @@ def headrace(
 def check(storage: Path, records: int) -> int:
     """Read the final state back from storage; check that the counts add up. Return the keys."""
     from headrace.keyspace.layout import Layout
+    from headrace.keyspace.ranges import Ranges
     from headrace.ledger.log import Ledger
     from headrace.step.soft import StateReaders, state_files
 
@@ -102,10 +103,10 @@ def check(storage: Path, records: int) -> int:
     keys = total = 0
     for worker in range(layout.workers):
         sources = StateReaders(store, layout, worker, state_files(head)).sources("count")
-        for first, last in layout.ranges_of(worker):
+        for first, last in layout.ranges_of(worker).pairs():
             step = (last - first) // 64 + 1
             for low in range(first, last + 1, step):
-                table = sources.rows_of_range("table:counts", low, min(low + step - 1, last))
+                table = sources.rows("table:counts", Ranges.of([(low, min(low + step - 1, last))]))
                 if table is not None:
                     keys += table.num_rows
                     total += int(np.sum(table.column("column:count").to_numpy()))

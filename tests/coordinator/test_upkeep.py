@@ -38,7 +38,7 @@ def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int
 
 @pytest.mark.parametrize("clean_per_step", [3, 64])
 def test_the_number_of_files_does_not_grow_with_steps(clean_per_step: int) -> None:
-    upkeep = {"base_every": 8, "snapshot_every": 1, "retain_steps": 4}
+    upkeep = {"base_every": 8, "slices": 16, "retain_steps": 4}
     _, counts = run(MemoryStore(), 600, **upkeep, clean_per_step=clean_per_step)
     assert max(counts[400:]) <= max(counts[200:400]) * 1.05
 
@@ -50,7 +50,7 @@ def test_with_the_usual_settings_files_are_bounded_too() -> None:
 
 def test_after_a_restart_nothing_that_is_needed_is_gone_and_leftovers_are() -> None:
     store = MemoryStore()
-    upkeep = {"base_every": 8, "snapshot_every": 2, "retain_steps": 4}
+    upkeep = {"base_every": 8, "slices": 8, "retain_steps": 4}
     for round_ in range(4):
         store.write(f"runs/{round_:012d}-e9-t0-l1-w0-a1", b"left by a lost try")
         driver, _ = run(store, 50, **upkeep)

@@ -40,7 +40,9 @@ def test_each_hash_is_in_the_bin_that_has_its_prefix(layout: Layout, hashes: lis
 
 @given(layouts())
 def test_ranges_of_workers_divide_the_space(layout: Layout) -> None:
-    ranges = sorted(item for worker in range(layout.workers) for item in layout.ranges_of(worker))
+    ranges = sorted(
+        item for worker in range(layout.workers) for item in layout.ranges_of(worker).pairs()
+    )
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 2**64 - 1
     assert all(a[1] + 1 == b[0] for a, b in zip(ranges[:-1], ranges[1:], strict=True))

@@ -43,7 +43,7 @@ def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
     store = LocalStore(tmp_path_factory.mktemp("store"))
     run_inline(
         draw(spec, collected), store=store, rows=spec.rows, workers=workers, bins=bins,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), snapshot_every=2, base_every=4,
+        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), slices=8, base_every=4,
     )  # fmt: skip
     assert collected.rows() == dict(model.outputs)
 

@@ -342,7 +342,7 @@ def test_state_outlives_a_restart_with_another_layout() -> None:
         return pipeline, collected
 
     pipeline, _ = drawn()
-    run_until_read(pipeline, store, 35, rows=5, workers=3, bins=16, snapshot_every=1)
+    run_until_read(pipeline, store, 35, rows=5, workers=3, bins=16, slices=16)
     pipeline, collected = drawn()
     run_inline(pipeline, store=store, rows=5, workers=2, bins=64)
     last = {key: n for step in collected.rows()["out"] for key, _, n in step}

@@ -87,7 +87,7 @@ def test_forgetting_before_every_step_changes_nothing() -> None:
     results = []
     for runner in (InlineRunner(), Rereads()):
         pipeline, collected = drawn(Resembling(), ITEMS)
-        run_inline(pipeline, rows=1, workers=2, runner=runner, snapshot_every=2)
+        run_inline(pipeline, rows=1, workers=2, runner=runner, slices=8)
         results.append(collected.rows())
     assert results[0] == results[1]
 
@@ -147,7 +147,7 @@ def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
     items = [Item("rare" if i == 5 else "often", i, i) for i in range(70)]
     pipeline, collected = drawn(Count(), items)
     run_inline(pipeline, rows=1, workers=2, bins=16, runner=Alternating(processes=2), base_every=2,
-               snapshot_every=1, retain_steps=1)  # fmt: skip
+               slices=16, retain_steps=1)  # fmt: skip
     counts = [row for step in collected.rows()["out"] for row in step]
     assert counts[-1][2] == 69
 
@@ -157,7 +157,7 @@ def test_clean_up_goes_on_whatever_is_retained(retain_steps: int) -> None:
     items = [Item("ab"[i % 2], i, i) for i in range(300)]
     pipeline, _ = drawn(Count(), items)
     store = MemoryStore()
-    driver = run_inline(pipeline, store=store, rows=1, base_every=32, snapshot_every=1,
+    driver = run_inline(pipeline, store=store, rows=1, base_every=32, slices=16,
                         retain_steps=retain_steps)  # fmt: skip
     head = driver.coordinator.head
     assert head is not None

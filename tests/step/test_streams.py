@@ -148,7 +148,7 @@ def test_keys_that_share_a_hash_remain_different_keys(monkeypatch: pytest.Monkey
         collected = Collected()
         pipeline.sink("out", node, collected.sink("out"))
         run_inline(pipeline, workers=workers, rows=rows, bins=16, exchange="shuffle", processes=2,
-                   snapshot_every=1, base_every=2)  # fmt: skip
+                   slices=16, base_every=2)  # fmt: skip
         last: dict[str, int] = {}
         for step in collected.rows()["out"]:
             last.update({key: value for key, _, value in step})

@@ -32,7 +32,7 @@ SPEC = Spec(
         NodeSpec("node1", [("node0", "b")], delay=5, echo=True),
     ],
 )
-UPKEEP = {"base_every": 2, "snapshot_every": 1, "retain_steps": 1}
+UPKEEP = {"base_every": 2, "slices": 16, "retain_steps": 1}
 
 
 def expected() -> dict[str, Any]:

@@ -53,7 +53,8 @@ WAYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "seed": st.integers(0, 1000),
         "processes": st.sampled_from([1, 3]),
         "base_every": st.sampled_from([2, 64]),
-        "snapshot_every": st.sampled_from([1, 2, 16]),
+        "slices": st.sampled_from([2, 16]),
+        "slice_every": st.sampled_from([1, 2]),
         "retain_steps": st.sampled_from([1, 16]),
         "cached_bytes": st.sampled_from([512, 2_048, 1 << 30]),
     }

@@ -139,10 +139,10 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
 
 
 def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:
-    if plan.snapshot is None:
+    if plan.slice is None:
         return None
-    files = [report.snapshot for report in applied if report.snapshot]
-    return Slice(plan.snapshot.number, plan.step - 1, files)
+    files = [report.run for report in applied if report.run is not None and report.in_slice]
+    return Slice(plan.slice.number, plan.slice.of, plan.step, files)
 
 
 def _sums(reports: list[TaskReport], field: str) -> dict[str, int]:

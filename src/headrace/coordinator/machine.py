@@ -44,7 +44,7 @@ from headrace.coordinator.pace import next_rows
 from headrace.errors import SchemaChanged, TryAbandoned, ensure
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.layout import LayoutWire
-from headrace.ledger.manifest import SLICES, Division, Head, Manifest
+from headrace.ledger.manifest import Division, Head, Manifest
 from headrace.sources.base import Limit, Offer, Position
 from headrace.step.layer import error_of
 from headrace.step.plan import (
@@ -54,7 +54,6 @@ from headrace.step.plan import (
     InjectorPlan,
     Plan,
     SlicePlan,
-    StateFiles,
 )
 
 
@@ -71,7 +70,9 @@ class Settings(msgspec.Struct, frozen=True):
         max_tries: how often a step is tried when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: a base in the ledger every so many steps.
-        snapshot_every: a slice written whole every so many steps.
+        slices: in how many slices (a power of two) the state of a new pipeline is written whole, one at
+            a time, so that no step pays for all.
+        slice_every: a slice is written whole every so many steps.
         retain_steps: how many newest steps stay readable, at least.
         sweep_every: leftovers are looked for every so many steps.
         clean_per_step: how many files are deleted after one step, unless the backlog is large.
@@ -85,7 +86,8 @@ class Settings(msgspec.Struct, frozen=True):
     max_tries: int = 4
     poll_us: int = 20_000
     base_every: int = 64
-    snapshot_every: int = 16
+    slices: int = 256
+    slice_every: int = 1
     retain_steps: int = 16
     sweep_every: int = 1_024
     clean_per_step: int = 64
@@ -325,7 +327,7 @@ class Coordinator:
             },
             exchange=self._exchange(offers),
             cached_bytes=self.settings.cached_bytes,
-            snapshot=self._next_slice(head, step),
+            slice=self._next_slice(head, step),
         )
         return _Pending(plan, divisions, finals)
 
@@ -336,14 +338,28 @@ class Coordinator:
         return "driver" if size <= self.settings.driver_exchange_bytes else "shuffle"
 
     def _next_slice(self, head: Head, step: int) -> SlicePlan | None:
-        """Return the slice whose turn it is, one at a time, so that no step pays for all."""
-        if step % self.settings.snapshot_every or not head.runs:
+        """Return the slice that was written longest ago, or never.
+
+        The order of the first round goes to and fro over the hash space, so that no worker writes all of
+        its slices in a row.
+        """
+        if step % self.settings.slice_every or not (head.runs or head.slices):
             return None
-        number = step // self.settings.snapshot_every % SLICES
-        previous = head.slices.get(number)
-        as_of = previous.as_of if previous else -1
-        runs = [run for run in head.runs if run.step > as_of]
-        return SlicePlan(number, StateFiles([previous] if previous else [], runs))
+        slices = head.slices
+        of = next(iter(slices.values())).of if slices else self.settings.slices
+        order = (_reversed_bits(n, of.bit_length() - 1) for n in range(len(slices), of))
+        number = next((n for n in order if n not in slices), None)
+        if number is None:
+            number = min(slices, key=lambda n: slices[n].as_of)
+        return SlicePlan(number, of, self._undeclared(head))
+
+    def _undeclared(self, head: Head) -> list[str]:
+        """Return the computations of which storage has state that this run's code does not declare."""
+        declared = self.shape.identity["computations"]
+        return [
+            name for name, facts in head.identity["computations"].items()
+            if set(facts["cells"]) - set(declared[name]["cells"])
+        ]  # fmt: skip
 
     def _try_ended(self, event: TryEnded) -> list[Instruction]:
         pending = self._pending
@@ -437,6 +453,11 @@ class Coordinator:
         """Return the newest base that leaves enough steps readable; older manifests may go."""
         enough = [at for at in head.bases if at <= head.step - self.settings.retain_steps]
         return max([head.boundary, *enough])
+
+
+def _reversed_bits(number: int, bits: int) -> int:
+    """Return a number with its bits in reverse."""
+    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
 
 
 def _chain_plan(head: Head, layer: int, worker: int) -> ChainPlan:

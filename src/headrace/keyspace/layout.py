@@ -8,7 +8,6 @@ and two siblings merged without touching any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import xxhash
 
 from headrace.errors import PipelineError, ensure
+from headrace.keyspace.ranges import Ranges
 
 HASH_BITS = 64
 #: The largest number of bins that a layout can start with, as a power of two.
@@ -66,7 +66,7 @@ class Layout:
         workers: how many workers there are; a worker may own nothing.
     """
 
-    def __init__(self, bits: Sequence[int], owners: Sequence[int], workers: int) -> None:
+    def __init__(self, bits: npt.ArrayLike, owners: npt.ArrayLike, workers: int) -> None:
         self.bits = np.asarray(bits, dtype=np.uint8)
         self.owners = np.asarray(owners, dtype=np.int32)
         self.workers = workers
@@ -76,12 +76,13 @@ class Layout:
             "a bin of the layout has an owner that is no worker",
         )
         self.starts = _starts_of(self.bits)
+        self._depth = int(self.bits[0]) if (self.bits == self.bits[0]).all() else None
         cut = np.flatnonzero(np.diff(self.owners, prepend=-1))
         self._cut_starts = self.starts[cut]
         self._cut_owners = self.owners[cut]
 
     @classmethod
-    def uniform(cls, bins: int, owners: Sequence[int], workers: int) -> Layout:
+    def uniform(cls, bins: int, owners: npt.ArrayLike, workers: int) -> Layout:
         """Return a layout of ``bins`` equal bins.
 
         Raises:
@@ -93,7 +94,7 @@ class Layout:
                 f"{bins} is not a number of bins",
                 remedy=f"use a power of two from 1 to {1 << MAX_BIN_BITS}",
             )
-        return cls([bits] * bins, owners, workers)
+        return cls(np.full(bins, bits), owners, workers)
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -110,10 +111,10 @@ class Layout:
 
     def bins_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Return the position of each hash's bin. Vectorised: one binary search a hash."""
-        if (self.bits == self.bits[0]).all():
-            if self.bits[0] == 0:
-                return np.zeros(len(hashes), dtype=np.int64)
-            return (hashes >> np.uint64(HASH_BITS - int(self.bits[0]))).astype(np.int64)
+        if self._depth == 0:
+            return np.zeros(len(hashes), dtype=np.int64)
+        if self._depth is not None:
+            return (hashes >> np.uint64(HASH_BITS - self._depth)).astype(np.int64)
         return np.searchsorted(self.starts, hashes, side="right") - 1
 
     def workers_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
@@ -123,14 +124,17 @@ class Layout:
         at = np.searchsorted(self._cut_starts, hashes, side="right") - 1
         return self._cut_owners[at]
 
-    def ranges_of(self, worker: int) -> list[tuple[int, int]]:
-        """Return the hash ranges (first, last), inclusive, that a worker owns, in order."""
-        lasts = [*(int(s) - 1 for s in self._cut_starts[1:]), 2**HASH_BITS - 1]
-        return [
-            (int(first), last)
-            for first, last, owner in zip(self._cut_starts, lasts, self._cut_owners, strict=True)
-            if owner == worker
-        ]
+    def ranges_of(self, worker: int) -> Ranges:
+        """Return the hashes that a worker owns."""
+        lasts = np.append(self._cut_starts[1:], np.uint64(0)) - np.uint64(1)  # wraps at the end
+        own = self._cut_owners == worker
+        return Ranges(self._cut_starts[own], lasts[own])
+
+    def ranges_of_bins(self, bins: npt.NDArray[np.int64]) -> Ranges:
+        """Return the hashes of some bins (positions, ascending), neighbours together."""
+        after = bins + 1
+        starts = np.where(after < len(self), self.starts[after % len(self)], np.uint64(0))
+        return Ranges(self.starts[bins], starts - np.uint64(1)).joined()
 
     @cached_property
     def digest(self) -> str:
@@ -152,7 +156,7 @@ class Layout:
         """Return the layout that was written."""
         depths, counts, owners = (np.array(column) for column in zip(*wire.runs, strict=True))
         bits, bin_owners = np.repeat(depths, counts), np.repeat(owners, counts)
-        return cls(bits.tolist(), bin_owners.tolist(), wire.workers)
+        return cls(bits, bin_owners, wire.workers)
 
 
 def _starts_of(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

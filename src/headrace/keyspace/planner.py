@@ -8,6 +8,8 @@ the fat ones, so it is added here.)
 
 from __future__ import annotations
 
+import numpy as np
+
 from headrace.keyspace.layout import Layout
 
 
@@ -32,7 +34,5 @@ def contiguous(bins: int, workers: int) -> Layout:
 
     With more workers than bins the last workers own nothing.
     """
-    owners: list[int] = []
-    for worker in range(workers):
-        owners.extend([worker] * len(contiguous_range(worker, bins, workers)))
-    return Layout.uniform(bins, owners, workers)
+    each = [len(contiguous_range(worker, bins, workers)) for worker in range(workers)]
+    return Layout.uniform(bins, np.repeat(np.arange(workers), each), workers)

@@ -280,7 +280,7 @@ class Ledger:
         self._store.tidy()
         needed = set(files_of(head))
         gone: list[str] = []
-        for folder in ("runs/", "outputs/", "streams/", "snapshots/"):
+        for folder in ("runs/", "outputs/", "streams/"):
             for name in self._store.list(folder):
                 step = int(name.rpartition("/")[2].partition("-")[0])
                 if step <= head.step and name not in needed:

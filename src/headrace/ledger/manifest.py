@@ -20,8 +20,6 @@ from headrace.state.runs import FileRef
 FORMAT = 1
 _MAGIC = "headrace-manifest"
 
-#: The hash space is snapshot in this many slices, one at a time, so that no step pays for all.
-SLICES = 16
 #: How many links of a chain the plan carries, for soft state that missed some steps.
 RECENT_LINKS = 8
 
@@ -37,11 +35,23 @@ class Division(msgspec.Struct, frozen=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A slice of the hash space, whole as of a step."""
+    """A slice of the hash space, whole as of a step.
+
+    Attributes:
+        number, of: which slice, of how many of one size.
+        as_of: the step.
+        files: the files of that step that hold the slice's rows (and the step's changes).
+    """
 
     number: int
+    of: int
     as_of: int
     files: list[FileRef]
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The hashes (first, last) of the slice."""
+        return slice_range(self.number, self.of)
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -151,8 +161,8 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def snapshot_floor(self) -> int:
-        """The newest step up to which every slice is held by snapshots; -1 for none."""
-        if len(self.slices) < SLICES:
+        """The newest step whose changes, and all before, are in slices; -1 for none."""
+        if not self.slices or len(self.slices) < next(iter(self.slices.values())).of:
             return -1
         return min(part.as_of for part in self.slices.values())
 
@@ -299,16 +309,35 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     for released in [at for at in unreleased if at <= after.released]:
         dead += [(file.name, step) for file in unreleased.pop(released)]
     slices = dict(head.slices)
+    replaced: list[FileRef] = []
     if manifest.slice is not None:
-        replaced = slices.get(manifest.slice.number)
-        dead += [(file.name, step) for file in (replaced.files if replaced else [])]
+        before = slices.get(manifest.slice.number)
+        replaced = before.files if before is not None else []
         slices[manifest.slice.number] = manifest.slice
     after = msgspec.structs.replace(
         after, slices=slices, unreleased=unreleased, chains=chains, runs=runs
     )
     floor = after.snapshot_floor
-    dead += [(run.name, step) for run in runs if run.step <= floor]
+    dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _without_use(
+    slices: dict[int, Slice], runs: list[FileRef], replaced: list[FileRef], floor: int
+) -> list[str]:
+    """Return the files that are needed no more: neither for their changes nor for their slice.
+
+    Args:
+        slices: as they are now.
+        runs: those whose changes were needed before.
+        replaced: files of the slice that has just been replaced.
+        floor: up to this step, changes are needed no more.
+    """
+    merged = [run for run in runs if run.step <= floor]
+    steps = {run.step for run in merged}
+    holding = {file.name for part in slices.values() if part.as_of in steps for file in part.files}
+    done = [run.name for run in merged if run.name not in holding]
+    return done + [file.name for file in replaced if file.step <= floor and file.name not in done]
 
 
 def _since(manifest: Manifest) -> str:
@@ -319,7 +348,7 @@ def _sum_counts(before: dict[str, Counts], more: dict[str, Counts]) -> dict[str,
     return {**before, **{name: before.get(name, Counts()).plus(c) for name, c in more.items()}}
 
 
-def slice_range(number: int) -> tuple[int, int]:
-    """Return the hashes (first, last) of a slice."""
-    width = 2**64 // SLICES
+def slice_range(number: int, of: int) -> tuple[int, int]:
+    """Return the hashes (first, last) of a slice of so many (a power of two)."""
+    width = 2**64 // of
     return number * width, (number + 1) * width - 1

@@ -18,11 +18,12 @@ from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.errors import NotFound
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
 from headrace.state.runs import HASH, RunReader
 from headrace.state.sources import StateSources
 from headrace.topology import Node
 
-MAX_HASH = 2**64 - 1
 Bins = npt.NDArray[np.int64]
 
 
@@ -54,6 +55,10 @@ class BinnedState(ABC):
     @abstractmethod
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+
+    @abstractmethod
+    def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return the live rows of loaded bins in some ranges, by section, sorted by hash."""
 
     @abstractmethod
     def cached_bytes(self) -> int:
@@ -123,7 +128,7 @@ class BinnedState(ABC):
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
         for section in self.sections:
-            table = reader.rows(self.node.name, section, 0, MAX_HASH)
+            table = reader.rows_in(self.node.name, section, Ranges.everything())
             if table is None:
                 continue
             if self._sources is not None:
@@ -137,7 +142,8 @@ class BinnedState(ABC):
 
     def _note_unloaded(self, reader: RunReader, section: str) -> None:
         facts = reader.lowest_timers(self.node.name, section)
-        assert facts is not None
+        if facts is None:
+            return
         first = self.layout.bins_of(facts.starts)
         unloaded = ~self._loaded[first]
         for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
@@ -163,21 +169,44 @@ class BinnedState(ABC):
             self._load(bins)
 
     def _load(self, bins: Bins) -> None:
-        assert self._sources is not None and self._reopen is not None
-        try:
-            tables = self._read(self._sources, bins)
-        except NotFound:
-            self._sources = self._reopen()
-            tables = self._read(self._sources, bins)
+        tables = self._read(self.layout.ranges_of_bins(bins))
         self._loaded[bins] = True
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
         for section, table in tables:
             self.absorb(section, table)
 
-    def _read(self, sources: StateSources, bins: Bins) -> list[tuple[str, pa.Table]]:
-        found = [(name, sources.rows_of_bins(name, self.layout, bins)) for name in self.sections]
+    def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
+        """Return the content of some hashes from storage; for what newer files replaced, from those."""
+        assert self._sources is not None and self._reopen is not None
+        try:
+            found = [(name, self._sources.rows(name, ranges)) for name in self.sections]
+        except NotFound:
+            self._sources = self._reopen()
+            found = [(name, self._sources.rows(name, ranges)) for name in self.sections]
         return [(name, table) for name, table in found if table is not None]
+
+    def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return all live rows of some hashes, by section, sorted by hash, as of now.
+
+        They come from memory, and where bins are not loaded from storage: what is not loaded was not
+        changed. Costs what it returns, and what is read for it.
+        """
+        found = self.loaded_rows(ranges)
+        if self._sources is None or not len(ranges):
+            return found
+        firsts, lasts = self.layout.bins_of(ranges.firsts), self.layout.bins_of(ranges.lasts)
+        bins = np.unique(
+            np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)])
+        )
+        missing = self.layout.ranges_of_bins(bins[~self._loaded[bins]]).within(ranges)
+        for section, stored in self._read(missing) if len(missing) else ():
+            table = stored
+            if section in found:
+                table = pa.concat_tables([found[section], stored]).combine_chunks()
+                table = table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
+            found[section] = table
+        return found
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
         """Return the lowest pending time of a domain on this worker (of unloaded bins, a bound)."""

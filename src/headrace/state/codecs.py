@@ -51,6 +51,11 @@ class StateCodec:
         """
         return self.keep(value)[0]
 
+    def encode_kept(self, value: Any) -> bytes:
+        """Return as bytes what :meth:`keep` or :meth:`decode` gave."""
+        data: bytes = self._user.encode(value) if self._user is not None else self._encode(value)
+        return data
+
     def keep(self, value: Any) -> tuple[bytes, Any]:
         """Return the value as bytes, and as whoever reads those bytes will see it.
 

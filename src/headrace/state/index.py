@@ -10,12 +10,13 @@ each new row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
 
 U64 = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int32]
@@ -32,14 +33,15 @@ class Homes:
     """Maps hashes to [0, 1), in order, so that a worker's own hashes are spread evenly.
 
     Args:
-        ranges: the hash ranges (first, last), inclusive and ascending, that rows are expected in;
-            hashes elsewhere have a home too.
+        ranges: the hashes that rows are expected to have (by default, any); hashes elsewhere have a
+            home too.
     """
 
-    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        ranges = ranges or [(0, 2**64 - 1)]
-        widths = np.array([last - first + 1 for first, last in ranges], dtype=np.float64)
-        self._firsts = np.array([first for first, _ in ranges], dtype=np.uint64)
+    def __init__(self, ranges: Ranges | None = None) -> None:
+        if ranges is None or not len(ranges):
+            ranges = Ranges.everything()
+        widths = (ranges.lasts - ranges.firsts).astype(np.float64) + 1
+        self._firsts = ranges.firsts
         self._widths = widths
         self._before = np.concatenate([[0.0], np.cumsum(widths)[:-1]])
         self._total = float(widths.sum())
@@ -53,7 +55,7 @@ class Homes:
             own = (hashes - self._firsts[at]).astype(np.float64)
             own = np.minimum(own, self._widths[at]) + self._before[at]
         own *= places / self._total
-        home: npt.NDArray[np.int64] = own.astype(np.int64) & (places - 1)
+        home: npt.NDArray[np.int64] = np.minimum(own, places - 1).astype(np.int64)
         return home
 
 
@@ -114,6 +116,23 @@ class SlotIndex:
         found[left[rows[hit]]] = slots[hit]
         open_end[rows[hit]] = False
         return left[open_end], place[open_end] + _WINDOW
+
+    def near(self, first: int, last: int) -> Slots:
+        """Return the slots of all rows with hashes in a range, and of some others around it.
+
+        Args:
+            first, last: within one of the ranges that the homes were made for; inclusive.
+        """
+        edges = np.array([first, last], dtype=np.uint64)
+        count = len(self._places)
+        low, high = self._homes.of(edges, count).tolist()
+        end = high + 1
+        while end - low < count and self._places[end % count] != NO_SLOT:
+            end += 1  # rows that found their homes taken are behind them, without a gap
+        places = np.arange(low, end) % count
+        found = self._places[places]
+        taken: Slots = found[found != NO_SLOT]
+        return taken
 
     def add(self, hashes: U64, slots: Slots) -> None:
         """Add rows that are not there yet; there must be room."""

@@ -6,7 +6,7 @@ Work in a step follows the keys and bins touched, never those that exist.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from headrace.computation import EVENT_TIME, TimeDomain
 from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
 from headrace.schema import column_to_python
 from headrace.state.bins import BinnedState
 from headrace.state.cells import (
@@ -30,8 +31,11 @@ from headrace.state.cells import (
 )
 from headrace.state.codecs import StateCodec
 from headrace.state.runs import HASH, Part
-from headrace.state.sections import CELL, CELLS, SUB, VALUE, due_rows
+from headrace.state.sections import CELL, CELLS, SUB, VALUE
 from headrace.topology import Node
+
+#: A row of the section of cells: hash, key, slot, sub, value (None when it is gone).
+CellRow = tuple[int, Any, int, bytes, bytes | None]
 
 _ORDERED = (int, float, str, bytes, bool)
 #: About what a key with its cells takes in memory, measured with small values.
@@ -84,6 +88,19 @@ class CellType:
             (tag.encode(), _time(content[tag]) if tag in content else None)
             for tag in sorted(touched)
         ]
+
+    def whole_rows(self, content: Any) -> list[tuple[bytes, bytes]]:
+        """Return (sub, value) of all that a slot holds; it is what was kept before."""
+        if content is self.empty or (self.kind != "value" and not content):
+            return []
+        if self.kind == "timer":
+            return [(tag.encode(), _time(time)) for tag, time in content.items()]
+        encode = self.codec.encode_kept
+        if self.kind == "value":
+            return [(b"", encode(content))]
+        if self.kind == "list":
+            return [(_index(position), encode(value)) for position, value in enumerate(content)]
+        return [(self.sub_codec.encode_kept(k), encode(value)) for k, value in content.items()]
 
     def _map_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
         rows: list[tuple[bytes, bytes | None]] = []
@@ -190,7 +207,7 @@ class KeyedState(BinnedState):
         self._empty = [cell.empty for cell in self.cells]
         self._bins: dict[int, dict[Any, KeyCells]] = {}
         self._cached = 0  # how many keys are in _bins
-        self._delta: list[tuple[int, Any, int, bytes, bytes | None]] = []
+        self._delta: list[CellRow] = []
 
     # -- bins ---------------------------------------------------------------------------------
 
@@ -319,6 +336,26 @@ class KeyedState(BinnedState):
                     if tag in (content or {}):
                         queue.push(content[tag], cells, slot, tag)
 
+    def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return what the keys at hand have, in some ranges of hashes."""
+        keys = sorted(self._keys_in(ranges), key=lambda cells: cells.hash)
+        rows = [
+            (cells.hash, cells.key, cell.slot, sub, value)
+            for cells in keys
+            for cell in self.cells
+            for sub, value in cell.whole_rows(cells.slots[cell.slot])
+        ]
+        return {CELLS: pa.Table.from_batches([self._batch(rows)])} if rows else {}
+
+    def _keys_in(self, ranges: Ranges) -> Iterator[KeyCells]:
+        for first, last in ranges.pairs():
+            edges = np.array([first, last], dtype=np.uint64)
+            low, high = self.layout.bins_of(edges).tolist()
+            for bin_ in range(low, high + 1):
+                for cells in self._bins.get(bin_, {}).values():
+                    if first <= cells.hash <= last:
+                        yield cells
+
     def check_touched(self, cells: KeyCells) -> None:
         """Check that what was touched of the key at hand can be kept.
 
@@ -345,11 +382,30 @@ class KeyedState(BinnedState):
         delta, self._delta = self._delta, []
         if not delta:
             return []
-        hashes, keys, slots, subs, values = zip(*delta, strict=True)
+        names = [cell.name for cell in self.cells]
+        return [Part(self.node.name, CELLS, self._batch(delta), names, self._due(delta))]
+
+    def _due(self, rows: list[CellRow]) -> Any:
+        """Return (row indices, times, is_wall) of the rows that set a timer."""
+        domains = {cell.slot: cell.domain for cell in self.cells if cell.kind == "timer"}
+        if not domains:
+            return None
+        found = [
+            (number, row[4], domains[row[2]] == TimeDomain.WALL_TIME)
+            for number, row in enumerate(rows)
+            if row[2] in domains and row[4] is not None
+        ]
+        if not found:
+            return None
+        numbers, values, walls = zip(*found, strict=True)
+        return np.array(numbers), np.frombuffer(b"".join(values), dtype="<i8"), np.array(walls)
+
+    def _batch(self, rows: Sequence[CellRow]) -> pa.RecordBatch:
+        hashes, keys, slots, subs, values = zip(*rows, strict=True)
         names = np.array([cell.name for cell in self.cells], dtype=object)
         parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
         slot_array = np.array(slots, dtype=np.int64)
-        batch = pa.record_batch(
+        return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),
                 *(
@@ -362,8 +418,6 @@ class KeyedState(BinnedState):
             ],
             schema=state_schema(self.node),
         )
-        due = due_rows(batch, self.node.shape.timers)
-        return [Part(self.node.name, CELLS, batch, list(names), due)]
 
 
 def state_schema(node: Node) -> pa.Schema:

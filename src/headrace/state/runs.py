@@ -1,4 +1,4 @@
-"""The file of what a step changed on one worker (a *run*), and of a range's whole content.
+"""The file of what a step changed on one worker (a *run*), and of the slice that it wrote whole.
 
 Heron's blob: one file holds many bins, each findable by offset and length. Layout of the file::
 
@@ -27,6 +27,7 @@ import xxhash
 from headrace.errors import Damaged
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
 
 #: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
 BLOCK_ROWS = 16_384
@@ -52,7 +53,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BinTable(msgspec.Struct, frozen=True, array_like=True):
-    """Facts per bin that the section touches, as parallel arrays (bytes of NumPy arrays).
+    """The lowest timers of each bin that the section touches, as parallel arrays (bytes of NumPy's).
 
     ``lowest`` is the lowest timer set in these rows, for each time domain: a lower bound that
     lets a worker find due bins without opening them.
@@ -60,8 +61,6 @@ class BinTable(msgspec.Struct, frozen=True, array_like=True):
 
     starts: bytes
     bits: bytes
-    row: bytes
-    rows: bytes
     lowest_event: bytes
     lowest_wall: bytes
 
@@ -73,7 +72,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     schema: bytes
     blocks: list[Block]
-    bins: BinTable
+    bins: BinTable | None  # none where no row can be due
     cells: list[str]
 
 
@@ -91,7 +90,7 @@ class FileRef(msgspec.Struct, frozen=True):
         name: its exact name in the store.
         length: its length in bytes.
         checksum: of its footer, as 16 hexadecimal digits; the footer vouches for the rest.
-        step: the step whose change it holds (a run), or as of which it is whole (a snapshot).
+        step: the step whose change it holds, and as of which its slice is whole.
         layer, worker: who wrote it.
         owners: the computations whose state it holds.
         layout: digest of the layout that it was written under.
@@ -136,11 +135,14 @@ def write_run(parts: list[Part], layout: Layout) -> tuple[bytes, str]:
 def _section(part: Part, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
     batch: pa.RecordBatch = part.batch
     hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-    bins = _bin_table(hashes, part.timer_rows, layout)
-    starts = np.frombuffer(bins.row, dtype=np.uint32)
+    index = layout.bins_of(hashes)
+    edges = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+    bins = None
+    if part.timer_rows is not None and len(part.timer_rows[0]):
+        bins = _bin_table(index, edges, part.timer_rows, layout)
     blocks: list[Block] = []
     buffers: list[pa.Buffer] = []
-    for first, last in _block_edges(starts, len(hashes)):
+    for first, last in _block_edges(edges, len(hashes)):
         buffer = batch.slice(first, last - first).serialize()
         blocks.append(
             Block(
@@ -165,19 +167,17 @@ def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int,
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
-def _bin_table(hashes: U64, timer_rows: Any, layout: Layout) -> BinTable:
-    index = layout.bins_of(hashes)
-    first = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+def _bin_table(
+    index: npt.NDArray[np.int64], first: npt.NDArray[np.uint32], timer_rows: Any, layout: Layout
+) -> BinTable:
     touched = index[first]
-    counts = np.diff(np.append(first, len(hashes))).astype(np.uint32)
     lowest = np.full((2, len(first)), MAX_TIME, dtype=np.int64)
-    if timer_rows is not None and len(timer_rows[0]):
-        rows, times, is_wall = timer_rows
-        at = np.searchsorted(first, rows, side="right") - 1
-        np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
+    rows, times, is_wall = timer_rows
+    at = np.searchsorted(first, rows, side="right") - 1
+    np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
     return BinTable(
         layout.starts[touched].tobytes(), layout.bits[touched].tobytes(),
-        first.tobytes(), counts.tobytes(), lowest[0].tobytes(), lowest[1].tobytes(),
+        lowest[0].tobytes(), lowest[1].tobytes(),
     )  # fmt: skip
 
 
@@ -244,23 +244,27 @@ class RunReader:
 
     def rows(self, owner: str, kind: str, first: int, last: int) -> pa.Table | None:
         """Return the rows whose hash is in [first, last], or None when there are none."""
+        return self.rows_in(owner, kind, Ranges.of([(first, last)]))
+
+    def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
+        """Return the rows whose hash is in some ranges, or None when there are none.
+
+        Each block that a range touches is read once, however many ranges there are.
+        """
         section = self._sections.get((owner, kind))
-        if section is None:
+        if section is None or not len(ranges):
             return None
         schema = self._schema(section)
-        batches = [
-            self._block(block, schema)
-            for block in section.blocks
-            if block.first <= last and block.last >= first
-        ]
-        cut = [_between(batch, first, last) for batch in batches]
-        table = pa.Table.from_batches(cut, schema)
+        edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
+        touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
+        batches = [self._block(section.blocks[number], schema) for number in touched]
+        table = pa.Table.from_batches([_inside(batch, ranges) for batch in batches], schema)
         return table if table.num_rows else None
 
     def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
-        """Return the lowest timers per bin, without reading a row."""
+        """Return the lowest timers per bin, without reading a row; None where none can be due."""
         section = self._sections.get((owner, kind))
-        if section is None:
+        if section is None or section.bins is None:
             return None
         starts = np.frombuffer(section.bins.starts, dtype=np.uint64)
         bits = np.frombuffer(section.bins.bits, dtype=np.uint8).astype(np.uint64)
@@ -285,8 +289,12 @@ class RunReader:
         return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
-def _between(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+def _inside(batch: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
+    """Return the rows of a sorted block whose hash is in some ranges."""
     hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-    low = int(np.searchsorted(hashes, np.uint64(first), side="left"))
-    high = int(np.searchsorted(hashes, np.uint64(last), side="right"))
+    if len(ranges) > 1:
+        inside = ranges.contain(hashes)
+        return batch if inside.all() else batch.filter(pa.array(inside))
+    low = int(np.searchsorted(hashes, ranges.firsts[0], side="left"))
+    high = int(np.searchsorted(hashes, ranges.lasts[0], side="right"))
     return batch.slice(low, high - low)

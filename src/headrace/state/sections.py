@@ -23,6 +23,7 @@ CELL, SUB, VALUE = "cell", "sub", "value"
 #: In a section of a table: whether the row says that there is none, and when it is due.
 DELETED = "deleted"
 DUE = "due"
+_WHOLE = "whole:"
 SUB_PREFIX = "sub:"
 COLUMN_PREFIX = "column:"
 
@@ -35,6 +36,16 @@ def table_section(name: str) -> str:
 def timer_section(name: str) -> str:
     """Return the name of a columnar timer's section."""
     return f"timer:{name}"
+
+
+def whole_section(name: str) -> str:
+    """Return the name of the section that holds all live rows of a slice, rather than changes."""
+    return _WHOLE + name
+
+
+def is_whole(kind: str) -> bool:
+    """Say whether a section holds all live rows of a slice."""
+    return kind.startswith(_WHOLE)
 
 
 def identity_of(schema: pa.Schema) -> list[str]:

@@ -1,4 +1,8 @@
-"""A range's state as files: a snapshot, and the runs after it; read lazily, merged in one pass."""
+"""A worker's state as files: slices that are whole as of a step, and the changes of the steps after it.
+
+Files are read lazily, and only where they say something that nothing newer says; what they hold is
+merged in one pass.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.hashing import hash_is_key
 from headrace.keyspace.layout import Layout
-from headrace.state.runs import RunReader
-from headrace.state.sections import deleted, identity_of
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
+from headrace.state.runs import HASH, RunReader
+from headrace.state.sections import deleted, identity_of, is_whole, whole_section
 
 _SEQUENCE = "sequence"
+_NEVER = -1
+#: Rows with the step they are of.
+Dated = tuple[int, pa.Table]
 
 
-class SnapshotPart(msgspec.Struct):
+class SlicePart(msgspec.Struct, frozen=True):
     """A hash range, and the files that hold all of it as of a step (none when it was empty)."""
 
     first: int
@@ -32,82 +42,78 @@ class StateSources:
 
     Args:
         owner: the computation's name.
-        snapshots: files with disjoint ranges, each whole as of a step.
-        runs: files of single steps, in ascending order of steps.
+        slices: disjoint hash ranges, ascending, each whole as of a step.
+        runs: files with the changes of single steps, in ascending order of steps.
     """
 
-    def __init__(
-        self, owner: str, snapshots: Sequence[SnapshotPart], runs: Sequence[RunReader]
-    ) -> None:
+    def __init__(self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader]) -> None:
         self.owner = owner
-        self.snapshots = snapshots
+        self.slices = slices
         self.runs = runs
+        self._covered = Ranges.of((part.first, part.last) for part in slices)
+        self._as_of = np.array([part.as_of for part in slices], dtype=np.int64)
 
     def with_run(self, reader: RunReader) -> StateSources:
         """Return these files and one more run, the newest."""
-        return StateSources(self.owner, self.snapshots, [*self.runs, reader])
+        return StateSources(self.owner, self.slices, [*self.runs, reader])
 
     @property
     def sections(self) -> list[str]:
         """The sections of state that any of the files has, also such as no code declares now."""
-        return sorted({kind for reader in self._readers() for kind in reader.kinds_of(self.owner)})
+        return sorted({kind for _, kind, _ in self._sections() if not is_whole(kind)})
 
-    def _readers(self) -> list[RunReader]:
-        return [*(reader for part in self.snapshots for reader in part.readers), *self.runs]
-
-    def rows_of_bins(
-        self, section: str, layout: Layout, bins: npt.NDArray[np.int64]
-    ) -> pa.Table | None:
-        """Return the live rows of some bins (positions in the layout, ascending)."""
-        ranges = _merged_ranges(layout, bins)
-        return merge(
-            [table for first, last in ranges for table in self._tables(section, first, last)]
-        )
-
-    def rows_of_range(self, section: str, first: int, last: int) -> pa.Table | None:
-        """Return the live rows of a hash range (inclusive)."""
-        return merge(self._tables(section, first, last))
-
-    def _tables(self, section: str, first: int, last: int) -> Iterable[tuple[int, pa.Table]]:
-        """Yield (step, rows) of each file; rows that a newer snapshot has are left out."""
-        for part in self.snapshots:
-            low, high = max(first, part.first), min(last, part.last)
-            if low > high:
-                continue
+    def _sections(self) -> Iterable[tuple[RunReader, str, str]]:
+        """Yield (reader, section's name in state, its name in the file) of all that counts."""
+        for part in self.slices:
             for reader in part.readers:
-                table = reader.rows(self.owner, section, low, high)
+                for kind in reader.kinds_of(self.owner):
+                    if is_whole(kind):
+                        yield reader, kind.removeprefix(whole_section("")), kind
+        for reader in self.runs:
+            for kind in reader.kinds_of(self.owner):
+                if not is_whole(kind):
+                    yield reader, kind, kind
+
+    def rows(self, section: str, ranges: Ranges, newer: Sequence[Dated] = ()) -> pa.Table | None:
+        """Return the live rows of some hashes, sorted by hash; None when there are none.
+
+        Args:
+            section: of the state.
+            ranges: which hashes.
+            newer: further changes, (step, rows), newer than all files.
+        """
+        return merge([*self._tables(section, ranges), *newer])
+
+    def _tables(self, section: str, ranges: Ranges) -> Iterable[Dated]:
+        """Yield (step, rows) of each file; rows that a newer slice has are left out."""
+        pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
+        part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
+        inside = self._covered.contain(pieces.firsts)
+        as_of = np.full(len(pieces), _NEVER, dtype=np.int64)
+        as_of[inside] = self._as_of[part_of[inside]]
+        whole = whole_section(section)
+        for number in np.unique(part_of[inside]).tolist():
+            part = self.slices[number]
+            wanted = pieces.where(inside & (part_of == number))
+            for reader in part.readers:
+                table = reader.rows_in(self.owner, whole, wanted)
                 if table is not None:
                     yield part.as_of, table
+        oldest = int(as_of.min(initial=np.iinfo(np.int64).max))
         for reader in self.runs:
-            for low, high in self._newer_ranges(reader.ref.step, first, last):
-                table = reader.rows(self.owner, section, low, high)
-                if table is not None:
-                    yield reader.ref.step, table
-
-    def _newer_ranges(self, step: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the parts of [first, last] whose snapshot is older than a step."""
-        covered = sorted((part.first, part.last) for part in self.snapshots if part.as_of >= step)
-        ranges, at = [], first
-        for low, high in covered:
-            if high < at or low > last:
+            step = reader.ref.step
+            if step <= oldest:
                 continue
-            if low > at:
-                ranges.append((at, low - 1))
-            at = max(at, high + 1)
-        if at <= last:
-            ranges.append((at, last))
-        return ranges
+            table = reader.rows_in(self.owner, section, pieces.where(as_of < step))
+            if table is not None:
+                yield step, table
 
     def lowest_timers(self, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return a lower bound of each bin's timers (event, wall), from the footers alone."""
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()
-        found = [
-            reader.lowest_timers(self.owner, section)
-            for reader in self._readers()
-            for section in reader.kinds_of(self.owner)
-        ]
-        for facts in found:
+        for reader, _, kind in self._sections():
+            facts = reader.lowest_timers(self.owner, kind)
             if facts is None:
                 continue
             first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
@@ -119,35 +125,49 @@ class StateSources:
         return event, wall
 
 
-def _merged_ranges(layout: Layout, bins: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the hash ranges of some bins, neighbours together."""
-    if not len(bins):
-        return []
-    breaks = np.flatnonzero(np.diff(bins) != 1) + 1
-    groups = np.split(bins, breaks)
-    return [(layout.bin(int(g[0])).start, layout.bin(int(g[-1])).end) for g in groups]
+_ONE = np.uint64(1)
 
 
-def merge(tables: Iterable[tuple[int, pa.Table]]) -> pa.Table | None:
+def merge(dated: Iterable[Dated]) -> pa.Table | None:
     """Return the newest of all rows that are the same row, without the deleted, sorted by hash.
 
     Args:
-        tables: (step, rows), in any order.
+        dated: (step, rows), in any order.
     """
-    parts = [
-        table.append_column(_SEQUENCE, pa.repeat(pa.scalar(step, pa.int64()), table.num_rows))
-        for step, table in tables
-    ]
+    parts = sorted(dated, key=lambda part: part[0])
     if not parts:
         return None
-    table = pa.concat_tables(parts)
-    identity = [name for name in identity_of(table.schema) if name != _SEQUENCE]
+    table = pa.concat_tables([table for _, table in parts]).combine_chunks()
+    identity = identity_of(table.schema)
+    if hash_is_key([table.schema.field(name).type for name in identity if name != HASH]):
+        table, superseded = _by_hash(table)
+    else:
+        table, superseded = _by_identity(table, parts, identity)
+    live = ~superseded & ~deleted(table)
+    if not live.all():
+        table = table.filter(pa.array(live))
+    return table if table.num_rows else None
+
+
+def _by_hash(table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Sort rows that ascend by step, by hash and step; say which have a newer one of their hash."""
+    hashes = table.column(HASH).to_numpy()
+    if (hashes[1:] < hashes[:-1]).any():
+        order = order_by_hash(hashes)
+        table, hashes = table.take(pa.array(order)), hashes[order]
+    return table, np.append(hashes[1:] == hashes[:-1], False)
+
+
+def _by_identity(
+    table: pa.Table, parts: list[Dated], identity: list[str]
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Sort rows by identity and step; say which have a newer row of their identity."""
+    steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
+    table = table.append_column(_SEQUENCE, pa.array(steps))
     order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
     table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
     superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
     for name in identity:
         column = table.column(name)
         superseded &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
-    live = ~np.append(superseded, False) & ~deleted(table)
-    table = table.filter(pa.array(live)).drop_columns([_SEQUENCE])
-    return table if table.num_rows else None
+    return table.drop_columns([_SEQUENCE]), np.append(superseded, False)

@@ -19,11 +19,13 @@ from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
 from headrace.state.index import NO_SLOT, U64, Homes, SlotIndex, Slots
 from headrace.state.runs import HASH
 from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.state.sortedruns import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
 _OBJECT_BYTES = 64
@@ -45,14 +47,16 @@ class Table:
     def __init__(
         self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
         columns: Sequence[ColumnType], domain: TimeDomain | None,
-        ranges: Sequence[tuple[int, int]] = (),
+        ranges: Ranges | None = None,
     ) -> None:  # fmt: skip
         self.section = section
         self.keys, self.sub, self.columns = keys, sub, columns
         self.domain = domain
         self.due = DueRows(self._pending)
         self._hash_is_key = not sub and hash_is_key([kind.arrow for kind in keys])
-        self._index = SlotIndex(Homes(() if sub else ranges))
+        self._index = SlotIndex(Homes(None if sub else ranges))
+        # Rows with subs are indexed by a hash of both; their keys' hashes are put in order beside it.
+        self._by_hash = SortedRuns(np.uint64) if sub else None
         self._used = 0
         self._dead = 0
         self._text_bytes = 0  # of texts and bytes in all columns
@@ -114,8 +118,10 @@ class Table:
         if last > len(self._live):
             self._grow(last)
         self._hashes[first:last] = hashes
-        if self.sub:
+        slots = np.arange(first, last, dtype=np.int32)
+        if self._by_hash is not None:
             self._row_hashes[first:last] = row_hashes
+            self._by_hash.push(hashes, slots)
         for column, values in zip(self._identity, identity, strict=True):
             column[first:last] = values
             if column.dtype == object:
@@ -126,7 +132,6 @@ class Table:
         self._due[first:last] = MAX_TIME
         self._used = last
         self._dead += last - first
-        slots = np.arange(first, last, dtype=np.int32)
         if self._index.has_room(len(slots)):
             self._index.add(row_hashes, slots)
         else:
@@ -220,7 +225,7 @@ class Table:
 
         They are not pending any more, unless they are put again.
         """
-        slots = self.due.pop(until)
+        slots = self.due.pop_due(until)
         if len(slots):
             slots = slots[self._live[slots] & (self._due[slots] <= until)]
         return slots
@@ -281,6 +286,11 @@ class Table:
             slots = np.unique(slots)
             slots = slots[order_by_hash(self._hashes[slots])]
             hashes = self._hashes[slots]
+        batch = self._batch(slots, hashes)
+        self._compact_if_sparse()
+        return batch
+
+    def _batch(self, slots: Slots, hashes: U64) -> pa.RecordBatch:
         live = self._live[slots]
         columns = [pa.array(hashes)]
         for kind, column in zip((*self.keys, *self.sub), self._identity, strict=True):
@@ -290,9 +300,28 @@ class Table:
         if self.domain is not None:
             columns.append(pa.array(self.due_times(slots, live)))
         columns.append(pa.array(~live))
-        batch = pa.record_batch(columns, schema=self.schema)
-        self._compact_if_sparse()
-        return batch
+        return pa.record_batch(columns, schema=self.schema)
+
+    def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
+        """Return the live rows of some hashes, sorted by hash; None when there are none.
+
+        Costs what it returns: rows are found in the index, which is in order of hashes, or by a list of
+        slots that is.
+        """
+        parts = [self._slots_between(first, last) for first, last in ranges.pairs()]
+        slots = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        slots = slots[self._live[slots]] if len(slots) else slots
+        if not len(slots):
+            return None
+        slots = slots[order_by_hash(self._hashes[slots])]
+        return self._batch(slots, self._hashes[slots])
+
+    def _slots_between(self, first: int, last: int) -> Slots:
+        if self._by_hash is not None:
+            return self._by_hash.between(np.uint64(first), np.uint64(last))
+        slots = self._index.near(first, last)
+        hashes = self._hashes[slots]
+        return slots[(hashes >= np.uint64(first)) & (hashes <= np.uint64(last))]
 
     def absorb(self, table: pa.Table) -> None:
         """Take rows of a section over what is there; they count as no change of this step."""
@@ -347,6 +376,9 @@ class Table:
         self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
         self._used, self._dead = len(slots), 0
         self._index.rebuild(self._row_hashes, len(slots) // 8)
+        if self._by_hash is not None:
+            self._by_hash = SortedRuns(np.uint64)
+            self._by_hash.push(hashes, np.arange(len(slots), dtype=np.int32))
         texts = [c for c in (*self._identity, *self._content) if c.dtype == object]
         self._text_bytes = sum(_text_bytes(column) for column in texts)
         self.due = DueRows(self._pending)

@@ -14,6 +14,7 @@ from headrace.computation import EVENT_TIME, TimeDomain
 from headrace.computation import Timer as TimerDeclaration
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
 from headrace.state.bins import BinnedState
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import Times
@@ -275,6 +276,13 @@ class TableSet(BinnedState):
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
         self.tables[section].absorb(table)
+
+    def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return the rows at hand in some ranges of hashes."""
+        found = {section: table.rows_in(ranges) for section, table in self.tables.items()}
+        return {
+            name: pa.Table.from_batches([rows]) for name, rows in found.items() if rows is not None
+        }
 
     def cached_bytes(self) -> int:
         """Return about how much memory the rows take."""

@@ -18,14 +18,13 @@ from headrace.digest import add_digests, digest_of
 from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout, LayoutWire
-from headrace.ledger.manifest import link, slice_range
+from headrace.ledger.manifest import link
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
 from headrace.state.runs import FileRef, Part, write_run
-from headrace.state.sections import due_rows
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
 from headrace.step.route import Outbox, Router
-from headrace.step.soft import SoftState, StateReaders, WorkerState
+from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import Header, Parcel, decode_parcel, encode_parcel
 from headrace.storage.base import Store
 from headrace.topology import Node, Pipeline
@@ -199,58 +198,41 @@ class Worker:
         self, plan: Plan, layer: int, worker: int, layout: Layout, entry: WorkerState,
         staged: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> None:  # fmt: skip
-        """Write the files of this attempt: state changes, staged and retained productions."""
+        """Write the files of this attempt: state changes and slice, staged and retained productions."""
         with self._phase(report, "state"):
             changes = [part for v in entry.visitors.values() for part in v.state.take_changes()]
             for part in changes:
                 node = report.nodes[part.owner]
                 node.state_digest = add_digests(node.state_digest, digest_of(part.batch))
+        whole: list[Part] = []
+        if plan.slice is not None:
+            with self._phase(report, "slice"):
+                whole = entry.slice_parts(plan.slice, plan.step, changes)
         stem = plan.file_stem(layer, worker, report.attempt)
 
-        def file(folder: str, parts: list[Part], step: int) -> FileRef | None:
+        def file(folder: str, parts: list[Part]) -> FileRef | None:
             if not parts:
                 return None
             data, checksum = write_run(parts, layout)
             name = f"{folder}/{stem}"
             self.store.write(name, data)
             owners = list(dict.fromkeys(part.owner for part in parts))
-            return FileRef(name, len(data), checksum, step, layer, worker, owners, layout.digest)
+            return FileRef(
+                name, len(data), checksum, plan.step, layer, worker, owners, layout.digest
+            )
 
         with self._phase(report, "write"):
-            report.run = file("runs", changes, plan.step)
+            report.run, report.in_slice = file("runs", [*changes, *whole]), bool(whole)
             sinks = {sink.stream.name for sink in self.pipeline.sinks.values()}
             outputs = [Part(n, OUTPUT, b) for n, b in staged.items() if n in sinks]
-            report.outputs = file("outputs", outputs, plan.step)
+            report.outputs = file("outputs", outputs)
             kept = [Part(n, OUTPUT, b) for n, b in staged.items() if n in self.pipeline.retained]
-            report.retained = file("streams", kept, plan.step)
+            report.retained = file("streams", kept)
         with self._phase(report, "digest"):
             for name, batch in staged.items():
                 report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))
                 if name in sinks and batch.nbytes <= INLINE_BYTES:
                     report.inline_outputs[name] = batch.serialize().to_pybytes()
-        if plan.snapshot is not None:
-            with self._phase(report, "snapshot"):
-                parts = self._slice_parts(plan, layer, worker, layout)
-                report.snapshot = file("snapshots", parts, plan.step - 1)
-
-    def _slice_parts(self, plan: Plan, layer: int, worker: int, layout: Layout) -> list[Part]:
-        """Return this worker's part of a slice as of the step before, merged from files."""
-        assert plan.snapshot is not None
-        start, end = slice_range(plan.snapshot.number)
-        readers = StateReaders(self.store, layout, worker, plan.snapshot.files)
-        parts = []
-        for node in self.pipeline.nodes_of(layer):
-            sources = readers.sources(node.name)
-            for section in sources.sections:
-                tables = []
-                for low, high in layout.ranges_of(worker):
-                    first, last = max(low, start), min(high, end)
-                    table = sources.rows_of_range(section, first, last) if first <= last else None
-                    if table is not None:
-                        tables.append(table)
-                if tables:
-                    parts.append(_snapshot_part(node, section, pa.concat_tables(tables)))
-        return parts
 
     # -- watermarks, headers, parcels ---------------------------------------------------------
 
@@ -353,11 +335,3 @@ def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:
         head = parcel.header
         same = (head.epoch, head.step, head.try_) == (plan.epoch, plan.step, plan.try_)
         ensure(same and head.layer == layer - 1, "a parcel of another try arrived")
-
-
-def _snapshot_part(node: Node, section: str, table: pa.Table) -> Part:
-    """Return whole content as a section, with the times that its rows are due."""
-    batch = table.combine_chunks().to_batches()[0]
-    return Part(
-        node.name, section, batch, list(node.shape.cells), due_rows(batch, node.shape.timers)
-    )

@@ -51,15 +51,17 @@ class StateFiles(msgspec.Struct, frozen=True):
 
 
 class SlicePlan(msgspec.Struct, frozen=True):
-    """A slice of the hash space whose content is to be written whole, as of the step before.
+    """A slice of the hash space whose content the step is to write whole.
 
     Attributes:
-        number: which slice.
-        files: what it is merged from.
+        number, of: which slice, of how many.
+        undeclared: computations of which storage has state that the code does not declare, so that
+            memory does not have all there is.
     """
 
     number: int
-    files: StateFiles
+    of: int
+    undeclared: list[str]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -82,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True):
         exchange: who carries records between layers: the driver, or Spark's shuffle. Which one ran
             leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
-        snapshot: the range to be written whole, if any.
+        slice: the slice to be written whole, if any.
     """
 
     step: int
@@ -97,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True):
     chains: dict[str, ChainPlan]
     exchange: Exchange
     cached_bytes: int
-    snapshot: SlicePlan | None = None
+    slice: SlicePlan | None = None
 
     @property
     def readers(self) -> int:
@@ -147,10 +149,10 @@ class TaskReport(msgspec.Struct):
     Attributes:
         layer, worker, attempt: who it was; the attempt's name is unique for ever.
         consumed: the attempts (layer, worker, attempt) whose payloads it worked on.
-        run: the file of its state changes, if it changed any.
+        run: the file of its state changes and of its part of the slice, if there are any.
         outputs: the file of staged productions, if there are any.
         retained: the file of retained productions, if there are any.
-        snapshot: the file of the range written whole, if the plan asked for one.
+        in_slice: whether that file holds rows of the slice.
         nodes, streams: counts, watermarks and digests.
         highest: the highest event time that it read, by injector.
         read_rows: records read, by injector.
@@ -166,7 +168,7 @@ class TaskReport(msgspec.Struct):
     run: FileRef | None = None
     outputs: FileRef | None = None
     retained: FileRef | None = None
-    snapshot: FileRef | None = None
+    in_slice: bool = False
     nodes: dict[str, NodeReport] = {}
     streams: dict[str, StreamReport] = {}
     highest: dict[str, int] = {}

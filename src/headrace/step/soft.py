@@ -12,18 +12,21 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
 from headrace.computation import Computation
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, slice_range
 from headrace.state.keyed import KeyedState
-from headrace.state.runs import FileRef, RunReader
-from headrace.state.sources import SnapshotPart, StateSources
+from headrace.state.runs import HASH, FileRef, Part, RunReader
+from headrace.state.sections import due_rows, whole_section
+from headrace.state.sources import SlicePart, StateSources
 from headrace.state.tables import TableSet
-from headrace.step.plan import ChainPlan, Plan, StateFiles
+from headrace.step.plan import ChainPlan, Plan, SlicePlan, StateFiles
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.storage.base import Store
@@ -44,6 +47,8 @@ class WorkerState:
     ) -> None:
         self.digest = digest
         self.steps_behind = 0
+        self._committed: _Committed | None = None
+        self._ranges = layout.ranges_of(worker)
         self.owned: npt.NDArray[np.bool_] = layout.owners == worker
         self.visitors = {
             node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
@@ -65,12 +70,55 @@ class WorkerState:
     def begin_step(self, plan: Plan, committed: _Committed) -> None:
         """Begin a step, keeping to the bound on what is remembered."""
         self.steps_behind = 0
+        self._committed = committed
         for visitor in self.visitors.values():
             name = visitor.node.name
             visitor.state.begin_step(
                 plan.cached_bytes,
                 lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
             )
+
+    def slice_parts(self, slice_: SlicePlan, step: int, changes: list[Part]) -> list[Part]:
+        """Return this worker's rows of a slice as of a step, as sections to be written.
+
+        Args:
+            slice_: which slice.
+            step: the step, which has been computed.
+            changes: what it changed.
+        """
+        ranges = self._ranges.within(Ranges.of([slice_range(slice_.number, slice_.of)]))
+        parts = []
+        for visitor in self.visitors.values():
+            node = visitor.node
+            if node.name in slice_.undeclared:
+                found = self._whole_from_files(node, ranges, step, changes)
+            else:
+                found = visitor.state.whole(ranges)
+            for section, table in found.items():
+                batch = table.combine_chunks().to_batches()[0]
+                due = due_rows(batch, node.shape.timers)
+                cells = list(node.shape.cells)
+                parts.append(Part(node.name, whole_section(section), batch, cells, due))
+        return parts
+
+    def _whole_from_files(
+        self, node: Node, ranges: Ranges, step: int, changes: list[Part]
+    ) -> dict[str, pa.Table]:
+        """Return the same from files and the step's changes, with what memory does not know of."""
+        assert self._committed is not None
+        changed = {part.kind: part.batch for part in changes if part.owner == node.name}
+        sources = self._committed.readers().sources(node.name)
+        found = {}
+        for section in sorted({*sources.sections, *changed}):
+            newer = []
+            if section in changed:
+                batch = changed[section]
+                inside = ranges.contain(batch.column(HASH).to_numpy())
+                newer = [(step, pa.Table.from_batches([batch.filter(pa.array(inside))]))]
+            table = sources.rows(section, ranges, newer)
+            if table is not None:
+                found[section] = table
+        return found
 
 
 def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor:
@@ -110,14 +158,14 @@ class StateReaders:
         if owner in self._opened and self._newest is not None:
             self._files = self._newest()
         self._opened.add(owner)
-        ranges = self._layout.ranges_of(self._worker)
-        snapshots = []
-        for part in self._files.slices:
-            first, last = slice_range(part.number)
-            if any(first <= high and last >= low for low, high in ranges):
+        ranges = Ranges.of(part.range for part in self._files.slices)
+        own = self._layout.ranges_of(self._worker).overlapping(ranges.firsts, ranges.lasts)
+        slices = []
+        for part, is_own in zip(self._files.slices, own.tolist(), strict=True):
+            if is_own:
                 files = [self._reader(file) for file in part.files if owner in file.owners]
-                snapshots.append(SnapshotPart(first, last, part.as_of, files))
-        return StateSources(owner, snapshots, [self._reader(run) for run in self._runs(owner)])
+                slices.append(SlicePart(*part.range, part.as_of, files))
+        return StateSources(owner, slices, [self._reader(run) for run in self._runs(owner)])
 
     def _runs(self, owner: str) -> list[FileRef]:
         """Return the runs that may hold rows of this worker: its own, unless the layout changed."""
@@ -222,7 +270,7 @@ class _Committed:
 
 def state_files(head: Head) -> StateFiles:
     """Return the files that hold all state as of a head."""
-    return StateFiles(list(head.slices.values()), head.runs)
+    return StateFiles([head.slices[number] for number in sorted(head.slices)], head.runs)
 
 
 def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
