@@ -50,7 +50,7 @@ def operations() -> int:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_fault_at_any_operation_leaves_no_trace(act: str) -> None:
     outputs, total = expected(), operations()
-    assert total > 100
+    assert total > 80
     struck = 0
     for at in range(1, total + 1):
         collected, inner = Collected(), MemoryStore()

@@ -12,21 +12,28 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headrace.eventtime.timestamps import TimeLike, checked_micros
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
 from headrace.state.codecs import StateCodec
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 
 
 class KeyCells:
-    """Everything that a computation keeps for one key."""
+    """Everything that a computation keeps for one key.
 
-    __slots__ = ("hash", "key", "slots")
+    Attributes:
+        hash, key: which key.
+        slots: what each declaration keeps for it.
+        queued: for each time domain, the time under which the key waits in the queue of timers.
+    """
+
+    __slots__ = ("hash", "key", "queued", "slots")
 
     def __init__(self, hash: int, key: Any, slots: list[Any]) -> None:
         self.hash = hash
         self.key = key
         self.slots = slots
+        self.queued: list[int] | None = None
 
 
 class Cursor:
@@ -36,7 +43,7 @@ class Cursor:
         slots: the slots of the key at hand.
         touched: slot index → what of it was touched (its meaning is the slot's kind's).
         saved: slot index → its content before the record at hand, or None when nobody will undo.
-        newly_set: (slot, tag, time) of timers set since the list was last emptied.
+        newly_set: (slot, tag, time) of timers set behind their clock since the list was last emptied.
     """
 
     __slots__ = ("newly_set", "saved", "slots", "touched")
@@ -69,18 +76,19 @@ class ValueHandle(_Handle):
     def _touch(self) -> None:
         cursor, slot = self._cursor, self._slot
         if cursor.saved is not None and slot not in cursor.saved:
-            value = cursor.slots[slot]
-            if value is not MISSING and not self._codec.immutable:
-                value = copy.deepcopy(value)
-            cursor.saved[slot] = value
+            self._save(cursor.saved)
         cursor.touched[slot] = True
+
+    def _save(self, saved: dict[int, Any]) -> None:
+        value = self._cursor.slots[self._slot]
+        if value is not MISSING and not self._codec.immutable:
+            value = copy.deepcopy(value)
+        saved[self._slot] = value
 
     @property
     def value(self) -> Any:
         """The value, or the default when there is none."""
         value = self._cursor.slots[self._slot]
-        if self._codec.immutable:
-            return self._default if value is MISSING else value
         if value is MISSING:
             if self._default is None:
                 return None
@@ -92,8 +100,12 @@ class ValueHandle(_Handle):
 
     @value.setter
     def value(self, value: Any) -> None:
-        self._touch()
-        self._cursor.slots[self._slot] = value
+        # Written out rather than by calls: this is what handlers do most.
+        cursor, slot = self._cursor, self._slot
+        if cursor.saved is not None and slot not in cursor.saved:
+            self._save(cursor.saved)
+        cursor.touched[slot] = True
+        cursor.slots[slot] = value
 
     @property
     def exists(self) -> bool:
@@ -104,6 +116,26 @@ class ValueHandle(_Handle):
         """Forget the value."""
         self._touch()
         self._cursor.slots[self._slot] = MISSING
+
+
+class FrozenValueHandle(ValueHandle):
+    """A ``ValueState`` whose values cannot be changed in place: reading one is no change."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default when there is none."""
+        value = self._cursor.slots[self._slot]
+        return self._default if value is MISSING else value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        cursor, slot = self._cursor, self._slot
+        if cursor.saved is not None and slot not in cursor.saved:
+            cursor.saved[slot] = cursor.slots[slot]
+        cursor.touched[slot] = True
+        cursor.slots[slot] = value
 
 
 class MapHandle(_Handle):
@@ -238,24 +270,32 @@ class ListHandle(_Handle):
 
 
 class TimerHandle:
-    """A ``Timer`` of the key at hand."""
+    """A ``Timer`` of the key at hand.
 
-    __slots__ = ("_cursor", "_slot")
+    Attributes:
+        due_until: where its clock stands in this step.
+    """
+
+    __slots__ = ("_cursor", "_slot", "due_until")
 
     def __init__(self, cursor: Cursor, slot: int) -> None:
         self._cursor = cursor
         self._slot = slot
+        self.due_until = MAX_TIME
 
     def _touch(self, tag: str) -> dict[str, int]:
         cursor, slot = self._cursor, self._slot
-        tags = cursor.slots[slot]
+        tags: dict[str, int] = cursor.slots[slot]
         if cursor.saved is not None and slot not in cursor.saved:
             cursor.saved[slot] = dict(tags or {})
         if tags is None:
             tags = cursor.slots[slot] = {}
-        cursor.touched.setdefault(slot, set()).add(tag)
-        changing: dict[str, int] = tags
-        return changing
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            cursor.touched[slot] = {tag}
+        else:
+            touched.add(tag)
+        return tags
 
     def set(self, when: TimeLike, *, tag: str = "") -> None:
         """Set the timer; (name, tag) that is already set is replaced.
@@ -264,9 +304,11 @@ class TimerHandle:
             when: an aware ``datetime``, or microseconds since 1970 UTC.
             tag: tells timers of one name apart.
         """
-        time = checked_micros(when)
-        self._touch(tag)[tag] = time
-        self._cursor.newly_set.append((self._slot, tag, time))
+        plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
+        time = when if plain else checked_micros(when)
+        self._touch(tag)[tag] = time  # type: ignore[assignment]
+        if time <= self.due_until:  # type: ignore[operator]
+            self._cursor.newly_set.append((self._slot, tag, time))  # type: ignore[arg-type]
 
     def cancel(self, *, tag: str = "") -> bool:
         """Remove the timer; say whether it was set."""

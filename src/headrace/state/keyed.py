@@ -6,7 +6,7 @@ Work in a step follows the keys and bins touched, never those that exist.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from headrace.state.bins import BinnedState
 from headrace.state.cells import (
     MISSING,
     Cursor,
+    FrozenValueHandle,
     KeyCells,
     ListHandle,
     MapHandle,
@@ -67,7 +68,8 @@ class CellType:
     def handle(self, cursor: Cursor) -> Any:
         """Return the handle through which user code sees the slot."""
         if self.kind == "value":
-            return ValueHandle(cursor, self.slot, self.codec, self.default)
+            of = FrozenValueHandle if self.codec.immutable else ValueHandle
+            return of(cursor, self.slot, self.codec, self.default)
         if self.kind == "map":
             return MapHandle(cursor, self.slot, self.codec, self.order)
         if self.kind == "list":
@@ -75,19 +77,13 @@ class CellType:
         return TimerHandle(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        """Return (sub, value) of what was touched in a map, list or timer; no value means deleted.
+        """Return (sub, value) of what was touched in a map or list; no value means deleted.
 
         What is kept in memory becomes what was written; see ``StateCodec.keep``.
         """
         if self.kind == "list":
             return self._list_rows(content or [], touched)
-        content = content or {}
-        if self.kind == "map":
-            return self._map_rows(content, touched)
-        return [
-            (tag.encode(), _time(content[tag]) if tag in content else None)
-            for tag in sorted(touched)
-        ]
+        return self._map_rows(content or {}, touched)
 
     def whole_rows(self, content: Any) -> list[tuple[bytes, bytes]]:
         """Return (sub, value) of all that a slot holds; it is what was kept before."""
@@ -148,43 +144,97 @@ def _time(micros: int) -> bytes:
 
 
 class TimerQueue:
-    """Pending timers of one domain, lowest first. Entries go stale and are skipped, not removed."""
+    """Keys with pending timers of one domain, by the lowest of these.
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, KeyCells, int, str]] = []
+    A key waits under one time, which is never after its lowest timer. A timer that is set to a later time
+    leaves the queue alone: when the key's time comes it is looked at, and waits on. So a timer that
+    every record puts off costs nothing, and the queue is as long as there are keys.
+
+    Args:
+        place: the domain's position in ``KeyCells.queued``.
+        slots: the slots of the domain's timers.
+    """
+
+    def __init__(self, place: int, slots: list[int]) -> None:
+        self._place = place
+        self._slots = slots
+        self._heap: list[tuple[int, int, KeyCells]] = []
         self._pushed = 0
 
-    def push(self, time: int, cells: KeyCells, slot: int, tag: str) -> None:
-        """Add a timer that was set."""
-        self._pushed += 1
-        heapq.heappush(self._heap, (time, self._pushed, cells, slot, tag))
+    def push(self, time: int, cells: KeyCells) -> None:
+        """Let a key wait under a timer's time, unless it waits under an earlier one."""
+        queued = cells.queued
+        if queued is None:
+            queued = cells.queued = _NOT_QUEUED.copy()
+        if time < queued[self._place]:
+            queued[self._place] = time
+            self._pushed += 1
+            heapq.heappush(self._heap, (time, self._pushed, cells))
+
+    def push_lowest(self, cells: KeyCells) -> None:
+        """Let a key wait under its lowest timer, if it has one."""
+        time = self._lowest_of(cells)
+        if time < MAX_TIME:
+            self.push(time, cells)
+
+    def _lowest_of(self, cells: KeyCells) -> int:
+        lowest = MAX_TIME
+        for slot in self._slots:
+            tags = cells.slots[slot]
+            if tags:
+                lowest = min(lowest, *tags.values())
+        return lowest
+
+    def _pop(self) -> KeyCells | None:
+        """Take the first entry out; return its key, unless that waits under another time."""
+        time, _, cells = heapq.heappop(self._heap)
+        assert cells.queued is not None
+        if cells.queued[self._place] != time:
+            return None
+        cells.queued[self._place] = MAX_TIME
+        return cells
 
     def lowest(self) -> int:
         """Return the lowest pending time, or ``MAX_TIME``."""
         while self._heap:
-            time, _, cells, slot, tag = self._heap[0]
-            if (cells.slots[slot] or {}).get(tag) == time:
+            time, _, cells = self._heap[0]
+            queued = cells.queued
+            if queued and queued[self._place] == time == self._lowest_of(cells):
                 return time
-            heapq.heappop(self._heap)
+            if self._pop() is not None:
+                self.push_lowest(cells)
         return MAX_TIME
+
+    def forget(self, cells: KeyCells) -> None:
+        """Let a key wait no more; its entry goes with :meth:`drop_stale`."""
+        if cells.queued is not None:
+            cells.queued[self._place] = MAX_TIME
 
     def drop_stale(self) -> None:
         """Forget entries that stand for nothing any more, and the keys that they hold on to."""
+        place = self._place
         self._heap = [
             entry
             for entry in self._heap
-            if (entry[2].slots[entry[3]] or {}).get(entry[4]) == entry[0]
+            if entry[2].queued is not None and entry[2].queued[place] == entry[0]
         ]
         heapq.heapify(self._heap)
 
     def due_keys(self, until: int) -> list[KeyCells]:
-        """Remove all timers up to a time; return their keys, each once."""
-        found: dict[int, KeyCells] = {}
+        """Return the keys with timers up to a time, each once; they wait no more."""
+        due: list[KeyCells] = []
         while self._heap and self._heap[0][0] <= until:
-            time, _, cells, slot, tag = heapq.heappop(self._heap)
-            if (cells.slots[slot] or {}).get(tag) == time:
-                found[id(cells)] = cells
-        return list(found.values())
+            cells = self._pop()
+            if cells is None:
+                continue
+            if self._lowest_of(cells) <= until:
+                due.append(cells)
+            else:
+                self.push_lowest(cells)
+        return due
+
+
+_NOT_QUEUED = [MAX_TIME, MAX_TIME]
 
 
 class KeyedState(BinnedState):
@@ -203,7 +253,10 @@ class KeyedState(BinnedState):
             CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
         ]
         self.handles = {cell.name: cell.handle(self.cursor) for cell in self.cells}
-        self.queues = {domain: TimerQueue() for domain in TimeDomain}
+        self.queues = {
+            domain: TimerQueue(place, [c.slot for c in self.cells if c.domain is domain])
+            for place, domain in enumerate(TimeDomain)
+        }
         self._empty = [cell.empty for cell in self.cells]
         self._bins: dict[int, dict[Any, KeyCells]] = {}
         self._cached = 0  # how many keys are in _bins
@@ -240,7 +293,8 @@ class KeyedState(BinnedState):
                     if times:
                         of = lowest[cell.domain or EVENT_TIME]
                         of[bin_] = min(int(of[bin_]), *times.values())
-                    cells.slots[cell.slot] = None  # whoever still holds the key sees no timer
+                for queue in self.queues.values():
+                    queue.forget(cells)
         for queue in self.queues.values():
             queue.drop_stale()
         return lowest
@@ -272,8 +326,7 @@ class KeyedState(BinnedState):
             if cell.kind == "timer" and value is not None:
                 changed.add((cells, cell.slot))
         for cells, slot in changed:
-            for tag, time in cells.slots[slot].items():
-                self._queue(slot).push(time, cells, slot, tag)
+            self._queue(slot).push_lowest(cells)
 
     def _keys_of(self, table: pa.Table) -> list[Any]:
         parts = [
@@ -287,6 +340,17 @@ class KeyedState(BinnedState):
         return self.queues[domain or EVENT_TIME]
 
     # -- a step -------------------------------------------------------------------------------
+
+    def set_clocks(self, until: Mapping[TimeDomain, int]) -> None:
+        """Say where the clocks stand in this step."""
+        for cell in self.cells:
+            if cell.domain is not None:
+                self.handles[cell.name].due_until = until[cell.domain]
+
+    def wait_on(self, cells: KeyCells) -> None:
+        """Let a key that was due wait for the timers that it has left."""
+        for queue in self.queues.values():
+            queue.push_lowest(cells)
 
     def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
         """Return the cells of a key in a loaded bin; a new key starts empty."""
@@ -311,15 +375,19 @@ class KeyedState(BinnedState):
             UserCodeError: when a value is not of its declared type.
         """
         slots, hash_, key = cells.slots, cells.hash, cells.key
+        delta = self._delta
         for slot, touched in self.cursor.touched.items():
             cell = self.cells[slot]
             content = slots[slot]
+            if cell.kind == "timer":
+                self._leave_timer(cells, slot, touched)
+                continue
             try:
                 if cell.kind == "value":
                     encoded = None
                     if content is not MISSING:
                         encoded, slots[slot] = cell.keep(content)
-                    self._delta.append((hash_, key, slot, b"", encoded))
+                    delta.append((hash_, key, slot, b"", encoded))
                     continue
                 rows = cell.changed_rows(content, touched)
             except TypeError as error:
@@ -329,12 +397,17 @@ class KeyedState(BinnedState):
                     remedy=f"set values of the declared type of {cell.name!r}",
                 ) from error
             for sub, value in rows:
-                self._delta.append((hash_, key, slot, sub, value))
-            if cell.kind == "timer":
-                queue = self._queue(slot)
-                for tag in touched:
-                    if tag in (content or {}):
-                        queue.push(content[tag], cells, slot, tag)
+                delta.append((hash_, key, slot, sub, value))
+
+    def _leave_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
+        content = cells.slots[slot] or {}
+        queue = self._queue(slot)
+        for tag in touched if len(touched) == 1 else sorted(touched):
+            time = content.get(tag)
+            row = (tag.encode(), None) if time is None else (tag.encode(), _time(time))
+            self._delta.append((cells.hash, cells.key, slot, *row))
+            if time is not None:
+                queue.push(time, cells)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return what the keys at hand have, in some ranges of hashes."""
@@ -402,9 +475,8 @@ class KeyedState(BinnedState):
 
     def _batch(self, rows: Sequence[CellRow]) -> pa.RecordBatch:
         hashes, keys, slots, subs, values = zip(*rows, strict=True)
-        names = np.array([cell.name for cell in self.cells], dtype=object)
+        names = pa.array([cell.name for cell in self.cells], pa.string())
         parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
-        slot_array = np.array(slots, dtype=np.int64)
         return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),
@@ -412,7 +484,7 @@ class KeyedState(BinnedState):
                     pa.array(part, field.type)
                     for part, field in zip(parts, self.node.key_fields, strict=True)
                 ),
-                pa.array(names[slot_array], pa.string()),
+                names.take(pa.array(slots, pa.int64())),
                 pa.array(subs, pa.binary()),
                 pa.array(values, pa.binary()),
             ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import heapq
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     from_micros,
 )
-from headrace.keyspace.hashing import canonical_key
+from headrace.keyspace.hashing import canonical_key, hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
@@ -156,12 +157,17 @@ class Visitor:
                 kept = batch if self.node.late == "process" else on_time(batch, late_before, report)
                 work.add(number, kept)
                 report.records += kept.num_rows
-        visits = work.visits(self._due(owned, watermark, clock_us))
+        self.state.set_clocks({EVENT_TIME: watermark, WALL_TIME: clock_us})
+        due = self._due(owned, watermark, clock_us)
+        self._due_keys = {id(cells) for cells in due}
+        visits = work.visits(due)
         if self.node.on_error == "stop":
             self._visit_all(visits, watermark, clock_us, report)
         else:
             for cells, found in visits:
                 self._visit_guarded(cells, found, watermark, clock_us, report)
+        for cells in due:
+            self.state.wait_on(cells)
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         return report
@@ -179,7 +185,7 @@ class Visitor:
     ) -> None:  # fmt: skip
         """Visit keys whose errors stop the pipeline. The hottest loop: it saves on calls."""
         cursor, context, leave = self.state.cursor, self.context, self.state.leave
-        handle, has_timers = self.computation.process_record, bool(self._timers)
+        handle, due, newly_set = self.computation.process_record, self._due_keys, cursor.newly_set
         touched: dict[int, Any] = {}
         keys = 0
         record: Record | None = None
@@ -193,7 +199,7 @@ class Visitor:
                     context._cause_us = record.timestamp_us
                     handle(context, record)
                 record = None
-                if has_timers:
+                if newly_set or (due and id(cells) in due):
                     self._fire_due(cells, watermark, clock_us, report)
                 if touched:
                     leave(cells)
@@ -214,7 +220,7 @@ class Visitor:
         self.context.stand_on(cells)
         for record in records:
             self._guarded(self.computation.process_record, record, record.timestamp_us, report)
-        if self._timers:
+        if self.state.cursor.newly_set or id(cells) in self._due_keys:
             self._fire_due(cells, watermark, clock_us, report)
         self.state.leave(cells)
 
@@ -227,6 +233,7 @@ class Visitor:
             fired = self._fire(cells, WALL_TIME, clock_us, fired, report)
             if fired == before:
                 break
+        self.state.cursor.newly_set.clear()
         report.timers += fired
 
     def _fire(
@@ -251,7 +258,7 @@ class Visitor:
             self._check_fired(fired, cells)
             self._fire_one(cells, Fired(name, tag, time, domain), slot, report)
             for new_slot, new_tag, new_time in newly_set:
-                if new_slot in names and new_time <= until:
+                if new_slot in names:
                     heapq.heappush(due, (new_time, names[new_slot], new_tag, new_slot))
             newly_set.clear()
         return fired
@@ -347,56 +354,63 @@ class _Work:
     def __init__(self, node: Node, state: KeyedState) -> None:
         self.node = node
         self.state = state
-        self._hashes: list[Any] = []
-        self._keys: list[Any] = []
-        self._records: list[Record] = []
+        self._batches: list[tuple[int, pa.RecordBatch]] = []
 
     def add(self, number: int, batch: pa.RecordBatch) -> None:
         """Add an input's records, in order; inputs in the order of their declaration."""
-        if batch.num_rows == 0:
-            return
-        stream = self.node.inputs[number]
-        self._hashes.append(batch.column(HASH).to_numpy(zero_copy_only=False))
-        parts = [column_to_python(batch.column(name)) for name in key_names(self.node)]
-        self._keys += parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
-        values = stream.values.to_python(
-            [batch.column(name) for name in stream.values.schema.names]
-        )
-        times = batch.column(TIMESTAMP_COLUMN).to_pylist()
-        name = stream.name
-        self._records += [
-            Record(value, time, name) for value, time in zip(values, times, strict=True)
-        ]
+        if batch.num_rows:
+            self._batches.append((number, batch))
 
     def visits(self, due: list[KeyCells]) -> Iterator[tuple[KeyCells, list[Record]]]:
         """Yield each key with its records, keys with due timers included, ascending."""
-        groups = self._groups()
+        groups = self._groups() if self._batches else iter(())
         if due:
             groups = self._with_due(groups, due)
         yield from groups
 
     def _groups(self) -> Iterator[tuple[KeyCells, list[Record]]]:
-        if not self._hashes:
-            return
-        hashes = self._hashes[0] if len(self._hashes) == 1 else np.concatenate(self._hashes)
+        hashes, keys, records = self._by_hash()
         self.state.load_bins_of(hashes)
-        order = order_by_hash(hashes)
-        ordered = hashes[order]
-        edges = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1], append=~ordered[-1:]))
-        firsts = ordered[edges[:-1]]
+        edges = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1], append=~hashes[-1:]))
+        firsts = hashes[edges[:-1]]
         bins = self.state.layout.bins_of(firsts).tolist()
-        rows = order.tolist()
-        keys, records, find = self._keys, self._records, self.state.find
-        spans = zip(edges[:-1].tolist(), edges[1:].tolist(), firsts.tolist(), bins, strict=True)
+        told_apart = hash_is_key([field.type for field in self.node.key_fields])
+        find, ends = self.state.find, edges[1:].tolist()
+        spans = zip(edges[:-1].tolist(), ends, firsts.tolist(), bins, strict=True)
         for first, last, hash_, bin_ in spans:
-            group = rows[first:last]
-            key = keys[group[0]]
-            if last - first == 1 or all(keys[row] == key for row in group):
-                yield find(bin_, key, hash_), [records[row] for row in group]
+            key = keys[first]
+            if told_apart or last - first == 1 or all(k == key for k in keys[first + 1 : last]):
+                yield find(bin_, key, hash_), records[first:last]
                 continue
+            group = range(first, last)
             for other in sorted({keys[row] for row in group}, key=canonical_key):
                 same = [records[row] for row in group if keys[row] == other]
                 yield find(bin_, other, hash_), same
+
+    def _by_hash(self) -> tuple[Any, list[Any], list[Record]]:
+        """Return hashes, keys and records of all inputs, ascending by hash, in order within each."""
+        if len(self._batches) == 1:
+            ((number, batch),) = self._batches
+            order = order_by_hash(batch.column(HASH).to_numpy())
+            batch = batch.take(pa.array(order))
+            return batch.column(HASH).to_numpy(), self._keys(batch), self._records(number, batch)
+        hashes = np.concatenate([batch.column(HASH).to_numpy() for _, batch in self._batches])
+        order = order_by_hash(hashes)
+        keys = [key for _, batch in self._batches for key in self._keys(batch)]
+        records = [record for item in self._batches for record in self._records(*item)]
+        rows = order.tolist()
+        return hashes[order], [keys[row] for row in rows], [records[row] for row in rows]
+
+    def _keys(self, batch: pa.RecordBatch) -> list[Any]:
+        parts = [column_to_python(batch.column(name)) for name in key_names(self.node)]
+        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+    def _records(self, number: int, batch: pa.RecordBatch) -> list[Record]:
+        stream = self.node.inputs[number]
+        columns = [batch.column(name) for name in stream.values.schema.names]
+        values = stream.values.to_python(columns)
+        times = batch.column(TIMESTAMP_COLUMN).to_pylist()
+        return list(map(Record, values, times, repeat(stream.name)))
 
     def _with_due(
         self, groups: Iterator[tuple[KeyCells, list[Record]]], due: list[KeyCells]
