@@ -46,13 +46,13 @@ def main() -> None:
 @click.option(
     "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
 )
-@click.option("--exchange", type=click.Choice(["auto", "driver", "shuffle"]), default="auto",
+@click.option("--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
               show_default=True, help="Who carries records between layers.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
               help="Records a step takes from each injector, at most.")  # fmt: skip
 @click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
 def run(
-    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: str,
+    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
     rows: int, keep_running: bool,
 ) -> None:  # fmt: skip
     """Run (or resume) the pipeline of TARGET, until its input has ended.

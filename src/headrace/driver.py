@@ -142,6 +142,7 @@ class Driver:
             layout=self._layout.to_wire(),
             store=store.location,
             live=[name for name, source in self._sources.items() if not source.bounded],
+            wide_exchange=runner.wide_exchange(),
         )
         self.coordinator = Coordinator(
             shape, settings or Settings(), nonce or (lambda: uuid.uuid4().hex), drain=drain

@@ -198,7 +198,7 @@ def add_file(folder: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"repeatable": True}], ids=["logged", "repeatable"])
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 def test_a_streaming_dataframe_is_an_injector(
     local_spark: Any, tmp_path: Path, options: dict[str, Any], exchange: str
 ) -> None:

@@ -134,7 +134,7 @@ class Sleeper(hr.Computation):
                 os._exit(9)
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 def test_a_stopped_task_of_a_failed_try_that_wakes_in_the_next_harms_nothing(
     two_slots: Any, tmp_path: Path, exchange: str
 ) -> None:

@@ -34,7 +34,7 @@ def killed_until_done(stream: Path, data: Path, kills: int, rng: random.Random) 
     arguments = [DEMO, "--data", str(data), "--rows", ROWS]
     done: dict[str, int] = {}
     for _ in range(kills):
-        exchange = rng.choice(["driver", "shuffle"])
+        exchange = rng.choice(["driver", "host", "shuffle"])
         run = processes.start([*arguments, "--exchange", exchange], data / "log")
         before = processes.steps_in(data / "state")
         if rng.random() < 0.8:  # most kills hit a run that is under way, some its start

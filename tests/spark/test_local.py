@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import PipelineError, UserCodeError
 from headrace.runners.spark import SparkRunner
+from headrace.runners.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.step.test_user_code import ITEMS, Fussy, Item
@@ -31,7 +33,7 @@ def fresh(folder: Path) -> LocalStore:
 @settings(max_examples=8)
 @given(
     spec=specs(), workers=st.sampled_from([1, 2, 4]), bins=st.sampled_from([16, 1024]),
-    exchange=st.sampled_from(["driver", "shuffle"]),
+    exchange=st.sampled_from(["driver", "host", "shuffle"]),
 )  # fmt: skip
 def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
     local_spark: Any, tmp_path_factory: pytest.TempPathFactory, spec: Spec, workers: int, bins: int,
@@ -60,7 +62,7 @@ DEEP = Spec(
 )
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     local_spark: Any, tmp_path: Path, exchange: str, workers: int
@@ -78,7 +80,39 @@ def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     assert digests(other) == digests(one)
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_large_parcels_travel_as_files_of_the_host_and_leave_nothing_behind(
+    local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.step.test_equivalence import digests
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    records = [((i * 7) % 1_000, i % 8, i * 3) for i in range(60_000)]
+    node = NodeSpec("node0", [("first", "a")], delay=None, echo=True, columnar=True)
+    spec = Spec(injectors={"first": records}, bound=40, rows=30_000, nodes=[node])
+    most: list[int] = []
+    put = HostSpool.clear
+
+    def clear(spool: HostSpool) -> None:
+        found = list(tmp_path.glob("headrace-parcels-*/*"))
+        most.append(sum(path.stat().st_size for path in found))
+        put(spool)
+
+    monkeypatch.setattr(HostSpool, "clear", clear)
+    inline, spark = Collected(), Collected()
+    keep = {"retain_steps": 1_000}
+    one = run_inline(draw(spec, inline), rows=spec.rows, **keep)
+    other = run_inline(
+        draw(spec, spark), store=LocalStore(tmp_path / "store"), rows=spec.rows, workers=2,
+        exchange="host", runner=SparkRunner(local_spark.sparkContext), **keep,
+    )  # fmt: skip
+    assert spark.rows() == inline.rows()
+    assert digests(other) == digests(one)
+    assert max(most) > 2 * 200_000, "nothing went through files"
+    assert not list(tmp_path.glob("headrace-parcels-*"))
+
+
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 def test_a_users_error_comes_first_and_without_the_jvm(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:
@@ -114,7 +148,7 @@ class DiesOnce(hr.Computation):
             os._exit(9)
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 def test_a_python_worker_that_dies_costs_a_try_and_nothing_else(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:

@@ -49,7 +49,7 @@ WAYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "workers": st.sampled_from([1, 2, 4]),
         "bins": st.sampled_from([1, 16, 1024]),
-        "exchange": st.sampled_from(["driver", "shuffle"]),
+        "exchange": st.sampled_from(["driver", "host", "shuffle"]),
         "seed": st.integers(0, 1000),
         "processes": st.sampled_from([1, 3]),
         "base_every": st.sampled_from([2, 64]),

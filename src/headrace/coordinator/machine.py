@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
     target_us: int = 500_000
-    exchange: Exchange | str = "auto"
+    exchange: Exchange | Literal["auto"] = "auto"
     driver_exchange_bytes: int = 1 << 20
     cached_bytes: int = 512 << 20
     max_tries: int = 4
@@ -101,6 +101,7 @@ class Shape(msgspec.Struct, frozen=True):
         layers: how many layers of computations it has.
         injectors: each injector's position before its first record.
         live: the injectors whose input is not bounded, and which are paced by time.
+        wide_exchange: who carries records in steps that are too large for the driver.
         nodes: the computations' names.
         identity: what durable data depends on.
         layout: bins and owners that this run wants.
@@ -115,6 +116,7 @@ class Shape(msgspec.Struct, frozen=True):
     layout: LayoutWire
     store: str
     live: list[str] = []
+    wide_exchange: Exchange = "shuffle"
 
 
 class _Pending(msgspec.Struct):
@@ -333,9 +335,9 @@ class Coordinator:
 
     def _exchange(self, offers: Mapping[str, Offer]) -> Exchange:
         if self.settings.exchange != "auto":
-            return "driver" if self.settings.exchange == "driver" else "shuffle"
+            return self.settings.exchange
         size = sum(offer.bytes for offer in offers.values())
-        return "driver" if size <= self.settings.driver_exchange_bytes else "shuffle"
+        return "driver" if size <= self.settings.driver_exchange_bytes else self.shape.wide_exchange
 
     def _next_slice(self, head: Head, step: int) -> SlicePlan | None:
         """Return the slice that was written longest ago, or never.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headrace.step.plan import Plan, TaskReport
+from headrace.step.plan import Exchange, Plan, TaskReport
 from headrace.storage.base import Store
 from headrace.topology import Pipeline
 
@@ -41,6 +41,10 @@ class Runner(ABC):
     def default_workers(self) -> int:
         """Return how many workers there are places for."""
         return 2
+
+    def wide_exchange(self) -> Exchange:
+        """Return what is best for steps that are too large for the driver to carry."""
+        return "shuffle"
 
     def keep_warm(self) -> None:
         """Do what keeps processes alive while there is nothing to do. Called every half minute."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.errors import NotFound
+from headrace.runners.spool import HostSpool
 from headrace.step.layer import Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
@@ -33,10 +34,17 @@ _workers: dict[tuple[str, str], Worker] = {}
 
 
 class Code(msgspec.Struct, frozen=True):
-    """The pipeline's code as it is sent: by a broadcast variable, never through storage."""
+    """What tasks are made of.
+
+    Attributes:
+        digest: names the pipeline's code.
+        broadcast: the code: sent by a broadcast variable, never through storage.
+        spool: the directory for large parcels, where all tasks run on the driver's host.
+    """
 
     digest: str
     broadcast: Any
+    spool: str | None = None
 
 
 def pack(data: bytes) -> str:
@@ -67,7 +75,8 @@ def _worker(code: Code, plan: Plan) -> Worker:
     worker = _workers.get(at)
     if worker is None:
         pipeline = pickle.loads(code.broadcast.value)
-        worker = Worker(pipeline, code.digest, open_store(plan.store), _soft)
+        spool = HostSpool(code.spool) if code.spool is not None else None
+        worker = Worker(pipeline, code.digest, open_store(plan.store), _soft, spool)
         _workers.clear()
         _workers[at] = worker
     return worker
@@ -77,7 +86,17 @@ def _plan(context: Any) -> Plan:
     return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
 
 
-# -- driver exchange --------------------------------------------------------------------------
+# -- driver and host exchange: a job for each layer -------------------------------------------
+
+
+def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
+    """Read the share of the division of the worker whose number is this partition's element."""
+    _begin()
+    (number,) = list(numbers)
+    context = TaskContext.get()
+    plan = _plan(context)
+    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    yield _encoder.encode(result)
 
 
 def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]:

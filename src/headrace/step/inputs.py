@@ -14,23 +14,23 @@ import pyarrow as pa
 
 from headrace.keyspace.ordering import order_by_hash
 from headrace.step.route import ORDER, InputFormat
-from headrace.step.wire import Entry
+from headrace.step.wire import Entry, Spool
 
 
 def input_batches(
-    formats: list[InputFormat], entries: Iterable[Entry]
+    formats: list[InputFormat], entries: Iterable[Entry], spool: Spool | None
 ) -> list[pa.RecordBatch | None]:
     """Return the records of each input of a computation, in order, or None where there are none."""
     by_input: list[list[Entry]] = [[] for _ in formats]
     for entry in entries:
         by_input[entry.input].append(entry)
     pairs = zip(formats, by_input, strict=True)
-    return [_ordered(format_, found) if found else None for format_, found in pairs]
+    return [_ordered(format_, found, spool) if found else None for format_, found in pairs]
 
 
-def _ordered(format_: InputFormat, entries: list[Entry]) -> pa.RecordBatch:
+def _ordered(format_: InputFormat, entries: list[Entry], spool: Spool | None) -> pa.RecordBatch:
     entries.sort(key=lambda entry: entry.order)
-    batch = format_.unpack([entry.body for entry in entries])
+    batch = format_.unpack([entry.content(spool) for entry in entries])
     if format_.stream.key_fields and len(entries) > 1:
         order = batch.column(ORDER).to_numpy(zero_copy_only=False)
         if not (order[1:] >= order[:-1]).all():

@@ -25,7 +25,7 @@ from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
 from headrace.step.route import Outbox, Router
 from headrace.step.soft import SoftState, WorkerState
-from headrace.step.wire import Header, Parcel, decode_parcel, encode_parcel
+from headrace.step.wire import Header, Parcel, Spool, decode_parcel, encode_parcel, spool_large
 from headrace.storage.base import Store
 from headrace.topology import Node, Pipeline
 
@@ -49,11 +49,13 @@ class Worker:
         code: digest of that code.
         store: the storage.
         soft: what the process remembers.
+        spool: where large parcels go, if not through the engine.
         timer: a monotonic clock for the phases of the report; never part of a result.
     """
 
     def __init__(
         self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
+        spool: Spool | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
@@ -61,6 +63,7 @@ class Worker:
         self.code = code
         self.store = store
         self.soft = soft
+        self.spool = spool
         self._timer = timer
         self._layout: tuple[LayoutWire, Layout] | None = None
 
@@ -85,7 +88,7 @@ class Worker:
                     if number % plan.readers == reader:
                         self._read_split(plan, name, number, split, report, outbox)
         header = self._header(plan, report, {}, {})
-        return self._result(report, header, outbox)
+        return self._result(plan, report, header, outbox)
 
     def _read_split(
         self, plan: Plan, name: str, number: int, split: Split, report: TaskReport, outbox: Outbox
@@ -134,7 +137,7 @@ class Worker:
         header = self._header(plan, report, local, known)
         header.failed |= any(parcel.header.failed for parcel in parcels)
         self._pass_on(layer, worker, parcels, outbox)
-        return self._result(report, header, outbox)
+        return self._result(plan, report, header, outbox)
 
     def _apply(
         self, plan: Plan, layer: int, worker: int, parcels: list[Parcel], known: dict[str, int],
@@ -185,7 +188,7 @@ class Worker:
                 entries = [
                     item for parcel in parcels for item in parcel.entries if item.node == node.name
                 ]
-                inputs = input_batches(self.router.inputs(node), entries)
+                inputs = input_batches(self.router.inputs(node), entries, self.spool)
         watermark = max(before_in, min(watermarks[stream.name] for stream in node.inputs))
         with self._phase(report, "user code"):
             report.nodes[node.name] = visitor.step(
@@ -273,12 +276,18 @@ class Worker:
                 if entry.node not in nodes:
                     outbox.add(worker, entry)
 
-    def _result(self, report: TaskReport, header: Header, outbox: Outbox) -> TaskResult:
+    def _result(self, plan: Plan, report: TaskReport, header: Header, outbox: Outbox) -> TaskResult:
         if report.layer == self.pipeline.layers:
             return TaskResult(report, [])
         with self._phase(report, "send"):
-            parcels = [encode_parcel(Parcel(header, entries)) for entries in outbox.entries]
-        return TaskResult(report, parcels)
+            parcels = [Parcel(header, entries) for entries in outbox.entries]
+            if self.spool is not None:
+                stem = plan.file_stem(report.layer, report.worker, report.attempt)
+                parcels = [
+                    spool_large(parcel, f"{stem}-{consumer}", self.spool)
+                    for consumer, parcel in enumerate(parcels)
+                ]
+            return TaskResult(report, [encode_parcel(parcel) for parcel in parcels])
 
     # -- small tools --------------------------------------------------------------------------
 

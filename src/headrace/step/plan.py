@@ -11,7 +11,9 @@ from headrace.ledger.manifest import Slice
 from headrace.sources.base import Split
 from headrace.state.runs import FileRef
 
-Exchange = Literal["driver", "shuffle"]
+#: Who carries records between layers: the driver, files of the one host that all tasks run on, or Spark's
+#: shuffle.
+Exchange = Literal["driver", "host", "shuffle"]
 
 
 class InjectorPlan(msgspec.Struct, frozen=True):
@@ -81,8 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
         chains: what soft state must stand for, by ``"layer/worker"``.
-        exchange: who carries records between layers: the driver, or Spark's shuffle. Which one ran
-            leaves no trace in any result.
+        exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
     """

@@ -120,9 +120,9 @@ class InputFormat:
 
     # -- the receiving side -------------------------------------------------------------------
 
-    def unpack(self, bodies: list[bytes]) -> pa.RecordBatch:
+    def unpack(self, bodies: list[pa.Buffer]) -> pa.RecordBatch:
         """Return what travelled, one batch after the other, with all its columns again."""
-        batches = [pa.ipc.read_record_batch(pa.py_buffer(body), self.wire) for body in bodies]
+        batches = [pa.ipc.read_record_batch(body, self.wire) for body in bodies]
         if len(batches) == 1:
             sent = batches[0]
         else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import msgspec
+import pyarrow as pa
 
 
 class Header(msgspec.Struct):
@@ -29,6 +32,26 @@ class Header(msgspec.Struct):
     failed: bool = False
 
 
+class Spooled(msgspec.Struct, frozen=True, array_like=True):
+    """Where in a spool some bytes are."""
+
+    file: str
+    offset: int
+    length: int
+
+
+class Spool(ABC):
+    """A place that all tasks of a try can see, for what is too large to travel in band."""
+
+    @abstractmethod
+    def put(self, name: str, bodies: list[bytes]) -> list[Spooled] | None:
+        """Keep some bytes under a name that no other attempt uses; None when there is no room."""
+
+    @abstractmethod
+    def get(self, spooled: Spooled) -> pa.Buffer:
+        """Return bytes that were put, without a copy where that can be done."""
+
+
 class Entry(msgspec.Struct):
     """Records for one input of one computation on one worker.
 
@@ -38,6 +61,7 @@ class Entry(msgspec.Struct):
         order: split number (injected) or producing worker: entries are applied in this order.
         rows: how many records.
         body: an Arrow record batch of the schema of that input.
+        spooled: where the body is, when it does not travel in band.
     """
 
     node: str
@@ -45,6 +69,14 @@ class Entry(msgspec.Struct):
     order: int
     rows: int
     body: bytes
+    spooled: Spooled | None = None
+
+    def content(self, spool: Spool | None) -> pa.Buffer:
+        """Return the body, wherever it is."""
+        if self.spooled is None:
+            return pa.py_buffer(self.body)
+        assert spool is not None
+        return spool.get(self.spooled)
 
 
 class Parcel(msgspec.Struct):
@@ -59,8 +91,30 @@ class Parcel(msgspec.Struct):
     entries: list[Entry] = []
 
 
+#: Entries of a parcel that add up to this go through the spool, if there is one.
+SPOOL_BYTES = 1 << 17
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Parcel)
+
+
+def spool_large(parcel: Parcel, name: str, spool: Spool) -> Parcel:
+    """Return a parcel whose bodies are in the spool, if they are large and there is room."""
+    here = [entry for entry in parcel.entries if entry.spooled is None]
+    bodies = [entry.body for entry in here]
+    if sum(map(len, bodies)) < SPOOL_BYTES:
+        return parcel
+    places = spool.put(name, bodies)
+    if places is None:
+        return parcel
+    at = {id(entry): place for entry, place in zip(here, places, strict=True)}
+    entries = [
+        msgspec.structs.replace(entry, body=b"", spooled=at[id(entry)])
+        if id(entry) in at
+        else entry
+        for entry in parcel.entries
+    ]
+    return Parcel(parcel.header, entries)
 
 
 def encode_parcel(parcel: Parcel) -> bytes:

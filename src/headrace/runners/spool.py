@@ -1,0 +1,79 @@
+"""Parcels as files of the host, where all tasks run on one: what is large does not go through the JVM.
+
+Files are written without a sync, are read by mapping them, and live for one try: usually they never
+reach the disk. Losing them loses the try and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.step.wire import Spool, Spooled
+
+_PREFIX = "headrace-parcels-"
+
+
+class HostSpool(Spool):
+    """A directory of the host.
+
+    Args:
+        directory: where files are written; see :func:`make_directory`.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+
+    def put(self, name: str, bodies: list[bytes]) -> list[Spooled] | None:
+        path = self._directory / name
+        spooled, offset = [], 0
+        for body in bodies:
+            spooled.append(Spooled(name, offset, len(body)))
+            offset += len(body)
+        try:
+            with open(path, "xb", buffering=0) as file:
+                for body in bodies:
+                    file.write(body)
+        except OSError:  # no room, for instance: the parcels then travel in band
+            path.unlink(missing_ok=True)
+            return None
+        return spooled
+
+    def get(self, spooled: Spooled) -> pa.Buffer:
+        with pa.memory_map(str(self._directory / spooled.file)) as file:
+            file.seek(spooled.offset)
+            return file.read_buffer(spooled.length)
+
+    def clear(self) -> None:
+        """Delete all files. Whoever still reads one goes on to its end."""
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
+
+
+def make_directory(parent: str | None) -> str:
+    """Make a directory of this process's own; remove those that dead processes have left behind.
+
+    Args:
+        parent: where; by default where temporary files belong.
+    """
+    root = Path(parent or tempfile.gettempdir())
+    for left in root.glob(f"{_PREFIX}*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True

@@ -1,0 +1,52 @@
+"""Parcels as files of the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.runners.spool import HostSpool, make_directory
+from headrace.step.wire import SPOOL_BYTES, Entry, Header, Parcel, spool_large
+
+HEADER = Header(1, 0, "7", 1, 2, 0)
+
+
+def parcel(*bodies: bytes) -> Parcel:
+    return Parcel(HEADER, [Entry("it", 0, number, 1, body) for number, body in enumerate(bodies)])
+
+
+def test_what_is_large_is_put_aside_and_found_again(tmp_path: Path) -> None:
+    spool, bodies = HostSpool(str(tmp_path)), (b"a" * SPOOL_BYTES, b"", b"b" * 10)
+    sent = spool_large(parcel(*bodies), "name", spool)
+    assert not any(entry.body for entry in sent.entries)
+    assert [bytes(entry.content(spool)) for entry in sent.entries] == list(bodies)
+    passed_on = spool_large(sent, "another", spool)
+    assert [bytes(entry.content(spool)) for entry in passed_on.entries] == list(bodies)
+    assert os.listdir(tmp_path) == ["name"], "what is aside already stays where it is"
+    spool.clear()
+    assert not os.listdir(tmp_path)
+
+
+def test_what_is_small_travels_in_band(tmp_path: Path) -> None:
+    small = parcel(b"abc")
+    assert spool_large(small, "name", HostSpool(str(tmp_path))) is small
+
+
+def test_without_room_a_parcel_travels_in_band(tmp_path: Path) -> None:
+    spool = HostSpool(str(tmp_path / "is not there"))
+    large = parcel(b"a" * SPOOL_BYTES)
+    assert spool_large(large, "name", spool) is large
+
+
+def test_directories_of_dead_processes_are_removed_and_those_of_living_ones_stay(
+    tmp_path: Path,
+) -> None:
+    own = Path(make_directory(str(tmp_path)))
+    child = os.fork()
+    if not child:
+        make_directory(str(tmp_path))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 2
+    newest = Path(make_directory(str(tmp_path)))
+    assert set(tmp_path.iterdir()) == {own, newest}
