@@ -145,6 +145,10 @@ class KeyedBatch:
 
     def _group_times(self) -> tuple[I64, I64]:
         times = self.timestamps_us
+        ascends = times[1:] >= times[:-1]
+        ascends[self.starts[1:] - 1] = True
+        if ascends.all():  # as in most streams; then it is a look at two records of each key
+            return times[self.starts + self.counts - 1], times[self.starts]
         return np.maximum.reduceat(times, self.starts), np.minimum.reduceat(times, self.starts)
 
     @cached_property
