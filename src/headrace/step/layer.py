@@ -212,13 +212,14 @@ class Worker:
             with self._phase(report, "slice"):
                 whole = entry.slice_parts(plan.slice, plan.step, changes)
         stem = plan.file_stem(layer, worker, report.attempt)
+        files: dict[str, bytes] = {}
 
         def file(folder: str, parts: list[Part]) -> FileRef | None:
             if not parts:
                 return None
             data, checksum = write_run(parts, layout)
             name = f"{folder}/{stem}"
-            self.store.write(name, data)
+            files[name] = data
             owners = list(dict.fromkeys(part.owner for part in parts))
             return FileRef(
                 name, len(data), checksum, plan.step, layer, worker, owners, layout.digest
@@ -231,6 +232,7 @@ class Worker:
             report.outputs = file("outputs", outputs)
             kept = [Part(n, OUTPUT, b) for n, b in staged.items() if n in self.pipeline.retained]
             report.retained = file("streams", kept)
+            self.store.write_all(files)
         with self._phase(report, "digest"):
             for name, batch in staged.items():
                 report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))

@@ -39,6 +39,11 @@ class Store(ABC):
             StorageError: when it cannot be written.
         """
 
+    def write_all(self, files: dict[str, bytes]) -> None:
+        """Write several files as :meth:`write` does; all are durable when it returns."""
+        for name, data in files.items():
+            self.write(name, data)
+
     @abstractmethod
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a range of the content; less than ``length`` when the content ends before.
