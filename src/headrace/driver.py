@@ -59,7 +59,6 @@ _WARM_EVERY_S = 25.0
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
     Poll: "poll",
-    Run: "try",
     Release: "release",
     Clean: "clean",
     Sweep: "sweep",
@@ -214,6 +213,8 @@ class Driver:
             case Wait():
                 self._wait(instruction.until_us)
                 return None
+            case Run():
+                return self._run(instruction)
         with self._stopwatch.phase(_PHASES[type(instruction)]):
             return self._carry_out(instruction)
 
@@ -221,8 +222,6 @@ class Driver:
         match instruction:
             case Poll():
                 return self._poll(instruction)
-            case Run():
-                return self._run(instruction)
             case Release():
                 return self._begin_release(instruction.step)
             case Clean():
@@ -280,14 +279,16 @@ class Driver:
         self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
         started = time.perf_counter()
         injectors = dict(instruction.plan.injectors)
-        for name, (start, end) in instruction.divisions.items():
-            splits = self._sources[name].splits(start, end)
-            injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
+        with self._stopwatch.phase("split"):
+            for name, (start, end) in instruction.divisions.items():
+                splits = self._sources[name].splits(start, end)
+                injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
         self._running = (plan, started)
         self._warmed = time.monotonic()
         try:
-            reports = self.runner.run(plan)
+            with self._stopwatch.phase("try"):
+                reports = self.runner.run(plan)
             return TryEnded(reports, round((time.perf_counter() - started) * 1e6))
         except TryFailed as error:
             return TryBroke(str(error))

@@ -23,8 +23,9 @@ class Lap(NamedTuple):
 
     def of_step(self) -> dict[str, float]:
         """Return the phases that belong to the step itself, not to upkeep."""
-        names = {"poll": "poll", "try": "try", DELIVER: "release"}
-        return {shown: self.spent[name] for name, shown in names.items() if name in self.spent}
+        spent = self.spent
+        found = {"poll": spent.get("poll", 0.0), "try": spent.get("split", 0.0) + spent["try"]}
+        return {**found, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
 
     def timing(self, adopted: Adopted, exchange: str, *, side_by_side: bool) -> Timing:
         """Return what the manifest of the step that ends with this lap says of its time.

@@ -17,7 +17,7 @@ from headrace.ledger.timing import Timing
 from headrace.observe.lags import lag_us
 
 #: Phases in the order in which a step goes through them; those of tasks stand for ``try``.
-_BEFORE = ["poll", "plan", "lost"]
+_BEFORE = ["poll", "plan", "split", "lost"]
 _TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
 _AFTER = ["commit", "tell", "release", "clean", "sweep"]
 #: What of a try is in no task: Spark's scheduling and shuffle, sending plan and parcels.
