@@ -10,11 +10,13 @@ import contextlib
 import importlib.util
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 
 from headrace.api import run as run_pipeline
 from headrace.coordinator.machine import Settings
@@ -23,11 +25,27 @@ from headrace.eventtime.timestamps import show_time
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.observe.progress import ProgressLine
+from headrace.observe.recent import Recent
+from headrace.observe.screen import render, show_live
+from headrace.observe.top import View, view_of
 from headrace.sources.base import Limit
 from headrace.storage import open_store
 from headrace.topology import Pipeline
 
 FAILED, NOTHING_THERE, INTERRUPTED = 4, 5, 130
+
+
+class _NothingThere(Exception):
+    """There is nothing to be looked at."""
+
+
+_storage = click.option(
+    "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+    help="The directory that keeps the pipeline's state.",
+)  # fmt: skip
+_output = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,8 +57,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("target")
-@click.option("--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
-              help="The directory that keeps the pipeline's state.")  # fmt: skip
+@_storage
 @click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]")
 @click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline.")
 @click.option(
@@ -78,25 +95,67 @@ def run(
 
 
 @main.command()
-@click.option("--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
-              help="The directory that keeps the pipeline's state.")  # fmt: skip
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_storage
+@_output
 def status(storage: str, output: str) -> None:
     """Show how far a pipeline has come, as of its last committed step. Changes nothing."""
     with _typed_errors():
-        if not storage.startswith("memory:") and not Path(storage).is_dir():
-            click.echo(f"{storage} is not there", err=True)
-            sys.exit(NOTHING_THERE)
-        ledger = Ledger(open_store(storage))
+        ledger = _ledger_of(storage)
         head = ledger.open()
         if head is None:
-            click.echo(f"no pipeline has run on {storage}", err=True)
-            sys.exit(NOTHING_THERE)
+            raise _no_pipeline(storage)
         name = ledger.read(0)[0].pipeline
         if output == "json":
             click.echo(msgspec.json.encode(status_of(name, head)).decode())
         else:
             click.echo(_status_text(name, head))
+
+
+@main.command()
+@_storage
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True,
+              help="How many of the newest steps to look at.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one view and end.")
+@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
+              help="Seconds between two looks.")  # fmt: skip
+@_output
+def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
+    """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.
+
+    Prints one view and ends where standard output is no terminal, and for JSON. Ctrl-C ends it.
+    Changes nothing.
+    """
+    with _typed_errors():
+        recent = Recent(_ledger_of(storage), steps)
+
+        def look() -> View:
+            window = recent.look()
+            if not window:
+                raise _no_pipeline(storage)
+            return view_of(window, time.time_ns() // 1_000)
+
+        if output == "json":
+            click.echo(msgspec.json.encode(look()).decode())
+        elif once or not sys.stdout.isatty():
+            Console().print(render(look()))
+        else:
+            look()  # so that what is wrong is told before the screen is taken
+            show_live(Console(), look, lambda: time.sleep(every))
+
+
+def _ledger_of(storage: str) -> Ledger:
+    """Return the ledger of a storage that is there.
+
+    Raises:
+        _NothingThere: when it is not.
+    """
+    if not storage.startswith("memory:") and not Path(storage).is_dir():
+        raise _NothingThere(f"{storage} is not there")
+    return Ledger(open_store(storage))
+
+
+def _no_pipeline(storage: str) -> _NothingThere:
+    return _NothingThere(f"no pipeline has run on {storage}")
 
 
 def status_of(name: str, head: Head) -> dict[str, Any]:
@@ -178,6 +237,9 @@ def _typed_errors() -> Any:
     except HeadraceError as error:
         click.echo(str(error), err=True)
         sys.exit(FAILED)
+    except _NothingThere as error:
+        click.echo(str(error), err=True)
+        sys.exit(NOTHING_THERE)
 
 
 if __name__ == "__main__":

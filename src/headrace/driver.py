@@ -44,17 +44,25 @@ from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.manifest import Head, Manifest
 from headrace.runners.base import Runner, TryFailed
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.runs import HASH, FileRef, RunReader
 from headrace.step.layer import OUTPUT
 from headrace.step.plan import Plan
 from headrace.step.route import stream_schema
+from headrace.stopwatch import DELIVER, Lap, Stopwatch
 from headrace.storage.base import Store
 from headrace.topology import Pipeline, SinkNode
 
 _WARM_EVERY_S = 25.0
+#: What instructions are called where time is told.
+_PHASES: dict[type[Instruction], str] = {
+    Poll: "poll",
+    Release: "release",
+    Clean: "clean",
+    Sweep: "sweep",
+}
 
 
 class Clock:
@@ -131,7 +139,7 @@ class Driver:
         self._releaser = ThreadPoolExecutor(1, "headrace-release") if runner.concurrent else None
         self._releasing: Future[Released] | None = None
         self._running: tuple[Plan, float] | None = None
-        self._driver_phases: dict[str, float] = {}
+        self._stopwatch = Stopwatch()
         self._warmed = time.monotonic()
         shape = Shape(
             name=pipeline.name,
@@ -196,16 +204,25 @@ class Driver:
             stack.callback(self.runner.close)
 
     def _tell(self, event: Event) -> list[Instruction]:
-        return self.coordinator.handle(event)
+        with self._stopwatch.phase("plan"):
+            return self.coordinator.handle(event)
 
     def _do(self, instruction: Instruction) -> Event | None:
         match instruction:
             case Commit():
                 return self._commit(instruction)
-            case Poll():
-                return self._poll(instruction)
+            case Wait():
+                self._wait(instruction.until_us)
+                return None
             case Run():
                 return self._run(instruction)
+        with self._stopwatch.phase(_PHASES[type(instruction)]):
+            return self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case Poll():
+                return self._poll(instruction)
             case Release():
                 return self._begin_release(instruction.step)
             case Clean():
@@ -214,62 +231,71 @@ class Driver:
             case Sweep():
                 assert self.coordinator.head is not None
                 self.ledger.sweep(self.coordinator.head)
-            case Wait():
-                self._wait(instruction.until_us)
         return None
 
     # -- instructions -------------------------------------------------------------------------
 
     def _commit(self, instruction: Commit) -> Committed:
+        lap, adopted = self._stopwatch.lap(), instruction.adopted
         begun = time.perf_counter()
-        head = self.ledger.commit(instruction.head, instruction.manifest)
+        with self._stopwatch.phase("commit"):
+            head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
         now = time.perf_counter()
-        adopted = instruction.adopted
         if adopted is None:
             return Committed(head)
         if adopted.outputs:
             self._inline[head.step] = adopted.inline_outputs
-        for name, division in instruction.manifest.divisions.items():
-            self._sources[name].committed(division.end)
         assert self._running is not None
         plan, started = self._running
-        phases = {**adopted.phases, **self._driver_phases, "commit": now - begun}
-        self._driver_phases = {}
+        phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
         summary = StepSummary(
             head.step, sum(adopted.read_rows.values()), now - started, phases, plan.exchange,
             adopted.soft_state, head,
         )  # fmt: skip
-        for listener in self.listeners:
-            listener(summary)
+        with self._stopwatch.phase("tell"):
+            for name, division in instruction.manifest.divisions.items():
+                self._sources[name].committed(division.end)
+            for listener in self.listeners:
+                listener(summary)
         return Committed(head)
 
+    def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
+        """Return the manifest with how its step went; where the coordinator cannot be led by it."""
+        adopted = instruction.adopted
+        if adopted is None:
+            return instruction.manifest
+        assert self._running is not None
+        exchange = self._running[0].exchange
+        timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
+        return msgspec.structs.replace(instruction.manifest, timing=timing)
+
     def _poll(self, instruction: Poll) -> Offered:
-        begun = time.perf_counter()
         offers = {
             name: self._sources[name].offer(position, instruction.limits[name])
             for name, position in instruction.positions.items()
         }
-        self._driver_phases["poll"] = time.perf_counter() - begun
         return Offered(offers, self.clock.now_us())
 
     def _run(self, instruction: Run) -> TryEnded | TryBroke:
+        self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
         started = time.perf_counter()
         injectors = dict(instruction.plan.injectors)
-        for name, (start, end) in instruction.divisions.items():
-            splits = self._sources[name].splits(start, end)
-            injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
+        with self._stopwatch.phase("split"):
+            for name, (start, end) in instruction.divisions.items():
+                splits = self._sources[name].splits(start, end)
+                injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
         self._running = (plan, started)
         self._warmed = time.monotonic()
         try:
-            reports = self.runner.run(plan)
+            with self._stopwatch.phase("try"):
+                reports = self.runner.run(plan)
             return TryEnded(reports, round((time.perf_counter() - started) * 1e6))
         except TryFailed as error:
             return TryBroke(str(error))
-        finally:
-            self._driver_phases["try"] = time.perf_counter() - started
 
     def _wait(self, until_us: int) -> None:
+        self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
         if time.monotonic() - self._warmed > _WARM_EVERY_S:
             self.runner.keep_warm()
             self._warmed = time.monotonic()
@@ -298,7 +324,8 @@ class Driver:
         """Wait for the release that is under way, and tell of it; raise what its sink raised."""
         if self._releasing is None:
             return []
-        released, self._releasing = self._releasing.result(), None
+        with self._stopwatch.phase("release"):
+            released, self._releasing = self._releasing.result(), None
         return self._tell(released)
 
     def _may_end(self, event: Offered) -> bool:
@@ -306,12 +333,11 @@ class Driver:
         return not any(event.offers.values()) or self._stop_asked
 
     def _release(self, step: int, files: list[FileRef], inline: dict[str, list[bytes]]) -> Released:
-        begun = time.perf_counter()
-        for node in self.pipeline.sinks.values():
-            table = self._productions(node, files, inline.get(node.stream.name))
-            if table is not None:
-                node.sink.deliver(step, table)
-        self._driver_phases["release"] = time.perf_counter() - begun
+        with self._stopwatch.phase(DELIVER):
+            for node in self.pipeline.sinks.values():
+                table = self._productions(node, files, inline.get(node.stream.name))
+                if table is not None:
+                    node.sink.deliver(step, table)
         return Released(step)
 
     def _productions(

@@ -8,12 +8,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import PipelineError, UserCodeError
+from headrace.ledger.log import Ledger
+from headrace.observe.top import ENGINE, phases_of
 from headrace.runners.spark import SparkRunner
 from headrace.runners.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
@@ -204,3 +207,24 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
     assert made.double().a == 4
     assert type(made).__struct_config__.frozen
     assert type(made).__struct_config__.tag == "m"
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_the_time_of_a_try_is_at_least_that_of_the_slowest_tasks(
+    local_spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    store = LocalStore(tmp_path)
+    run_inline(
+        draw(DEEP, Collected()), store=store, rows=100, workers=2, exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
+    )  # fmt: skip
+    timings = [manifest.timing for manifest in Ledger(store).newest(100) if manifest.timing]
+    assert len(timings) >= 4
+    for timing in timings:
+        assert (timing.side_by_side, timing.exchange) == (True, exchange)
+        assert len(msgspec.json.encode(timing)) < 450
+        slowest = sum(waited for waited, _ in timing.tasks_us.values())
+        assert 0 < slowest <= timing.driver_us["try"]
+    assert sum(timing.deliver_us for timing in timings) > 0, "delivered while the next step ran"
+    engine = next(phase for phase in phases_of(timings) if phase.name == ENGINE)
+    assert engine.share > 0

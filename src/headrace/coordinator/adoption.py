@@ -24,7 +24,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What the adopted attempts add up to."""
+    """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks."""
 
     highest: dict[str, int]
     read_rows: dict[str, int]
@@ -40,6 +40,7 @@ class Adopted(msgspec.Struct, frozen=True):
     counts: dict[str, Counts]
     inline_outputs: dict[str, list[bytes]]
     phases: dict[str, float]
+    longest_phases: dict[str, float]
     soft_state: dict[str, int]
 
 
@@ -134,8 +135,26 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         },
         inline_outputs=inline,
         phases=phases,
+        longest_phases=_longest(reports),
         soft_state=soft,
     )
+
+
+def _longest(reports: list[TaskReport]) -> dict[str, float]:
+    """Return the phases of the slowest task of each layer: what a step waits for, if all run at once.
+
+    (Not the largest of each phase: those may be of different tasks, and add up to more than the try.)
+    """
+    slowest: dict[int, tuple[float, dict[str, float]]] = {}
+    for report in reports:
+        took = sum(report.phases.values())
+        if took > slowest.get(report.layer, (-1.0, {}))[0]:
+            slowest[report.layer] = took, report.phases
+    found: dict[str, float] = {}
+    for _, phases in slowest.values():
+        for name, seconds in phases.items():
+            found[name] = found.get(name, 0.0) + seconds
+    return found
 
 
 def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:

@@ -120,18 +120,44 @@ class Ledger:
         Raises:
             Damaged: when it is missing or not what was written.
         """
+        found = self._read_if_there(step)
+        if found is None:
+            raise Damaged(
+                f"manifest {step} is missing",
+                place=manifest_name(step),
+                remedy="restore it from a copy of the storage, or open a newer step",
+            )
+        return found
+
+    def _read_if_there(self, step: int) -> tuple[Manifest, str] | None:
         name = manifest_name(step)
         try:
             data = self._store.read(name)
-        except NotFound as error:
-            raise Damaged(
-                f"manifest {step} is missing",
-                place=name,
-                remedy="restore it from a copy of the storage, or open a newer step",
-            ) from error
+        except NotFound:
+            return None
         manifest = decode_manifest(data, name)
         ensure(manifest.step == step, f"{name} holds the manifest of step {manifest.step}")
         return manifest, digest_of_bytes(data)
+
+    def newest(self, at_most: int, after: int = -1) -> list[Manifest]:
+        """Return the newest manifests after a step, oldest first; for looking on from outside.
+
+        Reads only names that never change, so it disturbs no writer. A manifest that a running
+        driver has cleaned away is left out, also when that happens while this looks.
+
+        Args:
+            at_most: how many.
+            after: the step that was seen last.
+
+        Raises:
+            Damaged, NewerFormat: for manifests that are there and cannot be read.
+        """
+        newest = self._newest_step()
+        if newest is None:
+            return []
+        steps = range(max(after, newest - at_most) + 1, newest + 1)
+        found = [self._read_if_there(step) for step in steps]
+        return [read[0] for read in found if read is not None]
 
     def check_owner(self, pipeline: str) -> None:
         """Check that the store is new or belongs to this pipeline.

@@ -15,6 +15,7 @@ import msgspec
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
 
 FORMAT = 1
@@ -187,6 +188,7 @@ class Manifest(msgspec.Struct, frozen=True):
         boundary: manifests below it may be deleted from now on.
         cleaned: files that died up to this step were deleted.
         base: the sum of all manifests before this one, now and then.
+        timing: how the step went; None for a step without a try, and from older versions.
     """
 
     pipeline: str
@@ -215,6 +217,7 @@ class Manifest(msgspec.Struct, frozen=True):
     boundary: int = 0
     cleaned: int = 0
     base: Head | None = None
+    timing: Timing | None = None
 
 
 _encoder = msgspec.json.Encoder()

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from headrace.driver import StepSummary
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
+from headrace.eventtime.timestamps import MIN_TIME, show_time
+from headrace.observe.lags import lag_us, show_duration
 
 _LINE_EVERY_S = 5.0
 _SMOOTHING = 0.2
@@ -70,25 +71,11 @@ class ProgressLine:
         head = summary.head
         watermark = min((out for _, out in head.watermarks.values()), default=MIN_TIME)
         highest = max(head.highest.values(), default=MIN_TIME)
-        lag = ""
-        if MIN_TIME < watermark < MAX_TIME and highest > MIN_TIME:
-            lag = f"  lag {show_duration(highest - watermark)}"
+        behind = lag_us(watermark, highest)
+        lag = "" if behind is None else f"  lag {show_duration(behind)}"
         late = sum(counts.late for counts in head.counts.values())
         return (
             f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "
             f"watermark {show_time(watermark)}{lag}  late {late}  "
             f"last step {summary.seconds * 1e3:.0f} ms"
         )
-
-
-def show_duration(micros: int) -> str:
-    """Return a duration for people.
-
-    >>> show_duration(5_400_000_000)
-    '1.5 h'
-    """
-    for unit, name in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"),
-                       (1_000_000, "s")):  # fmt: skip
-        if abs(micros) >= unit:
-            return f"{micros / unit:.1f} {name}"
-    return f"{micros / 1000:.0f} ms"

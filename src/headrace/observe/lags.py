@@ -1,0 +1,31 @@
+"""Durations as people read them, and how far a watermark is behind."""
+
+from __future__ import annotations
+
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+
+
+def lag_us(watermark: int, highest: int) -> int | None:
+    """Return by how many microseconds a watermark is behind the highest event time seen.
+
+    None while either is not known, and when the input has ended.
+
+    >>> lag_us(40, 100)
+    60
+    """
+    if MIN_TIME < watermark < MAX_TIME and highest > MIN_TIME:
+        return highest - watermark
+    return None
+
+
+def show_duration(micros: int) -> str:
+    """Return a duration for people.
+
+    >>> show_duration(5_400_000_000)
+    '1.5 h'
+    """
+    for unit, name in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"),
+                       (1_000_000, "s")):  # fmt: skip
+        if abs(micros) >= unit:
+            return f"{micros / unit:.1f} {name}"
+    return f"{micros / 1000:.0f} ms"

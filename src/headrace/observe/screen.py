@@ -1,0 +1,125 @@
+"""How the view of a running pipeline looks on a terminal, once or live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headrace.observe.lags import show_duration
+from headrace.observe.top import Phase, View
+
+_BAR = 24
+_LEAST = 0.0005  # a phase below it would show as nothing
+
+
+def render(view: View) -> RenderableType:
+    """Return a view for a terminal: the totals, a bar for each phase, the computations."""
+    return Group(*_totals(view), Text(), _phases(view.phases), Text(), _computations(view))
+
+
+def show_live(
+    console: Console, look: Callable[[], View], wait: Callable[[], None], *, screen: bool = True
+) -> None:
+    """Show the view until somebody interrupts.
+
+    Args:
+        console: a terminal.
+        look: returns the view of now; what it raises ends the show.
+        wait: returns when it is time to look again.
+        screen: whether to take the whole screen, and give it back at the end.
+    """
+    with Live(console=console, auto_refresh=False, screen=screen) as live:
+        try:
+            while True:
+                live.update(render(look()), refresh=True)
+                wait()
+        except KeyboardInterrupt:
+            return
+
+
+def _totals(view: View) -> list[Text]:
+    since = "-" if view.age_s is None else f"{show_duration(round(view.age_s * 1e6))} ago"
+    lines = [f"{view.pipeline}  step {view.step}, epoch {view.epoch}, begun {since}"]
+    lines.append(
+        f"{_rate(view.records_per_s)} records/s  {_rate(view.steps_per_s)} steps/s  "
+        f"busy {_share(view.busy)}  (last {view.steps} steps, {view.seconds:.1f} s)"
+    )
+    if view.step_ms is not None:
+        of = view.step_ms
+        lines.append(f"a step takes p50 {of.p50:.1f}  p95 {of.p95:.1f}  max {of.max:.1f} ms")
+    if view.timed < view.steps:
+        untold = view.steps - view.timed
+        lines.append(f"{untold} of {view.steps} steps do not say where their time went")
+    for label, counts in (("soft state", view.soft_state), ("carried by", view.exchange)):
+        if counts:
+            lines.append(f"{label}: {_counts(counts)}")
+    if view.deliver_ms:
+        lines.append(f"sinks take {view.deliver_ms:.1f} ms a step")
+    return [Text(line, style="bold" if number == 0 else "") for number, line in enumerate(lines)]
+
+
+def _phases(phases: list[Phase]) -> Table:
+    table = _table()
+    table.add_column("phase", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", width=_BAR)
+    table.add_column("ms a step", justify="right", no_wrap=True)
+    table.add_column("all tasks", justify="right", no_wrap=True)
+    for phase in phases:
+        if phase.share < _LEAST:
+            continue
+        table.add_row(
+            phase.name,
+            _share(phase.share),
+            ProgressBar(total=1.0, completed=phase.share, width=_BAR),
+            f"{phase.ms:.2f}",
+            "" if phase.all_tasks_ms is None else f"{phase.all_tasks_ms:.2f}",
+        )
+    return table
+
+
+def _computations(view: View) -> Table:
+    table = _table()
+    table.add_column("computation", overflow="fold", min_width=8)
+    for name in ("records/s", "timers/s", "late", "skipped", "lag"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("watermark", no_wrap=True)
+    for name, of in view.computations.items():
+        lag = "-" if of.lag_s is None else show_duration(round(of.lag_s * 1e6))
+        table.add_row(
+            name, _rate(of.records_per_s), _rate(of.timers_per_s), f"{of.late:,}",
+            f"{of.skipped:,}", lag, _to_seconds(of.watermark),
+        )  # fmt: skip
+    return table
+
+
+def _table() -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1)
+    )
+
+
+def _to_seconds(time: str) -> str:
+    """Return a time without its fraction, so that lines stay short."""
+    whole, dot, _ = time.partition(".")
+    return f"{whole}Z" if dot else time
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))

@@ -1,0 +1,241 @@
+"""Where the time of a pipeline's last steps went, as seen from their manifests.
+
+Pure: manifests and a clock reading in, a view out. How a view looks is in ``screen``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from headrace.eventtime.timestamps import MIN_TIME, show_time
+from headrace.ledger.manifest import Counts, Manifest
+from headrace.ledger.timing import Timing
+from headrace.observe.lags import lag_us
+
+#: Phases in the order in which a step goes through them; those of tasks stand for ``try``.
+_BEFORE = ["poll", "plan", "split", "lost"]
+_TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
+_AFTER = ["commit", "tell", "release", "clean", "sweep"]
+#: What of a try is in no task: Spark's scheduling and shuffle, sending plan and parcels.
+ENGINE = "engine"
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """How long steps took, in milliseconds, without waiting for input."""
+
+    p50: float
+    p95: float
+    max: float
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """What a phase took.
+
+    Attributes:
+        name: what is done in it.
+        share: of the time that steps took, 0 to 1; over all phases 1.
+        ms: milliseconds a step, as far as the step waited for it.
+        all_tasks_ms: milliseconds a step, added up over all tasks; None for the driver's phases.
+    """
+
+    name: str
+    share: float
+    ms: float
+    all_tasks_ms: float | None
+
+
+class ComputationView(msgspec.Struct, frozen=True):
+    """How one computation does.
+
+    Attributes:
+        records_per_s, timers_per_s, produced_per_s: rates; None when no time is known.
+        late, skipped: how many records, in the steps seen.
+        watermark: its output watermark, RFC 3339; ``-`` before any, ``end`` after all.
+        lag_s: by how many seconds that is behind the highest event time that was read.
+    """
+
+    records_per_s: float | None
+    timers_per_s: float | None
+    produced_per_s: float | None
+    late: int
+    skipped: int
+    watermark: str
+    lag_s: float | None
+
+
+class View(msgspec.Struct, frozen=True):
+    """A pipeline's last steps, summed up.
+
+    Attributes:
+        pipeline: its name.
+        step, epoch: of the newest manifest.
+        age_s: seconds since the newest step began; None before there is one.
+        steps: how many steps were seen.
+        timed: how many of them say where their time went (older versions did not).
+        seconds: the time that these cover, waiting for input included.
+        busy: the share of it that was not waiting; None when no time is known.
+        records: how many they read.
+        records_per_s, steps_per_s: rates; None when no time is known.
+        step_ms: how long steps took.
+        phases: where that time went, in the order of a step.
+        deliver_ms: milliseconds a step that sinks took, on Spark while the next step ran.
+        exchange: how many steps' records were carried by whom.
+        soft_state: how many tasks found their soft state how: ``hit``, ``caught up``, ``cold``.
+        computations: by name.
+    """
+
+    pipeline: str
+    step: int
+    epoch: int
+    age_s: float | None
+    steps: int
+    timed: int
+    seconds: float
+    busy: float | None
+    records: int
+    records_per_s: float | None
+    steps_per_s: float | None
+    step_ms: StepTimes | None
+    phases: list[Phase]
+    deliver_ms: float
+    exchange: dict[str, int]
+    soft_state: dict[str, int]
+    computations: dict[str, ComputationView]
+
+
+def view_of(window: Sequence[Manifest], now_us: int) -> View:
+    """Return the view of some manifests, ascending by step; claims among them count for nothing.
+
+    Args:
+        window: at least one manifest.
+        now_us: the time of day.
+    """
+    steps = [manifest for manifest in window if manifest.counts]
+    timings = [manifest.timing for manifest in steps if manifest.timing is not None]
+    timed = [manifest for manifest in steps if manifest.timing is not None]
+    seconds = sum(timing.span_us for timing in timings) / 1e6
+    took = [_took_us(timing) for timing in timings]
+    return View(
+        pipeline=window[-1].pipeline,
+        step=window[-1].step,
+        epoch=window[-1].epoch,
+        age_s=max(0.0, (now_us - steps[-1].clock_us) / 1e6) if steps else None,
+        steps=len(steps),
+        timed=len(timings),
+        seconds=seconds,
+        busy=min(1.0, sum(took) / 1e6 / seconds) if seconds else None,
+        records=sum(map(_records, steps)),
+        records_per_s=_rate(sum(map(_records, timed)), seconds),
+        steps_per_s=_rate(len(timed), seconds),
+        step_ms=_step_times(took),
+        phases=phases_of(timings),
+        deliver_ms=_mean_ms(sum(timing.deliver_us for timing in timings), len(timings)),
+        exchange=dict(Counter(timing.exchange for timing in timings)),
+        soft_state=_added(timing.soft_state for timing in timings),
+        computations=_computations(steps, timed, seconds),
+    )
+
+
+def phases_of(timings: Sequence[Timing]) -> list[Phase]:
+    """Return where the time of steps went, in the order of a step.
+
+    A try is shown as what its tasks did, and the rest as ``engine``. Where tasks run side by side,
+    the step waits for the slowest one of each layer, so their phases count; otherwise for all.
+    """
+    driver = _added(timing.driver_us for timing in timings)
+    waited: Counter[str] = Counter()
+    all_tasks: Counter[str] = Counter()
+    for timing in timings:
+        for name, (slowest, total) in timing.tasks_us.items():
+            waited[name] += slowest if timing.side_by_side else total
+            all_tasks[name] += total
+    engine = max(0, driver.pop("try", 0) - sum(waited.values()))
+    before = [name for name in _BEFORE if name in driver]
+    rows: list[tuple[str, int, int | None]] = [
+        *((name, driver[name], None) for name in before),
+        *((name, waited[name], all_tasks[name]) for name in _in_order(waited, _TASKS)),
+        *([(ENGINE, engine, None)] if timings else []),
+        *((name, driver[name], None) for name in _in_order(driver, _AFTER) if name not in before),
+    ]
+    whole = sum(spent for _, spent, _ in rows) or 1
+    count = len(timings)
+    return [
+        Phase(name, spent / whole, _mean_ms(spent, count),
+              None if total is None else _mean_ms(total, count))
+        for name, spent, total in rows
+    ]  # fmt: skip
+
+
+def _in_order(names: Iterable[str], order: list[str]) -> list[str]:
+    """Return names in an order; those that it does not know (of a newer version) come last."""
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def _computations(
+    steps: Sequence[Manifest], timed: Sequence[Manifest], seconds: float
+) -> dict[str, ComputationView]:
+    """Return how each computation did; watermarks as of the newest step."""
+    if not steps:
+        return {}
+    highest = max(steps[-1].highest.values(), default=MIN_TIME)
+    found = {}
+    for name in sorted(steps[-1].counts):
+        whole, rated = _counts(steps, name), _counts(timed, name)
+        _, watermark = steps[-1].watermarks.get(name, (MIN_TIME, MIN_TIME))
+        lag = lag_us(watermark, highest)
+        found[name] = ComputationView(
+            _rate(rated.records, seconds),
+            _rate(rated.timers, seconds),
+            _rate(rated.produced, seconds),
+            whole.late,
+            whole.skipped,
+            show_time(watermark),
+            None if lag is None else lag / 1e6,
+        )
+    return found
+
+
+def _counts(steps: Iterable[Manifest], name: str) -> Counts:
+    total = Counts()
+    for manifest in steps:
+        total = total.plus(manifest.counts.get(name, Counts()))
+    return total
+
+
+def _records(manifest: Manifest) -> int:
+    return sum(division.rows for division in manifest.divisions.values())
+
+
+def _took_us(timing: Timing) -> int:
+    return sum(timing.driver_us.values())
+
+
+def _step_times(took_us: Sequence[int]) -> StepTimes | None:
+    if not took_us:
+        return None
+    ordered = sorted(took_us)
+    return StepTimes(*(_ranked(ordered, share) / 1e3 for share in (0.5, 0.95, 1.0)))
+
+
+def _ranked(ordered: Sequence[int], share: float) -> int:
+    """Return a percentile by nearest rank: the smallest value that so many are not above."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return count / seconds if seconds else None
+
+
+def _mean_ms(micros: int, count: int) -> float:
+    return micros / 1e3 / count if count else 0.0

@@ -1,0 +1,99 @@
+"""Where the driver's time goes: a stopwatch of its phases, and what a manifest says of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from headrace.coordinator.adoption import Adopted
+from headrace.ledger.timing import Timing
+
+#: Runs beside the other phases where tasks run elsewhere, so it is no part of their sum.
+DELIVER = "deliver"
+
+
+class Lap(NamedTuple):
+    """What a stopwatch has measured since the lap before, in seconds."""
+
+    span: float
+    spent: dict[str, float]
+
+    def of_step(self) -> dict[str, float]:
+        """Return the phases that belong to the step itself, not to upkeep."""
+        spent = self.spent
+        found = {"poll": spent.get("poll", 0.0), "try": spent.get("split", 0.0) + spent["try"]}
+        return {**found, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
+
+    def timing(self, adopted: Adopted, exchange: str, *, side_by_side: bool) -> Timing:
+        """Return what the manifest of the step that ends with this lap says of its time.
+
+        Args:
+            adopted: what the step's tasks reported.
+            exchange: who carried records between them.
+            side_by_side: whether they ran at the same time.
+        """
+        longest = adopted.longest_phases
+        return Timing(
+            span_us=_micros(self.span),
+            driver_us={n: _micros(s) for n, s in self.spent.items() if n != DELIVER},
+            tasks_us={
+                name: (_micros(longest.get(name, 0.0)), _micros(seconds))
+                for name, seconds in adopted.phases.items()
+            },
+            side_by_side=side_by_side,
+            deliver_us=_micros(self.spent.get(DELIVER, 0.0)),
+            exchange=exchange,
+            soft_state=adopted.soft_state,
+        )
+
+
+class Stopwatch:
+    """Adds up seconds by phase, lap by lap. May be told of phases from any thread.
+
+    Args:
+        timer: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._timer = timer
+        self._begun = timer()
+        self._spent: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure what is done within a ``with``; it counts for the lap in which it ends."""
+        begun = self._timer()
+        try:
+            yield
+        finally:
+            seconds = self._timer() - begun
+            with self._lock:
+                self._spent[name] = self._spent.get(name, 0.0) + seconds
+
+    def rename(self, name: str, to: str) -> None:
+        """Say that what was measured as one phase in this lap was another."""
+        with self._lock:
+            if name in self._spent:
+                self._spent[to] = self._spent.get(to, 0.0) + self._spent.pop(name)
+
+    def forget(self, *names: str) -> None:
+        """Say that phases of this lap were nothing worth counting."""
+        with self._lock:
+            for name in names:
+                self._spent.pop(name, None)
+
+    def lap(self) -> Lap:
+        """End a lap and begin the next."""
+        now = self._timer()
+        with self._lock:
+            lap = Lap(now - self._begun, self._spent)
+            self._begun, self._spent = now, {}
+        return lap
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)
