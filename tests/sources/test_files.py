@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources import Files, Limit
+from headrace.sources.base import Split
 
 
 class Hit(msgspec.Struct):
@@ -359,3 +360,29 @@ def test_a_large_parquet_file_is_cut_between_row_groups(tmp_path: Path) -> None:
             break
     assert [n for part in read for n in part] == list(range(300_000))
     assert [len(part) for part in read] == [100_000, 100_000, 20_000, 80_000]
+
+
+def test_a_row_group_is_decoded_once_however_many_steps_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"n": list(range(100)), "at": list(range(100))})
+    pa.parquet.write_table(table, path, row_group_size=40)
+    decoded: list[list[int]] = []
+    whole = pa.parquet.ParquetFile.read_row_groups
+
+    def read_row_groups(file: Any, groups: list[int], **options: Any) -> pa.Table:
+        decoded.append(groups)
+        return whole(file, groups, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "read_row_groups", read_row_groups)
+    source = Files(str(path), event_time="at")
+    found: list[int] = []
+    for first in range(0, 100, 10):
+        split = Split(spec=[str(path), first, first + 10], place="")
+        found += source.read(split).column("n").to_pylist()
+    assert found == list(range(100))
+    assert decoded == [[0], [1], [2]]
+    pa.parquet.write_table(pa.table({"n": [7] * 100, "at": [7] * 100}), path, row_group_size=40)
+    changed = source.read(Split(spec=[str(path), 90, 95], place=""))
+    assert changed.column("n").to_pylist() == [7] * 5

@@ -38,6 +38,8 @@ _BY_SUFFIX: dict[str, Format] = {
 _PART_BYTES = 4 << 20
 #: A part of a Parquet file has at least so many rows, and ends with a row group.
 _PART_ROWS = 65_536
+#: Decoded row groups that are remembered from one step to the next.
+_REMEMBERED_BYTES = 256 << 20
 _INFER_BYTES = 1 << 20
 #: Sorts after the names of all files.
 _AFTER_ALL = "\U0010ffff"
@@ -99,6 +101,7 @@ class Files(Source):
         self.bounded = not watch
         self._event_time = event_time
         self._listed: list[str] | None = None
+        self._remembered: tuple[Any, pa.Table] | None = None
         self._format = format or self._format_of_path()
         if self._format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(
@@ -399,18 +402,34 @@ class Files(Source):
 
     def _read_parquet(self, name: str, first: int, last: int) -> pa.Table:
         file = pa.parquet.ParquetFile(name)
-        wanted, at, start = [], 0, None
+        wanted, at, start, end = [], 0, None, 0
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if at < last and at + rows > first:
                 wanted.append(group)
-                start = at if start is None else start
+                start, end = at if start is None else start, at + rows
             at += rows
         missing = [name for name in self._read_types if name not in file.schema_arrow.names]
         if missing:
             raise BadInput(f"{name} has no column {missing[0]!r}", place=name)
-        table = file.read_row_groups(wanted, columns=list(self._read_types))
+        table = self._row_groups(file, name, wanted, keep=last < end)
         return table.slice(first - (start or 0), last - first)
+
+    def _row_groups(self, file: Any, name: str, wanted: list[int], *, keep: bool) -> pa.Table:
+        """Return some row groups; those that the next step will want the rest of are remembered.
+
+        A row group can be decoded only as a whole: in steps of a hundredth of one it would be decoded a
+        hundred times.
+        """
+        facts = os.stat(name)
+        identity = (name, facts.st_ino, facts.st_size, facts.st_mtime_ns, wanted)
+        if self._remembered is not None and self._remembered[0] == identity:
+            table = self._remembered[1]
+        else:
+            table = file.read_row_groups(wanted, columns=list(self._read_types))
+        keep = keep and table.nbytes <= _REMEMBERED_BYTES
+        self._remembered = (identity, table) if keep else None
+        return table
 
 
 @contextlib.contextmanager
