@@ -28,6 +28,7 @@ from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
 from headrace.state.sortedruns import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
+_NEVER_DUE: Times = np.full(1, MAX_TIME, dtype=np.int64)
 _OBJECT_BYTES = 64
 _FEWEST_SLOTS = 1_024
 
@@ -63,7 +64,7 @@ class Table:
         self._hashes: U64 = np.empty(0, dtype=np.uint64)
         self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
         self._live: Mask = np.empty(0, dtype=np.bool_)
-        self._due: Times = np.empty(0, dtype=np.int64)
+        self._due: Times = _NEVER_DUE[:0]
         self._identity: list[Column] = [c.new(0) for c in (*keys, *sub)]
         self._content: list[Column] = [c.new(0) for c in columns]
         self._dirty: list[Slots] = []
@@ -129,7 +130,8 @@ class Table:
         for kind, column in zip(self.columns, self._content, strict=True):
             column[first:last] = kind.empty
         self._live[first:last] = False
-        self._due[first:last] = MAX_TIME
+        if self.domain is not None:
+            self._due[first:last] = MAX_TIME
         self._used = last
         self._dead += last - first
         if self._index.has_room(len(slots)):
@@ -143,9 +145,14 @@ class Table:
         self._hashes = _grown(self._hashes, capacity)
         self._row_hashes = _grown(self._row_hashes, capacity) if self.sub else self._hashes
         self._live = _grown(self._live, capacity)
-        self._due = _grown(self._due, capacity)
+        self._due = self._grown_due(capacity)
         self._identity = [_grown(column, capacity) for column in self._identity]
         self._content = [_grown(column, capacity) for column in self._content]
+
+    def _grown_due(self, capacity: int) -> Times:
+        if self.domain is None:  # one number, seen as many: rows without a clock spend no memory on it
+            return np.broadcast_to(_NEVER_DUE, capacity)
+        return _grown(self._due, capacity)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -250,12 +257,13 @@ class Table:
         """Bring back what was there at :meth:`begin`."""
         for slots, live, due, content in reversed(self._journal or []):
             self._dead += int(self._live[slots].sum()) - int(live.sum())
-            self._live[slots], self._due[slots] = live, due
+            self._live[slots] = live
             for column, values in zip(self._content, content, strict=True):
                 if column.dtype == object:
                     self._text_bytes += _text_bytes(values) - _text_bytes(column[slots])
                 column[slots] = values
             if self.domain is not None:
+                self._due[slots] = due
                 self._push_due(due[live], slots[live])
         self._journal = None
         del self._dirty[mark:]
@@ -353,7 +361,8 @@ class Table:
         """About how much memory a row takes, with its part of the index."""
         kinds = [*self.keys, *self.sub, *self.columns]
         own = sum(_OBJECT_BYTES if kind.dtype == object else kind.dtype.itemsize for kind in kinds)
-        return own + 8 + (8 if self.sub else 0) + 8 + 1 + 12
+        due = 8 if self.domain is not None else 0
+        return own + 8 + (16 if self.sub else 0) + due + 1 + 12
 
     @property
     def nbytes(self) -> int:
@@ -368,7 +377,8 @@ class Table:
     def keep_only(self, stays: Mask) -> None:
         """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""
         slots = np.flatnonzero(stays & self._live[: self._used])
-        hashes, row_hashes, due = self._hashes[slots], self._row_hashes[slots], self._due[slots]
+        hashes, row_hashes = self._hashes[slots], self._row_hashes[slots]
+        due = self._grown_due(len(slots)) if self.domain is None else self._due[slots]
         self._identity = [column[slots] for column in self._identity]
         self._content = [column[slots] for column in self._content]
         self._hashes = hashes
