@@ -19,47 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from benchmarks.floor import BatchCount, Keys
+from benchmarks.floor import BatchCount
 from benchmarks.harness import ROOT, figure, local_session, parser, report
+from benchmarks.inputs import Filled
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
-from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import Limit, Offer, Position, Split
 from headrace.storage import LocalStore
-
-
-class FillThenTouch(hr.sources.Source):
-    """First every key once, in steps of a million; then, for ever, few records on hot keys."""
-
-    def __init__(self, keys: int, hot: int, rows: int) -> None:
-        self._keys, self._rows = keys, rows
-        self._hot = Keys(hot)
-
-    def values(self) -> ValueType:
-        return value_type_of({"key": int})
-
-    def start(self) -> Position:
-        return 0
-
-    def offer(self, position: Position, limit: Limit) -> Offer | None:
-        rows = min(1_000_000, self._keys - position) if position < self._keys else self._rows
-        return Offer(position + rows, rows, rows * 16)
-
-    def splits(self, start: Position, end: Position) -> list[Split]:
-        middle = (start + end) // 2
-        return [Split([start, middle]), Split([middle, end])]
-
-    def read(self, split: Split) -> Any:
-        import numpy as np
-        import pyarrow as pa
-
-        from headrace.sources.base import TIMESTAMP_COLUMN
-
-        first, last = split.spec
-        if first >= self._keys:
-            return self._hot.read(split)
-        numbers = np.arange(first, last)
-        return pa.table({TIMESTAMP_COLUMN: numbers, "key": numbers})
 
 
 def child(storage: str, keys: int, hot: int, rows: int) -> None:
@@ -67,7 +32,7 @@ def child(storage: str, keys: int, hot: int, rows: int) -> None:
     spark = local_session(2)
     print("UP", time.time(), flush=True)
     pipeline = hr.Pipeline("recover")
-    stream = pipeline.inject("keys", FillThenTouch(keys, hot, rows))
+    stream = pipeline.inject("keys", Filled(keys, rows, hot))
     pipeline.compute("count", BatchCount(), keys={stream: "key"})
     driver = Driver(
         pipeline, LocalStore(storage), SparkRunner(spark.sparkContext), workers=2, bins=1_024,

@@ -1,0 +1,74 @@
+"""Inputs that first make state and then touch a part of it, made where they are read from their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+
+BLOCK = 1_000_000
+
+
+class Filled(hr.sources.Source):
+    """First every key once, in steps of a million; then, for ever, few records on few of the keys.
+
+    Args:
+        keys: how many keys there are: 0 and up.
+        rows: records a step, once all keys are there.
+        touched: how many different keys these records are drawn from, spread over all keys.
+        turning: whether every step touches other keys, for as long as there are others.
+    """
+
+    bounded = True
+
+    def __init__(self, keys: int, rows: int, touched: int, *, turning: bool = False) -> None:
+        self._keys, self._rows, self._turning = keys, rows, turning
+        self._touched = min(touched, keys)
+
+    @property
+    def fill_steps(self) -> int:
+        """How many steps it takes until all keys are there."""
+        return -(-self._keys // BLOCK)
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int})
+
+    def start(self) -> Position:
+        return 0
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        rows = min(BLOCK, self._keys - position) if position < self._keys else self._rows
+        return Offer(position + rows, rows, rows * 16)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        middle = (start + end) // 2
+        return [Split([start, middle]), Split([middle, end])]
+
+    def read(self, split: Split) -> pa.Table:
+        first, last = split.spec
+        numbers = np.arange(first, last)
+        keys = numbers if first < self._keys else self._some_keys(first, last)
+        return pa.table({TIMESTAMP_COLUMN: numbers, "key": keys})
+
+    def _some_keys(self, first: int, last: int) -> Any:
+        apart = self._keys // self._touched
+        turn = (first - self._keys) // self._rows % apart if self._turning else 0
+        drawn = np.random.default_rng(first).integers(0, self._touched, last - first)
+        return drawn * apart + turn
+
+
+class Paired(Filled):
+    """The same records, with a second field that is another key: each key has one of its own."""
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int, "other": int})
+
+    def read(self, split: Split) -> pa.Table:
+        table = super().read(split)
+        other = self._keys - 1 - table.column("key").to_numpy()
+        return table.append_column("other", pa.array(other))
