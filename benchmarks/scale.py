@@ -202,23 +202,24 @@ def after_steps(way: Way, chosen: argparse.Namespace, context: Any) -> Costs:
     return costs
 
 
+def with_keys(usual: Way, numbers: Sequence[int]) -> dict[str, Way]:
+    """Return a way for each number of keys; all touch as many, as far as the fewest go."""
+    few = replace(usual, touched=min(usual.touched, *numbers))
+    return {f"{keys:,}": replace(few, keys=keys) for keys in numbers}
+
+
 def series_of(
     chosen: argparse.Namespace, context: Any
 ) -> Iterator[tuple[str, Callable[[], Costs]]]:
     """Yield each series with what measures it."""
-    usual = Way(chosen.exist, chosen.rows, min(chosen.touched, chosen.exist))
-    fewest = min(chosen.touched, *chosen.keys, *chosen.record_keys)
-    few = replace(usual, touched=fewest)
+    usual = Way(chosen.exist, chosen.rows, chosen.touched)
 
     def turns(ways: dict[str, Way]) -> Callable[[], Costs]:
         return lambda: taking_turns(ways, chosen, context)
 
-    yield "keys", turns({f"{n:,}": replace(few, keys=n) for n in chosen.keys})
-    by_record = replace(few, per_record=True)
-    yield (
-        "keys, per record",
-        turns({f"{n:,}": replace(by_record, keys=n) for n in chosen.record_keys}),
-    )
+    yield "keys", turns(with_keys(usual, chosen.keys))
+    by_record = replace(usual, per_record=True)
+    yield "keys, per record", turns(with_keys(by_record, chosen.record_keys))
     yield "bins", turns({f"2^{b}": replace(usual, bins=1 << b) for b in chosen.bits})
     yield "steps", lambda: after_steps(usual, chosen, context)
     yield "workers", turns({str(n): replace(usual, workers=n) for n in chosen.workers})
