@@ -12,8 +12,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks.count import headrace, write_input
+from benchmarks.count import headrace
 from benchmarks.harness import figure, local_session, parser, percentile, report
+from benchmarks.inputs import write_input
 
 #: bits → how much of the throughput at 2^4 must be left
 GOALS = {12: 0.97, 16: 0.90, 20: 0.50}

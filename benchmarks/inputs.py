@@ -1,17 +1,58 @@
-"""Inputs that first make state and then touch a part of it, made where they are read from their numbers."""
+"""Inputs of the benchmarks: files of uniform keys, and sources that make what they read from its numbers.
+
+Some first make state, every key once, and then touch a part of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 
 BLOCK = 1_000_000
+#: A prime above all numbers of keys: a counter's multiples of it, modulo the keys, are each key once.
+_PRIME = 982_451_653
+
+
+def write_input(folder: Path, files: int, rows: int, keys: int, first: int = 0) -> None:
+    """Write Parquet files of (key, at): uniform keys, two row groups a file, at ascending times.
+
+    Args:
+        first: the time of the first record, in microseconds since 1970.
+    """
+    random = np.random.default_rng(7)
+    blocks = (random.integers(0, keys, rows) for _ in range(files))
+    _write_files(folder, "part", blocks, first)
+
+
+def write_fill(folder: Path, rows: int, keys: int) -> int:
+    """Write files that come before those of :func:`write_input`: every key once, in no order.
+
+    Returns:
+        How many files there are.
+    """
+    starts = range(0, keys, rows)
+    blocks = (np.arange(at, min(at + rows, keys)) * _PRIME % keys for at in starts)
+    _write_files(folder, "fill", blocks, 0)
+    return len(starts)
+
+
+def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> None:
+    for number, keys in enumerate(blocks):
+        times = pa.array(np.arange(first, first + len(keys))).cast(pa.timestamp("us", tz="UTC"))
+        pq.write_table(
+            pa.table({"key": keys, "at": times}), folder / f"{name}-{number:05d}.parquet",
+            row_group_size=-(-len(keys) // 2), compression="zstd",
+        )  # fmt: skip
+        first += len(keys)
 
 
 class Filled(hr.sources.Source):

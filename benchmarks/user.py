@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from benchmarks.count import write_input
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
+from benchmarks.inputs import write_input
 from benchmarks.peers import PEERS, tracked
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
