@@ -259,7 +259,7 @@ def figures_of(found: dict[str, Costs]) -> list[dict[str, Any]]:
         elif name in ("workers", "depth", "rate"):
             figures.append(growth_figure(f"growth_{plain}", costs.growth, None))
         figures += [
-            figure(f"cost_{plain}_{label.replace(',', '')}", costs.of(label), "us")
+            figure(f"cost_{plain}_{label.replace(',', '')}", costs.of(label), costs.unit)
             for label in costs.turns
         ]
     return figures
