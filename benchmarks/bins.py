@@ -31,7 +31,7 @@ def run(
 ) -> list[float]:
     """Count with so many bins; return the seconds of each step."""
     way = argparse.Namespace(
-        emit="none", rows=chosen.rows, exchange="shuffle", workers=2, bins=1 << bits, warm=chosen.warm
+        emit="none", rows=chosen.rows, exchange="auto", workers=2, bins=1 << bits, warm=chosen.warm
     )  # fmt: skip
     folder.mkdir()
     seconds, _, _ = headrace(context, data, folder, way)

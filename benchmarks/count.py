@@ -142,7 +142,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--emit", choices=["key", "record", "none"], default="key")
     made.add_argument("--workers", type=int, default=2)
     made.add_argument("--bins", type=int, default=256)
-    made.add_argument("--exchange", choices=["auto", "driver", "shuffle"], default="shuffle")
+    made.add_argument("--exchange", choices=["auto", "driver", "host", "shuffle"], default="auto")
     made.add_argument("--vs", nargs="*", choices=list(PEERS), default=[], help="peers beside it")
     made.add_argument("--peer-rows", type=int, default=50_000, help="records a file, slow peers")
     return made

@@ -197,7 +197,8 @@ class Floors:
         if exchange == "shuffle":
             return shuffle_floor(self._context, depth)
         one = driver_floor(self._context)
-        return lambda: [one() for _ in range(depth)]
+        jobs = depth + 1 if exchange == "host" else depth  # there, reading is a job too
+        return lambda: [one() for _ in range(jobs)]
 
     def ms(self, exchange: str, depth: int) -> float:
         """Return the median of a bare job, in milliseconds."""

@@ -5,9 +5,8 @@ synced as ever): what is measured is what Headrace's own code costs, without Spa
 task beside another. ``--spark`` measures the same series through the Spark runner.
 
 State is filled before a step is measured, and measured steps bring as many records for as many different
-keys, so that only what *exists* differs. A cost is a mean over whole rounds of upkeep (one step in sixteen
-writes a slice of the state); the cases of a series take turns, and a growth is the median of the turns'
-ratios.
+keys, so that only what *exists* differs. A cost is a mean, since upkeep is part of it; the cases of a
+series take turns, and a growth is the median of the turns' ratios.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.5
 GOAL_ALTERNATING = 1.2
-#: A round holds a whole number of slices, each of which one step in so many writes.
+#: How many steps a case runs when it is its turn.
 ROUND = 16
-#: The cost after so many steps is that of the last ones: two bases of the ledger, eight slices.
+#: The cost after so many steps is that of the last ones: a whole number of bases of the ledger.
 WINDOW = 128
 
 

@@ -67,7 +67,7 @@ def headrace(
     node = pipeline.compute("track", Tracker(), keys={pipeline.inject("keys", source): "key"})
     pipeline.sink("silent", node, hr.sinks.Files(folder / "out", format="parquet"))
     settings = hr.Settings(
-        limit=hr.Limit(chosen.rows, 1 << 40), exchange="shuffle", cached_bytes=4 << 30
+        limit=hr.Limit(chosen.rows, 1 << 40), exchange="auto", cached_bytes=4 << 30
     )
     driver = Driver(
         pipeline, LocalStore(folder / "state"), SparkRunner(context), workers=chosen.workers,
