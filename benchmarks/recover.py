@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.2
+#: A child that takes longer is stuck.
+LONGEST_S = 900.0
 Until = Callable[[int, int], bool]
 
 
@@ -70,6 +73,8 @@ def run_until(what: list[Any], until: Until) -> float:
         [sys.executable, "-m", "benchmarks.recover", "--child", *map(str, what)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     )  # fmt: skip
+    give_up = threading.Timer(LONGEST_S, os.killpg, (process.pid, signal.SIGKILL))
+    give_up.start()
     up = first = 0.0
     try:
         assert process.stdout is not None
@@ -82,6 +87,7 @@ def run_until(what: list[Any], until: Until) -> float:
                 if until(int(rest[0]), int(rest[1])):
                     break
     finally:
+        give_up.cancel()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if not first:
