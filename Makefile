@@ -1,5 +1,6 @@
 # make demo   the main job, on real data      make test    what CI runs
 # make check  formatter, linter, types        make soak    long campaigns
+# make bench  every benchmark, in short
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,9 +41,13 @@ soak: $(VENV)/.installed java
 	mkdir -p benchmarks/results
 	. scripts/java-home.sh && HEADRACE_SOAK_JSON=benchmarks/results/soak.json $(BIN)/pytest -q -s -m soak tests
 
-bench: $(VENV)/.installed java
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet --group bench
+	touch $@
+
+bench: $(VENV)/.bench java
 	mkdir -p benchmarks/results
-	. scripts/java-home.sh && for program in floor latency count user bins recover; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
+	. scripts/java-home.sh && for program in floor latency count user bins recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
 	rm -rf $(VENV) demo-data dist

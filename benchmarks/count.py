@@ -4,26 +4,37 @@ Records per second, at steps of at most one million records, and the p95 of a st
 counts are emitted per key and step (``--emit key``), per record (``--emit record``, as Megaphone's
 hash-count), or not at all (``--emit none``); what is emitted is written by a file sink as Parquet. The
 final state is checked: all counts together are as many as there were records.
+
+With ``--fill`` (and by itself from 20 million keys) every key is inserted once before a step counts, so
+that the state has all of them, and the memory of the Python workers and the storage are measured too.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
+from benchmarks.inputs import write_fill, write_input
+from benchmarks.memory import GIB, PeakMemory, bytes_on_disk
 from benchmarks.peers import PEERS, running_count
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 
+#: What a key and its count take as columns.
+COLUMN_BYTES = 16
+#: About how many rows of run files :func:`check` reads at once.
+CHECKED_AT_ONCE = 1_000_000
+#: From so many keys on, uniform records would take too long to have brought them all.
+ALWAYS_FILLED = 20_000_000
 GOALS = {
     ("key", 100_000): 6_000_000,
     ("key", 1_000_000): 5_000_000,
@@ -52,20 +63,6 @@ class Counted(hr.ColumnarComputation):
             ctx.produce("out", batch.row_keys, before[batch.group_of_row] + rank)
 
 
-def write_input(folder: Path, files: int, rows: int, keys: int) -> None:
-    """Write Parquet files of (key, at), two row groups each, at ascending times."""
-    random = np.random.default_rng(7)
-    for number in range(files):
-        table = pa.table(
-            {
-                "key": random.integers(0, keys, rows),
-                "at": pa.array(np.arange(rows) + number * rows).cast(pa.timestamp("us", tz="UTC")),
-            }
-        )
-        path = folder / f"part-{number:05d}.parquet"
-        pq.write_table(table, path, row_group_size=-(-rows // 2), compression="zstd")
-
-
 def headrace(
     context: Any, data: Path, folder: Path, chosen: Any
 ) -> tuple[list[float], dict[str, float], Path]:
@@ -90,7 +87,10 @@ def headrace(
 
 
 def check(storage: Path, records: int) -> int:
-    """Read the final state back from storage; check that the counts add up. Return the keys."""
+    """Read the final state back from storage; check that the counts add up. Return the keys.
+
+    It is read range by range, so that however many keys there are, few of them are in memory.
+    """
     from headrace.keyspace.layout import Layout
     from headrace.keyspace.ranges import Ranges
     from headrace.ledger.log import Ledger
@@ -100,11 +100,12 @@ def check(storage: Path, records: int) -> int:
     head = Ledger(store).open()
     assert head is not None
     layout = Layout.from_wire(head.layout)
+    parts = max(64, records // CHECKED_AT_ONCE)
     keys = total = 0
     for worker in range(layout.workers):
         sources = StateReaders(store, layout, worker, state_files(head)).sources("count")
         for first, last in layout.ranges_of(worker).pairs():
-            step = (last - first) // 64 + 1
+            step = (last - first) // parts + 1
             for low in range(first, last + 1, step):
                 table = sources.rows("table:counts", Ranges.of([(low, min(low + step - 1, last))]))
                 if table is not None:
@@ -128,55 +129,96 @@ def run_peer(
     return running_count(spark, peer, few, folder, emit=emit, warm=1)
 
 
+def options() -> argparse.ArgumentParser:
+    """Return the parser of this program."""
+    made = parser(__doc__)
+    made.add_argument("--keys", type=int, default=1_000_000, help="the domain of the keys")
+    made.add_argument("--files", type=int, default=30, help="how many files (steps)")
+    made.add_argument("--rows", type=int, default=1_000_000, help="records a file and step")
+    made.add_argument("--warm", type=int, default=8, help="steps that do not count")
+    made.add_argument(
+        "--fill", action="store_true", help="insert every key first, and watch memory"
+    )
+    made.add_argument("--emit", choices=["key", "record", "none"], default="key")
+    made.add_argument("--workers", type=int, default=2)
+    made.add_argument("--bins", type=int, default=256)
+    made.add_argument("--exchange", choices=["auto", "driver", "host", "shuffle"], default="auto")
+    made.add_argument("--vs", nargs="*", choices=list(PEERS), default=[], help="peers beside it")
+    made.add_argument("--peer-rows", type=int, default=50_000, help="records a file, slow peers")
+    return made
+
+
+def own_figures(seconds: list[float], keys: int, chosen: Any) -> list[dict[str, Any]]:
+    """Return the figures of our own run."""
+    rate = chosen.rows * len(seconds) / sum(seconds)
+    p95 = percentile(seconds, 0.95)
+    goal = GOALS.get((chosen.emit, chosen.keys))
+    wanted = (f">= {goal}", rate >= goal) if goal else ()
+    return [
+        figure("records_per_second", rate, "records/s", *wanted),
+        figure("step_p50_ms", percentile(seconds, 0.5) * 1e3, "ms"),
+        figure("step_p95_ms", p95 * 1e3, "ms", "<= 500", p95 <= 0.5),
+        figure("keys", keys, "keys"),
+    ]
+
+
+def size_figures(peak: int, storage: Path, chosen: Any) -> list[dict[str, Any]]:
+    """Return what the state takes, in memory and on disk, beside its columns."""
+    return [
+        figure("state_gib", peak / GIB, "GiB"),
+        figure("column_gib", chosen.keys * COLUMN_BYTES / GIB, "GiB"),
+        figure("disk_gib", bytes_on_disk(storage) / GIB, "GiB"),
+    ]
+
+
+def row_of(who: list[str], rate: float, seconds: list[float]) -> list[str]:
+    """Return a row of the table."""
+    times = [f"{percentile(seconds, share) * 1e3:.0f}" for share in (0.5, 0.95)]
+    return [*who, f"{rate:,.0f}", *times]
+
+
+def measured(
+    spark: Any, data: Path, folder: Path, chosen: Any, records: int
+) -> tuple[list[float], dict[str, float], list[dict[str, Any]]]:
+    """Run the count and check it; return the seconds of its steps, its phases and its figures."""
+    watch: Any = PeakMemory() if chosen.fill else contextlib.nullcontext()
+    with watch:
+        seconds, phases, storage = headrace(spark.sparkContext, data, folder, chosen)
+    keys = check(storage, records)
+    if chosen.fill and keys != chosen.keys:
+        raise SystemExit(f"there are {keys:,} keys, but {chosen.keys:,} were inserted")
+    figures = own_figures(seconds, keys, chosen)
+    if chosen.fill:
+        figures += size_figures(watch.peak_bytes, storage, chosen)
+    shutil.rmtree(storage)
+    return seconds, phases, figures
+
+
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--keys", type=int, default=1_000_000, help="the domain of the keys")
-    options.add_argument("--files", type=int, default=30, help="how many files (steps)")
-    options.add_argument("--rows", type=int, default=1_000_000, help="records a file and step")
-    options.add_argument("--warm", type=int, default=8, help="steps that do not count")
-    options.add_argument("--emit", choices=["key", "record", "none"], default="key")
-    options.add_argument("--workers", type=int, default=2)
-    options.add_argument("--bins", type=int, default=256)
-    options.add_argument("--exchange", choices=["auto", "driver", "shuffle"], default="shuffle")
-    options.add_argument("--vs", nargs="*", choices=list(PEERS), default=[], help="peers beside it")
-    options.add_argument("--peer-rows", type=int, default=50_000, help="records a file, slow peers")
-    chosen = options.parse_args()
+    chosen = options().parse_args()
+    chosen.fill |= chosen.keys >= ALWAYS_FILLED
     if chosen.quick:
         chosen.files, chosen.warm = min(chosen.files, 16), min(chosen.warm, 6)
     folder = Path(tempfile.mkdtemp(prefix="headrace-count-"))
     data = folder / "in"
     data.mkdir()
-    write_input(data, chosen.files, chosen.rows, chosen.keys)
-    spark = local_session(2)
+    filled = chosen.keys if chosen.fill else 0
     try:
-        seconds, phases, storage = headrace(spark.sparkContext, data, folder, chosen)
-        keys = check(storage, chosen.files * chosen.rows)
-        shutil.rmtree(storage)
+        if chosen.fill:
+            chosen.warm += write_fill(data, chosen.rows, chosen.keys)
+        write_input(data, chosen.files, chosen.rows, chosen.keys, first=filled)
+        spark = local_session(2)
+        records = filled + chosen.files * chosen.rows
+        seconds, phases, figures = measured(spark, data, folder, chosen, records)
         beside = {peer: run_peer(spark, peer, data, folder, chosen) for peer in chosen.vs}
         spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    rate = chosen.rows * len(seconds) / sum(seconds)
-    p95 = percentile(seconds, 0.95)
-    goal = GOALS.get((chosen.emit, chosen.keys))
-    figures = [
-        figure(
-            "records_per_second",
-            rate,
-            "records/s",
-            f">= {goal}" if goal else "",
-            rate >= goal if goal else None,
-        ),
-        figure("step_p50_ms", percentile(seconds, 0.5) * 1e3, "ms"),
-        figure("step_p95_ms", p95 * 1e3, "ms", "<= 500", p95 <= 0.5),
-        figure("keys", keys, "keys"),
-    ]
+    rate = figures[0]["value"]
     rows = [["keys", "records a step", "emits", "records/s", "step p50 ms", "step p95 ms"],
-            [f"{keys:,}", f"{chosen.rows:,}", chosen.emit, f"{rate:,.0f}",
-             f"{percentile(seconds, 0.5) * 1e3:.0f}", f"{p95 * 1e3:.0f}"]]  # fmt: skip
+            row_of([f"{chosen.keys:,}", f"{chosen.rows:,}", chosen.emit], rate, seconds)]  # fmt: skip
     for peer, (theirs, batches) in beside.items():
-        rows.append(["", "", PEERS[peer], f"{theirs:,.0f}", f"{percentile(batches, 0.5) * 1e3:.0f}",
-                     f"{percentile(batches, 0.95) * 1e3:.0f}"])  # fmt: skip
+        rows.append(row_of(["", "", PEERS[peer]], theirs, batches))
         figures.append(figure(f"records_per_second_{peer}", theirs, "records/s"))
         figures.append(figure(f"ratio_{peer}", rate / theirs, "x", "> 1", rate > theirs))
     millis = {name: value * 1e3 for name, value in phases.items()}

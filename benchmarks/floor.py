@@ -116,10 +116,12 @@ def driver_floor(context: Any) -> Any:
     return spark_private.lean_collector(context.union(parts))
 
 
-def shuffle_floor(context: Any) -> Any:
-    """Return the empty two-stage job, two tasks each."""
-    mapped = context.parallelize(range(2), 2).mapPartitions(_empty_map)
-    rdd = mapped.partitionBy(2, _same).mapPartitions(_empty)
+def shuffle_floor(context: Any, layers: int = 1) -> Any:
+    """Return the empty job of one stage to read and one for each layer, two tasks each."""
+    stage = context.parallelize(range(2), 2)
+    for _ in range(layers):
+        stage = stage.mapPartitions(_empty_map).partitionBy(2, _same)
+    rdd = stage.mapPartitions(_empty)
     collect, clean = spark_private.lean_collector(rdd), spark_private.shuffle_cleaner(rdd)
 
     def run() -> None:

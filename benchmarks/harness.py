@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -58,10 +59,23 @@ def source_tree() -> str:
     return f"uncommitted {digest.hexdigest()}"
 
 
+def command() -> str:
+    """Return the command that is running, without the name of the file for its figures."""
+    words = iter(sys.argv[1:])
+    given = []
+    for word in words:
+        if word == "--json":
+            next(words, None)
+        elif not word.startswith("--json="):
+            given.append(word)
+    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
+
+
 def facts(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what a figure depends on."""
     packages = ["pyspark", "pyarrow", "numpy", "msgspec"]
     return {
+        "command": command(),
         "source_tree": source_tree(),
         "versions": {name: version(name) for name in packages}
         | {"python": platform.python_version()},

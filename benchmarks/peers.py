@@ -2,12 +2,16 @@
 
 Each peer runs as a user would have it: a checkpoint on the local disk, one file a micro-batch, two
 shuffle partitions, what changed in a batch written as Parquet. The rate is over batches after the
-warm ones, by Spark's own progress reports. (``transformWithState`` wants the package protobuf.)
+warm ones, by Spark's own progress reports. (What ``transformWithState`` wants is in the dependency
+group ``bench``.)
 """
+
+# The names of the processors' methods and parameters are Spark's.
+# ruff: noqa: N802, N803
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,28 +99,37 @@ def _apply_in_pandas(stream: Any) -> Any:
     )
 
 
-def _processor(*, rows: bool) -> Any:
+def _answers(*, rows: bool) -> Callable[[Any, int], Any]:
+    """Return what a processor says a count with: a row, or a frame of one row.
+
+    A function of this function's, so that it is sent to Spark's workers by value.
+    """
     import pandas as pd
     from pyspark.sql import Row
+
+    def row(key: Any, count: int) -> Any:
+        return Row(key=key[0], count=count)
+
+    def frame(key: Any, count: int) -> Any:
+        return pd.DataFrame({"key": [key[0]], "count": [count]})
+
+    return row if rows else frame
+
+
+def _counter(*, rows: bool) -> Any:
     from pyspark.sql.streaming import StatefulProcessor
+
+    answer = _answers(rows=rows)
 
     class Count(StatefulProcessor):
         def init(self, handle: Any) -> None:
             self.total = handle.getValueState("total", "count long")
 
-        def handleInputRows(  # noqa: N802
-            self,
-            key: Any,
-            found: Any,
-            timerValues: Any,  # noqa: N803
-        ) -> Iterator[Any]:
+        def handleInputRows(self, key: Any, found: Any, timerValues: Any) -> Iterator[Any]:
             total = self.total.get()[0] if self.total.exists() else 0
-            total += sum(1 for _ in found) if rows else sum(len(frame) for frame in found)
+            total += sum(1 if rows else len(item) for item in found)
             self.total.update((total,))
-            if rows:
-                yield Row(key=key[0], count=total)
-            else:
-                yield pd.DataFrame({"key": [key[0]], "count": [total]})
+            yield answer(key, total)
 
         def close(self) -> None:
             pass
@@ -125,10 +138,9 @@ def _processor(*, rows: bool) -> Any:
 
 
 def _tracker(*, rows: bool) -> Any:
-    import pandas as pd
-    from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessor
 
+    answer = _answers(rows=rows)
     idle_ms = 3_600_000
 
     class Tracker(StatefulProcessor):
@@ -137,20 +149,11 @@ def _tracker(*, rows: bool) -> Any:
             self.track = handle.getValueState("track", "count long, total double, last long")
             self.timer = handle.getValueState("timer", "at long")
 
-        def handleInputRows(  # noqa: N802
-            self,
-            key: Any,
-            found: Any,
-            timerValues: Any,  # noqa: N803
-        ) -> Iterator[Any]:
+        def handleInputRows(self, key: Any, found: Any, timerValues: Any) -> Iterator[Any]:
             count, total, last = self.track.get() if self.track.exists() else (0, 0.0, 0)
-            times = (
-                (int(row["at"].timestamp() * 1000) for row in found)
-                if rows
-                else (int(at.timestamp() * 1000) for frame in found for at in frame["at"])
-            )
-            for at in times:
-                count, total, last = count + 1, total + 0.5, at
+            for item in found:
+                for at in (item["at"],) if rows else item["at"]:
+                    count, total, last = count + 1, total + 0.5, int(at.timestamp() * 1000)
             self.track.update((count, total, last))
             # one timer a key, as ours: the one before is replaced
             if self.timer.exists():
@@ -159,17 +162,10 @@ def _tracker(*, rows: bool) -> Any:
             self.timer.update((last + idle_ms,))
             yield from ()
 
-        def handleExpiredTimer(  # noqa: N802
-            self,
-            key: Any,
-            timerValues: Any,  # noqa: N803
-            expiredTimerInfo: Any,  # noqa: N803
+        def handleExpiredTimer(
+            self, key: Any, timerValues: Any, expiredTimerInfo: Any
         ) -> Iterator[Any]:
-            count = self.track.get()[0]
-            if rows:
-                yield Row(key=key[0], count=count)
-            else:
-                yield pd.DataFrame({"key": [key[0]], "count": [count]})
+            yield answer(key, self.track.get()[0])
 
         def close(self) -> None:
             pass
@@ -179,13 +175,13 @@ def _tracker(*, rows: bool) -> Any:
 
 def _tws_pandas(stream: Any) -> Any:
     return stream.groupBy("key").transformWithStateInPandas(
-        _processor(rows=False), "key long, count long", "Update", "None"
+        _counter(rows=False), "key long, count long", "Update", "None"
     )
 
 
 def _tws_rows(stream: Any) -> Any:
     return stream.groupBy("key").transformWithState(
-        _processor(rows=True), "key long, count long", "Update", "None"
+        _counter(rows=True), "key long, count long", "Update", "None"
     )
 
 

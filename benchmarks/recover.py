@@ -3,63 +3,38 @@
 A running count with many keys in a process of its own is killed with SIGKILL once all keys are there, and
 started again. The time of the first new step is counted from when Spark is up. It is taken after a short
 history and after a long one, because it must not grow with history, and for two numbers of keys, because
-it may grow at most with the part of the state that is touched, which is the same.
+it may grow at most with the part of the state that is touched, which is the same. Each time is the median
+of several kills. Beside it the first bare job of a session: what starting Python processes takes of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from benchmarks.floor import BatchCount, Keys
+from benchmarks.floor import BatchCount, driver_floor
 from benchmarks.harness import ROOT, figure, local_session, parser, report
+from benchmarks.inputs import Filled
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
-from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import Limit, Offer, Position, Split
 from headrace.storage import LocalStore
 
-
-class FillThenTouch(hr.sources.Source):
-    """First every key once, in steps of a million; then, for ever, few records on hot keys."""
-
-    def __init__(self, keys: int, hot: int, rows: int) -> None:
-        self._keys, self._rows = keys, rows
-        self._hot = Keys(hot)
-
-    def values(self) -> ValueType:
-        return value_type_of({"key": int})
-
-    def start(self) -> Position:
-        return 0
-
-    def offer(self, position: Position, limit: Limit) -> Offer | None:
-        rows = min(1_000_000, self._keys - position) if position < self._keys else self._rows
-        return Offer(position + rows, rows, rows * 16)
-
-    def splits(self, start: Position, end: Position) -> list[Split]:
-        middle = (start + end) // 2
-        return [Split([start, middle]), Split([middle, end])]
-
-    def read(self, split: Split) -> Any:
-        import numpy as np
-        import pyarrow as pa
-
-        from headrace.sources.base import TIMESTAMP_COLUMN
-
-        first, last = split.spec
-        if first >= self._keys:
-            return self._hot.read(split)
-        numbers = np.arange(first, last)
-        return pa.table({TIMESTAMP_COLUMN: numbers, "key": numbers})
+GOAL_GROWTH = 1.2
+#: A child that takes longer is stuck.
+LONGEST_S = 900.0
+Until = Callable[[int, int], bool]
 
 
 def child(storage: str, keys: int, hot: int, rows: int) -> None:
@@ -67,7 +42,7 @@ def child(storage: str, keys: int, hot: int, rows: int) -> None:
     spark = local_session(2)
     print("UP", time.time(), flush=True)
     pipeline = hr.Pipeline("recover")
-    stream = pipeline.inject("keys", FillThenTouch(keys, hot, rows))
+    stream = pipeline.inject("keys", Filled(keys, rows, hot))
     pipeline.compute("count", BatchCount(), keys={stream: "key"})
     driver = Driver(
         pipeline, LocalStore(storage), SparkRunner(spark.sparkContext), workers=2, bins=1_024,
@@ -79,21 +54,28 @@ def child(storage: str, keys: int, hot: int, rows: int) -> None:
     driver.run()
 
 
-def run_until(
-    storage: Path, keys: int, hot: int, rows: int, until: Any
-) -> tuple[float, float, int]:
-    """Run a child until ``until(step, position, steps)``, and kill it.
+def bare_child() -> None:
+    """Run the bare job of a step once, and say so as :func:`child` does."""
+    spark = local_session(2)
+    print("UP", time.time(), flush=True)
+    driver_floor(spark.sparkContext)()
+    print("STEP", 0, 0, time.time(), flush=True)
+    time.sleep(60)  # to be killed, as the others are
+
+
+def run_until(what: list[Any], until: Until) -> float:
+    """Run a child until ``until(step, position)``, and kill it.
 
     Returns:
-        When Spark was up, when its first step was committed, and how many steps it made.
+        The seconds from when Spark was up until its first step was committed.
     """
-    arguments = [str(item) for item in (storage, keys, hot, rows)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.recover", "--child", *arguments],
+        [sys.executable, "-m", "benchmarks.recover", "--child", *map(str, what)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     )  # fmt: skip
+    give_up = threading.Timer(LONGEST_S, os.killpg, (process.pid, signal.SIGKILL))
+    give_up.start()
     up = first = 0.0
-    steps = 0
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -101,62 +83,97 @@ def run_until(
             if word == "UP":
                 up = float(rest[0])
             elif word == "STEP":
-                steps += 1
                 first = first or float(rest[2])
-                if until(int(rest[0]), int(rest[1]), steps):
+                if until(int(rest[0]), int(rest[1])):
                     break
     finally:
+        give_up.cancel()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return up, first, steps
+    if not first:
+        raise SystemExit("the child ended before its first step")
+    return first - up
+
+
+def at_once(step: int, position: int) -> bool:
+    """Say that the first step is enough."""
+    return True
+
+
+def recovered(keys: int, chosen: argparse.Namespace) -> dict[int, float]:
+    """Fill a state; return the seconds to the first new step, by the length of the history."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-recover-"))
+    what = [folder, keys, chosen.hot, chosen.rows]
+    found = {}
+    try:
+        for history in chosen.history:
+
+            def reached(step: int, position: int, history: int = history) -> bool:
+                return position > keys and step >= history
+
+            run_until(what, reached)
+            kills = [run_until(what, at_once) for _ in range(chosen.kills)]
+            found[history] = statistics.median(kills)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def growth(name: str, more: float, less: float) -> dict[str, Any]:
+    """Return as a figure how much longer something takes."""
+    grown = more / less
+    return figure(name, grown, "x", f"<= {GOAL_GROWTH}", grown <= GOAL_GROWTH)
+
+
+def figures_of(found: dict[int, dict[int, float]], bare: float) -> list[dict[str, Any]]:
+    """Return the longest time, how times grow with history and with keys, and all times."""
+    fewest, most = min(found), max(found)
+    short, long = min(found[most]), max(found[most])
+    figures = [figure("seconds_to_first_step", found[most][long], "s")]
+    figures += [
+        growth("long_over_short_history" + ("" if keys == most else f"_{keys}"),
+               found[keys][long], found[keys][short])
+        for keys in sorted(found, reverse=True)
+    ]  # fmt: skip
+    if most > fewest:
+        figures.append(growth("many_over_few_keys", found[most][long], found[fewest][long]))
+    figures.append(figure("seconds_to_first_bare_job", bare, "s"))
+    return figures + [
+        figure(f"seconds_{keys}_keys_{history}_steps", seconds, "s")
+        for keys, times in found.items()
+        for history, seconds in times.items()
+    ]
 
 
 def main() -> None:
     if "--child" in sys.argv:
-        at = sys.argv.index("--child")
-        storage, keys, hot, rows = sys.argv[at + 1 : at + 5]
-        return child(storage, int(keys), int(hot), int(rows))
+        what = sys.argv[sys.argv.index("--child") + 1 :]
+        if what == ["bare"]:
+            return bare_child()
+        storage, *numbers = what
+        return child(storage, *map(int, numbers))
     options = parser(__doc__)
     options.add_argument("--keys", type=int, nargs="*", default=[1_000_000, 10_000_000])
     options.add_argument("--rows", type=int, default=1_000, help="records a step, once filled")
-    options.add_argument(
-        "--hot", type=int, default=1_000, help="keys that are touched, once filled"
-    )
+    options.add_argument("--hot", type=int, default=1_000, help="keys touched, once filled")
     options.add_argument(
         "--history", type=int, nargs="*", default=[50, 1_000], help="steps before the kill"
     )
+    options.add_argument("--kills", type=int, default=5, help="kills after each history")
     chosen = options.parse_args()
     if chosen.quick:
-        chosen.keys, chosen.history = chosen.keys[:1], [20, 300]
+        chosen.keys, chosen.history, chosen.kills = chosen.keys[:1], [20, 200], 1
+    bare = statistics.median(run_until(["bare"], at_once) for _ in range(chosen.kills))
+    found = {keys: recovered(keys, chosen) for keys in chosen.keys}
     rows = [["keys", "steps of history", "first new step, s"]]
-    found: dict[tuple[int, int], float] = {}
-    for keys in chosen.keys:
-        folder = Path(tempfile.mkdtemp(prefix="headrace-recover-"))
-        for history in chosen.history:
-            goal = history
-
-            def reached(
-                step: int, position: int, steps: int, goal: int = goal, keys: int = keys
-            ) -> bool:
-                return position > keys and step >= goal
-
-            run_until(folder, keys, chosen.hot, chosen.rows, reached)
-            up, first, _ = run_until(folder, keys, chosen.hot, chosen.rows, lambda *_: True)
-            found[keys, history] = first - up
-            rows.append([f"{keys:,}", f"{history:,}", f"{first - up:.2f}"])
-        shutil.rmtree(folder, ignore_errors=True)
-    few, many = chosen.history[0], chosen.history[-1]
-    first_keys = chosen.keys[0]
-    grown = found[first_keys, many] / found[first_keys, few]
-    figures = [
-        figure("seconds_to_first_step", found[chosen.keys[-1], many], "s"),
-        figure("long_over_short_history", grown, "x", "<= 1.2", grown <= 1.2),
-        *(figure(f"seconds_{k}_keys_{h}_steps", s, "s") for (k, h), s in found.items()),
+    rows += [
+        [f"{keys:,}", f"{history:,}", f"{seconds:.2f}"]
+        for keys, times in found.items()
+        for history, seconds in times.items()
     ]
-    if len(chosen.keys) > 1:
-        more = found[chosen.keys[-1], many] / found[first_keys, many]
-        figures.append(figure("many_over_few_keys", more, "x"))
-    report("From the start of a killed driver to its first new step", rows, figures, chosen)
+    rows.append(["", "the first bare job", f"{bare:.2f}"])
+    report("From the start of a killed driver to its first new step", rows,
+           figures_of(found, bare), chosen)  # fmt: skip
     return None
 
 

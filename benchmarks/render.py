@@ -1,80 +1,49 @@
 """Write benchmarks/RESULTS.md and docs/soak.md from the measured JSON in benchmarks/results/.
 
+What explains the figures is in benchmarks/pages/, a page for each program; the tables come into its braces.
+A program may have several files of results, all of whose names begin with its own.
+
 usage: python -m benchmarks.render
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks.bins import MEGAPHONE_P99_MS
 from benchmarks.harness import ROOT
 from benchmarks.peers import PEERS
 
 RESULTS = ROOT / "benchmarks" / "results"
+PAGES = ROOT / "benchmarks" / "pages"
+#: The programs whose pages have one place for all their tables, in their order on the page.
+PLAIN = ["latency", "user", "bins", "recover", "scale"]
 
-PAGE = """# Results
+Result = dict[str, Any]
+MET = {True: "yes", False: "no", None: ""}
 
-Written by `python -m benchmarks.render` from `benchmarks/results/`; no figure is typed by hand. Ratios are what counts: machines are noisy,
-and each ratio was taken in one run. All of it ran on two shared virtual cores; durability is on.
 
-## floor: a durable, exactly-once step over the bare Spark job that it rides on
+# -- files and tables -------------------------------------------------------------------------
 
-One computation that counts by key, two workers, against the empty job of the same stages, tasks and pools. The goal is 1.25 for both exchanges.
 
-{floor}
+def page(name: str) -> str:
+    """Return what explains a program's figures."""
+    return (PAGES / f"{name}.md").read_text()
 
-**The goal is not reached.** Where the time goes, by the phases that each step records (milliseconds; those of tasks are sums over two
-tasks, which run at the same time):
 
-{phases}
+def load(name: str) -> Result:
+    """Return a file of results."""
+    loaded: Result = json.loads((RESULTS / f"{name}.json").read_text())
+    return loaded
 
-What is left of a columnar step of 10 000 records, over the bare job, is in about equal parts: two synced files (state, and the manifest: on a file
-system in memory the ratio is 1.3), routing in the driver (hashing, dividing, a digest of what was read), handing the parcels over as job
-properties, and the work on the table. With 100 records a step the same things cost what they cost however little there is to do.
 
-What was tried, and kept: RDDs built once with the plan as a local property (a one-stage job went from 39 to 15 ms, a two-stage one from 42
-to 27); freezing garbage between tasks; columnar state behind a hash index whose homes follow the worker's own share of the hash space (by
-leading bits alone, chains grew to ninety places); a radix sort by hash (6 times as fast as a comparison sort); digests that mix words before
-they hash; sending neither the hash nor a key that is a column of the value (half of the bytes); for per-record code, checking values of exact
-types without decoding them, handles as plain attributes, and one loop over keys without calls of its own.
-
-What was tried, and dropped: one file for the state of all workers, written by the driver. It saves a sync in each task and adds one to
-the driver, where nothing overlaps with it: three pairs of runs gave ratios of 1.67, 1.66, 1.42 with it and 1.32, 1.54, 1.59 without.
-
-## count: a running count, durable and exactly once
-
-int64 keys uniform in a domain, read from Parquet files, a step of each file; what is emitted goes through a file sink (Parquet). The final
-state is read back and checked. Beside it, on the same files in the same run, Spark's own aggregation.
-
-{count}
-
-**The goals** are 5 million records/s emitting per key and step (10^6 keys; 6 million for 10^5), and 1 million emitting per record, with a p95 step of at
-most 500 ms. Phases of the step that emits per key (milliseconds, summed over two tasks): {count_phases}. The rest of `try` is the bare job, Spark's
-shuffle of 16 bytes a record (2.3 ms a MiB here), and two Python processes, a JVM and its collector on two cores: the same step takes about
-150 ms of one core when it runs in one process without Spark.
-
-Tried, without effect: larger buffers of Spark's shuffle and of its Kryo serializer, another allocator threshold. Tried, and kept: serving
-sinks while the next step runs (from 2.07 to 2.68 million records/s emitting per key).
-"""
-
-SOAK = """# Soak
-
-Written by `python -m benchmarks.render` from `benchmarks/results/soak.json`, which `make soak` makes.
-
-## 5 000 steps
-
-Two workers on Spark in local mode, 200 records a step, timers that forget, a sink; storage, memory, threads and shuffle files must stay flat.
-
-{flat}
-
-## Kills
-
-The flights job as a process (500 records a step, about 660 steps), killed with SIGKILL at random moments and started again until it is done;
-its output, read as a set of records per step, must equal the undisturbed run's in every round.
-
-{kills}
-"""
+def results_of(program: str) -> list[Result]:
+    """Return all files of results of a program."""
+    return [load(path.stem) for path in sorted(RESULTS.glob(f"{program}*.json"))]
 
 
 def table(rows: list[list[Any]]) -> str:
@@ -83,71 +52,249 @@ def table(rows: list[list[Any]]) -> str:
     return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
 
 
-def load(name: str) -> dict[str, Any]:
-    """Return a file of results."""
-    loaded: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
-    return loaded
+def tree(result: Result) -> str:
+    """Return the short hash of the source tree that was measured."""
+    return str(result["source_tree"][:12])
 
 
-def floor() -> tuple[str, str]:
-    """Return the table of steps over their floors, and that of their phases."""
+def values(result: Result) -> dict[str, float]:
+    """Return the figures by name."""
+    return {item["name"]: item["value"] for item in result["figures"]}
+
+
+def shown(value: float) -> str:
+    """Return a value with as many digits as tell something."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
+
+
+def goals(result: Result) -> str:
+    """Return the table of the figures that have a goal, and of the first one."""
+    rows: list[list[Any]] = [["command", "figure", "value", "goal", "met", "source tree"]]
+    for number, item in enumerate(result["figures"]):
+        if item["goal"] or number == 0:
+            value = f"{shown(item['value'])} {item['unit']}"
+            rows.append([f"`{result['command']}`", item["name"], value, item["goal"],
+                         MET[item["met"]], tree(result)])  # fmt: skip
+    return table(rows)
+
+
+def phases(result: Result, what: str) -> str:
+    """Return the table of the mean phases of a step, in each case."""
+    cases = result.get("phases", {})
+    if not cases:
+        return ""
+    names = list(dict.fromkeys(name for spent in cases.values() for name in spent))
+    rows = [[what, *names]]
+    for case, spent in cases.items():
+        rows.append([case, *(f"{spent.get(name, 0.0):.1f}" for name in names)])
+    return f"Phases of a step (mean, milliseconds; those of tasks are sums over them):\n\n{table(rows)}"
+
+
+# -- what each program measures ---------------------------------------------------------------
+
+
+def floor() -> str:
+    """Return the section of steps over their floors."""
     rows: list[list[Any]] = [
         ["command", "exchange", "floor p50 ms", "step p50 ms", "ratio", "source tree"]
     ]
-    phases: list[list[Any]] = []
+    spent: list[list[Any]] = []
     cases = {
         "floor": "python -m benchmarks.floor",
         "floor_100_records": "python -m benchmarks.floor --quick --rows 100",
         "floor_per_record": "python -m benchmarks.floor --quick --per-record",
     }
-    for name, command in cases.items():
+    for name, usual in cases.items():
         result = load(name)
-        figures = {item["name"]: item["value"] for item in result["figures"]}
+        called = result.get("command", usual)
+        figures = values(result)
         for exchange in ("driver", "shuffle"):
             base, step = (figures[f"{what}_p50_ms_{exchange}"] for what in ("floor", "step"))
             ratio = figures[f"step_over_floor_{exchange}"]
-            tree = result["source_tree"][:12]
             rows.append(
-                [f"`{command}`", exchange, f"{base:.1f}", f"{step:.1f}", f"{ratio:.2f}", tree]
+                [
+                    f"`{called}`",
+                    exchange,
+                    f"{base:.1f}",
+                    f"{step:.1f}",
+                    f"{ratio:.2f}",
+                    tree(result),
+                ]
             )
             found = result["phases"][exchange]
-            if not phases:
-                phases.append(["case", "exchange", *found])
-            cells = [f"{found.get(phase, 0.0):.1f}" for phase in phases[0][2:]]
-            phases.append([name.replace("_", " "), exchange, *cells])
-    return table(rows), table(phases)
+            if not spent:
+                spent.append(["case", "exchange", *found])
+            cells = [f"{found.get(phase, 0.0):.1f}" for phase in spent[0][2:]]
+            spent.append([name.replace("_", " "), exchange, *cells])
+    return page("floor").format(table=table(rows), phases=table(spent))
 
 
-def count() -> tuple[str, str]:
-    """Return the table of running counts, and the phases of the one that emits per key."""
+def count() -> str:
+    """Return the section of running counts, with the phases of the one that emits per key."""
     rows: list[list[Any]] = [
         ["command", "records/s", "step p50 ms", "step p95 ms", "goal", "met", "source tree"]
     ]
-    phases = ""
-    for path in sorted(RESULTS.glob("count_*.json")):
-        result = load(path.stem)
+    spent = ""
+    results = results_of("count_")
+    for result in results:
+        rows += count_rows(result)
         given = result["parameters"]
-        figures = {item["name"]: item for item in result["figures"]}
-        own = figures["records_per_second"]
-        command = f"python -m benchmarks.count --emit {given['emit']} --keys {given['keys']}"
-        command += f" --rows {given['rows']}" if given["rows"] != "1000000" else ""
-        command += " --quick" if given["quick"] == "True" else ""
-        times = [f"{figures[f'step_{which}_ms']['value']:.0f}" for which in ("p50", "p95")]
-        met = {True: "yes", False: "no", None: ""}[own["met"]]
-        tree = result["source_tree"][:12]
-        rows.append([f"`{command}`", f"{own['value']:,.0f}", *times, own["goal"], met, tree])
-        for name, item in figures.items():
-            if name.startswith("ratio_"):
-                peer = name.removeprefix("ratio_")
-                rate = figures[f"records_per_second_{peer}"]["value"]
-                rows.append(
-                    [f"… beside it {PEERS[peer]}", f"{rate:,.0f}", "", "",
-                     f"ours is {item['value']:.1f} times that", "", ""]
-                )  # fmt: skip
         if (given["emit"], given["keys"]) == ("key", "1000000"):
-            spent = result["phases"].items()
-            phases = ", ".join(f"{name} {value:.0f}" for name, value in spent if value >= 1)
-    return table(rows), phases
+            found = result["phases"].items()
+            spent = ", ".join(f"{name} {value:.0f}" for name, value in found if value >= 1)
+    return page("count").format(table=table(rows), phases=spent, memory=memory(results))
+
+
+def count_command(result: Result) -> str:
+    """Return the command of a running count; older files do not say it."""
+    if "command" in result:
+        return f"`{result['command']}`"
+    given = result["parameters"]
+    words = ["python -m benchmarks.count", f"--emit {given['emit']}", f"--keys {given['keys']}"]
+    words += [f"--rows {given['rows']}"] if given["rows"] != "1000000" else []
+    words += ["--quick"] if given["quick"] == "True" else []
+    return f"`{' '.join(words)}`"
+
+
+def count_rows(result: Result) -> list[list[Any]]:
+    """Return the row of a running count, and those of the peers beside it."""
+    own = result["figures"][0]
+    figures = values(result)
+    times = [f"{figures[f'step_{which}_ms']:.0f}" for which in ("p50", "p95")]
+    rows = [[count_command(result), f"{own['value']:,.0f}", *times, own["goal"], MET[own["met"]],
+             tree(result)]]  # fmt: skip
+    for name, ratio in figures.items():
+        if name.startswith("ratio_"):
+            peer = name.removeprefix("ratio_")
+            rate = figures[f"records_per_second_{peer}"]
+            rows.append(
+                [f"… beside it {PEERS[peer]}", f"{rate:,.0f}", "", "",
+                 f"ours is {ratio:.1f} times that", "", ""]
+            )  # fmt: skip
+    return rows
+
+
+def memory(results: Iterable[Result]) -> str:
+    """Return the table of what states take, beside the bytes of their columns."""
+    rows: list[list[Any]] = [
+        [
+            "command",
+            "keys",
+            "memory GiB",
+            "columns GiB",
+            "over the columns",
+            "disk GiB",
+            "source tree",
+        ]
+    ]
+    for result in results:
+        figures = values(result)
+        if "state_gib" in figures:
+            state, columns = figures["state_gib"], figures["column_gib"]
+            rows.append([count_command(result), f"{figures['keys']:,.0f}", f"{state:.2f}",
+                         f"{columns:.2f}", f"{state / columns:.1f}", f"{figures['disk_gib']:.2f}",
+                         tree(result)])  # fmt: skip
+    return table(rows) if len(rows) > 1 else missing("count", "count_1e8", "--keys 100000000 ")
+
+
+def latency(result: Result) -> list[str]:
+    """Return the table of latencies, and their phases."""
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for name, value in values(result).items():
+        if match := re.fullmatch(r"strong_p([0-9.]+)_ms_(\d+)_(\d+)", name):
+            found[match[2], match[3]][match[1]] = value
+    names = list(next(iter(found.values())))
+    heads = ["max ms" if name == "100" else f"p{name} ms" for name in names]
+    rows = [["records/s", "computations", *heads]]
+    for (rate, depth), times in found.items():
+        rows.append([f"{int(rate):,}", depth, *(f"{times[name]:.1f}" for name in names)])
+    floors = [["exchange", "computations", "bare jobs, p50 ms"]]
+    for name, value in values(result).items():
+        if name.startswith("floor_p50_ms_"):
+            floors.append([*name.removeprefix("floor_p50_ms_").split("_"), f"{value:.1f}"])
+    return [table(rows), table(floors), phases(result, "records/s / computations")]
+
+
+def user(result: Result) -> list[str]:
+    """Return the table of rates, ours and those of the peers, and our phases."""
+    figures = values(result)
+    rows = [["keys", "what", "records/s", "step p50 ms", "step p95 ms"]]
+    for name, value in figures.items():
+        if match := re.fullmatch(r"records_per_second_(\d+)(?:_(.+))?", name):
+            keys, peer = match.groups()
+            own = [figures.get(f"step_p{p}_ms_{keys}") for p in (50, 95)]
+            times = [f"{ms:.0f}" if ms and not peer else "" for ms in own]
+            who = PEERS[peer] if peer else "headrace"
+            rows.append([f"{int(keys):,}", who, f"{value:,.0f}", *times])
+    return [table(rows), phases(result, "keys")]
+
+
+def bins(result: Result) -> list[str]:
+    """Return the table of rates and percentiles by the number of bins."""
+    figures = values(result)
+    rows = [["bins", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "Megaphone's p99 ms"]]
+    for name, rate in figures.items():
+        if match := re.fullmatch(r"records_per_second_(\d+)_bins", name):
+            bits = int(match[1]).bit_length() - 1
+            times = [figures[f"step_p{p}_ms_{match[1]}_bins"] for p in (50, 90, 99, 100)]
+            rows.append([f"2^{bits}", f"{rate:,.0f}", *(f"{ms:.0f}" for ms in times),
+                         f"{MEGAPHONE_P99_MS.get(bits, '')}"])  # fmt: skip
+    return [table(rows)]
+
+
+def recover(result: Result) -> list[str]:
+    """Return the table of times by keys and history."""
+    rows = [["keys", "steps of history", "seconds to the first new step"]]
+    figures = values(result)
+    for name, value in figures.items():
+        if match := re.fullmatch(r"seconds_(\d+)_keys_(\d+)_steps", name):
+            rows.append([f"{int(match[1]):,}", f"{int(match[2]):,}", f"{value:.2f}"])
+    if "seconds_to_first_bare_job" in figures:
+        rows.append(["", "the first bare job", f"{figures['seconds_to_first_bare_job']:.2f}"])
+    return [table(rows)]
+
+
+#: The series whose ends are a figure of another name.
+ENDS = {"soft_state": "cache_hit_saves", "processes": "alternating_over_steady"}
+
+
+def scale(result: Result) -> list[str]:
+    """Return the table of costs, a row for each series."""
+    figures = values(result)
+    series: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, value in figures.items():
+        if name.startswith("cost_") and name != "cost_growth":
+            which, _, case = name.removeprefix("cost_").rpartition("_")
+            series[which][case] = value
+    rows = [["series", "microseconds a record (and computation), by case", "last over first"]]
+    for which, costs in series.items():
+        cells = ", ".join(f"{case}: {cost:.2f}" for case, cost in costs.items())
+        growth = figures.get(ENDS.get(which, f"growth_{which}"), 0.0)
+        rows.append([which.replace("_", " "), cells, f"{growth:.2f}" if growth else ""])
+    return [table(rows)]
+
+
+DETAILS: dict[str, Callable[[Result], list[str]]] = {
+    "latency": latency, "user": user, "bins": bins, "recover": recover, "scale": scale,
+}  # fmt: skip
+
+
+def missing(program: str, name: str, more: str = "") -> str:
+    """Return what is said of figures that are not there."""
+    called = f"python -m benchmarks.{program} {more}--json benchmarks/results/{name}.json"
+    return f"Not measured yet: `{called}`."
+
+
+def section(program: str) -> str:
+    """Return the section of one of the plain programs.
+
+    Files that do not say their command are of programs that measured something else, and left out.
+    """
+    parts = []
+    for result in results_of(program):
+        if "command" in result:
+            parts += [goals(result), *filter(None, DETAILS[program](result))]
+    return page(program).format(results="\n\n".join(parts) or missing(program, program))
 
 
 def soak() -> str:
@@ -168,15 +315,13 @@ def soak() -> str:
         f"{sum(facts['killed'].values())} kills ({who}) in {facts['rounds']} rounds, seed {facts['seed']}: "
         f"{facts['lost_or_twice']} records lost or twice. Source tree {kills['source_tree'][:12]}."
     )
-    return SOAK.format(flat="\n\n".join(parts), kills=line)
+    return page("soak").format(flat="\n\n".join(parts), kills=line)
 
 
 def main() -> None:
     """Write both pages."""
-    steps, phases = floor()
-    counts, count_phases = count()
-    page = PAGE.format(floor=steps, phases=phases, count=counts, count_phases=count_phases)
-    (ROOT / "benchmarks" / "RESULTS.md").write_text(page)
+    sections = [page("head"), floor(), count(), *(section(program) for program in PLAIN)]
+    (ROOT / "benchmarks" / "RESULTS.md").write_text("\n".join(sections))
     (ROOT / "docs" / "soak.md").write_text(soak())
 
 

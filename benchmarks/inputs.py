@@ -1,0 +1,115 @@
+"""Inputs of the benchmarks: files of uniform keys, and sources that make what they read from its numbers.
+
+Some first make state, every key once, and then touch a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace as hr
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+
+BLOCK = 1_000_000
+#: A prime above all numbers of keys: a counter's multiples of it, modulo the keys, are each key once.
+_PRIME = 982_451_653
+
+
+def write_input(folder: Path, files: int, rows: int, keys: int, first: int = 0) -> None:
+    """Write Parquet files of (key, at): uniform keys, two row groups a file, at ascending times.
+
+    Args:
+        first: the time of the first record, in microseconds since 1970.
+    """
+    random = np.random.default_rng(7)
+    blocks = (random.integers(0, keys, rows) for _ in range(files))
+    _write_files(folder, "part", blocks, first)
+
+
+def write_fill(folder: Path, rows: int, keys: int) -> int:
+    """Write files that come before those of :func:`write_input`: every key once, in no order.
+
+    Returns:
+        How many files there are.
+    """
+    starts = range(0, keys, rows)
+    blocks = (np.arange(at, min(at + rows, keys)) * _PRIME % keys for at in starts)
+    _write_files(folder, "fill", blocks, 0)
+    return len(starts)
+
+
+def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> None:
+    for number, keys in enumerate(blocks):
+        times = pa.array(np.arange(first, first + len(keys))).cast(pa.timestamp("us", tz="UTC"))
+        pq.write_table(
+            pa.table({"key": keys, "at": times}), folder / f"{name}-{number:05d}.parquet",
+            row_group_size=-(-len(keys) // 2), compression="zstd",
+        )  # fmt: skip
+        first += len(keys)
+
+
+class Filled(hr.sources.Source):
+    """First every key once, in steps of a million; then, for ever, few records on few of the keys.
+
+    Args:
+        keys: how many keys there are: 0 and up.
+        rows: records a step, once all keys are there.
+        touched: how many different keys these records are drawn from, spread over all keys.
+        turning: whether every step touches other keys, for as long as there are others.
+    """
+
+    bounded = True
+
+    def __init__(self, keys: int, rows: int, touched: int, *, turning: bool = False) -> None:
+        self._keys, self._rows, self._turning = keys, rows, turning
+        self._touched = min(touched, keys)
+
+    @property
+    def fill_steps(self) -> int:
+        """How many steps it takes until all keys are there."""
+        return -(-self._keys // BLOCK)
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int})
+
+    def start(self) -> Position:
+        return 0
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        rows = min(BLOCK, self._keys - position) if position < self._keys else self._rows
+        return Offer(position + rows, rows, rows * 16)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        middle = (start + end) // 2
+        return [Split([start, middle]), Split([middle, end])]
+
+    def read(self, split: Split) -> pa.Table:
+        first, last = split.spec
+        numbers = np.arange(first, last)
+        keys = numbers if first < self._keys else self._some_keys(first, last)
+        return pa.table({TIMESTAMP_COLUMN: numbers, "key": keys})
+
+    def _some_keys(self, first: int, last: int) -> Any:
+        apart = self._keys // self._touched
+        turn = (first - self._keys) // self._rows % apart if self._turning else 0
+        drawn = np.random.default_rng(first).integers(0, self._touched, last - first)
+        return drawn * apart + turn
+
+
+class Paired(Filled):
+    """The same records, with a second field that is another key: each key has one of its own."""
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int, "other": int})
+
+    def read(self, split: Split) -> pa.Table:
+        table = super().read(split)
+        other = self._keys - 1 - table.column("key").to_numpy()
+        return table.append_column("other", pa.array(other))
