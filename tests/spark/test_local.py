@@ -83,6 +83,37 @@ def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     assert digests(other) == digests(one)
 
 
+def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_tried_again(
+    local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [(i % 1_000, i % 8, i) for i in range(30_000)]
+    node = NodeSpec("node0", [("first", "a")], delay=None, echo=True, columnar=True)
+    spec = Spec(injectors={"first": records}, bound=40, rows=30_000, nodes=[node])
+    expected = Collected()
+    run_inline(draw(spec, expected), rows=spec.rows)
+    read = SparkRunner._read
+    for lost in (False, True):
+        found, tries = Collected(), []
+
+        def read_and_lose(
+            runner: SparkRunner, plan: Any, tries: list[int] = tries, lost: bool = lost
+        ) -> Any:
+            results = read(runner, plan)
+            tries.append(len(list(Path(runner._spool_directory).iterdir())))
+            if lost and len(tries) == 1:
+                runner._spool.clear()
+            return results
+
+        monkeypatch.setattr(SparkRunner, "_read", read_and_lose)
+        run_inline(
+            draw(spec, found), store=LocalStore(tmp_path / str(lost)), rows=spec.rows, workers=2,
+            exchange="host", runner=SparkRunner(local_spark.sparkContext),
+        )  # fmt: skip
+        assert found.rows() == expected.rows()
+        assert tries[0] == 2, "who read sent a parcel to each worker"
+        assert len(tries) == 1 + lost
+
+
 def test_large_parcels_travel_as_files_of_the_host_and_leave_nothing_behind(
     local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

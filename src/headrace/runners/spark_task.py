@@ -30,7 +30,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState()
-_workers: dict[tuple[str, str], Worker] = {}
+_workers: dict[tuple[str, str, str | None], Worker] = {}
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def _begin() -> None:
 
 
 def _worker(code: Code, plan: Plan) -> Worker:
-    at = (code.digest, plan.store)
+    at = (code.digest, plan.store, code.spool)
     worker = _workers.get(at)
     if worker is None:
         pipeline = pickle.loads(code.broadcast.value)

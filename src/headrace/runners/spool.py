@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.step.wire import Spool, Spooled
+from headrace.step.wire import ParcelLost, Spool, Spooled
 
 _PREFIX = "headrace-parcels-"
 
@@ -44,9 +44,12 @@ class HostSpool(Spool):
         return spooled
 
     def get(self, spooled: Spooled) -> pa.Buffer:
-        with pa.memory_map(str(self._directory / spooled.file)) as file:
-            file.seek(spooled.offset)
-            return file.read_buffer(spooled.length)
+        try:
+            with pa.memory_map(str(self._directory / spooled.file)) as file:
+                file.seek(spooled.offset)
+                return file.read_buffer(spooled.length)
+        except OSError as error:
+            raise ParcelLost(f"{spooled.file} is gone from {self._directory}") from error
 
     def clear(self) -> None:
         """Delete all files. Whoever still reads one goes on to its end."""

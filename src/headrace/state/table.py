@@ -150,7 +150,9 @@ class Table:
         self._content = [_grown(column, capacity) for column in self._content]
 
     def _grown_due(self, capacity: int) -> Times:
-        if self.domain is None:  # one number, seen as many: rows without a clock spend no memory on it
+        if (
+            self.domain is None
+        ):  # one number, seen as many: rows without a clock spend no memory on it
             return np.broadcast_to(_NEVER_DUE, capacity)
         return _grown(self._due, capacity)
 

@@ -25,7 +25,15 @@ from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
 from headrace.step.route import Outbox, Router
 from headrace.step.soft import SoftState, WorkerState
-from headrace.step.wire import Header, Parcel, Spool, decode_parcel, encode_parcel, spool_large
+from headrace.step.wire import (
+    Header,
+    Parcel,
+    ParcelLost,
+    Spool,
+    decode_parcel,
+    encode_parcel,
+    spool_large,
+)
 from headrace.storage.base import Store
 from headrace.topology import Node, Pipeline
 
@@ -308,6 +316,8 @@ class Worker:
             yield
         except HeadraceError as error:
             report.failure = failure_of(error)
+        except ParcelLost:
+            raise  # the engine's: the task fails, and the step is tried again
         except Exception as error:
             import traceback
 

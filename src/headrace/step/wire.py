@@ -40,6 +40,10 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
     length: int
 
 
+class ParcelLost(Exception):
+    """What was put into a spool is not there any more: the try is lost, and nothing else."""
+
+
 class Spool(ABC):
     """A place that all tasks of a try can see, for what is too large to travel in band."""
 
@@ -49,7 +53,11 @@ class Spool(ABC):
 
     @abstractmethod
     def get(self, spooled: Spooled) -> pa.Buffer:
-        """Return bytes that were put, without a copy where that can be done."""
+        """Return bytes that were put, without a copy where that can be done.
+
+        Raises:
+            ParcelLost: when they are gone.
+        """
 
 
 class Entry(msgspec.Struct):
