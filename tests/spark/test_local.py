@@ -105,13 +105,13 @@ def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_trie
             return results
 
         monkeypatch.setattr(SparkRunner, "_read", read_and_lose)
-        run_inline(
+        driver = run_inline(
             draw(spec, found), store=LocalStore(tmp_path / str(lost)), rows=spec.rows, workers=2,
             exchange="host", runner=SparkRunner(local_spark.sparkContext),
         )  # fmt: skip
         assert found.rows() == expected.rows()
         assert tries[0] == 2, "who read sent a parcel to each worker"
-        assert len(tries) == 1 + lost
+        assert driver.ledger.read(1)[0].try_ == lost
 
 
 def test_large_parcels_travel_as_files_of_the_host_and_leave_nothing_behind(
