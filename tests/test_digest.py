@@ -31,3 +31,9 @@ def test_the_digest_of_a_batch_is_the_sum_of_its_parts(name: str) -> None:
     rows = [digest_of(pa.table({"x": column.slice(row, 1)})) for row in range(3)]
     assert len(set(rows)) == 3, "different rows have different digests"
     assert whole == add_digests(add_digests(rows[0], rows[1]), rows[2])
+
+
+def test_rows_of_zeros_count_as_well() -> None:
+    one, two = (digest_of(pa.table({"a": [0] * n, "b": [0] * n})) for n in (1, 2))
+    assert one
+    assert two == add_digests(one, one)

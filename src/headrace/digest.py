@@ -41,7 +41,7 @@ def digest_of(batch: pa.RecordBatch | pa.Table) -> int:
 
 def _mixed(columns: list[U64]) -> U64:
     """Return a word for each row that depends on all of its columns, and on their order."""
-    rows = np.zeros(len(columns[0]), dtype=np.uint64)
+    rows = np.full(len(columns[0]), _ODD)  # not zero: rows of zeros count as well
     spare = np.empty_like(rows)
     for words in columns:
         rows += words

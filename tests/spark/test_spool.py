@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from pathlib import Path
 
+import pytest
+
 from headrace.runners.spool import HostSpool, make_directory
-from headrace.step.wire import SPOOL_BYTES, Entry, Header, Parcel, spool_large
+from headrace.step.wire import (
+    SPOOL_BYTES,
+    Entry,
+    Header,
+    Parcel,
+    ParcelLost,
+    Spooled,
+    spool_large,
+)
 
 HEADER = Header(1, 0, "7", 1, 2, 0)
 
@@ -36,6 +48,24 @@ def test_without_room_a_parcel_travels_in_band(tmp_path: Path) -> None:
     spool = HostSpool(str(tmp_path / "is not there"))
     large = parcel(b"a" * SPOOL_BYTES)
     assert spool_large(large, "name", spool) is large
+
+
+def test_a_file_that_is_cut_off_by_a_full_disk_is_not_taken_for_whole(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        got = HostSpool(str(tmp_path)).put("name", [b"a" * 150_000, b"b" * 80_000])
+        os._exit(0 if got is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not os.listdir(tmp_path)
+
+
+def test_what_is_lost_is_told_as_such(tmp_path: Path) -> None:
+    spool = HostSpool(str(tmp_path / "directory"))
+    spool.clear()
+    with pytest.raises(ParcelLost):
+        spool.get(Spooled("name", 0, 1))
 
 
 def test_directories_of_dead_processes_are_removed_and_those_of_living_ones_stay(

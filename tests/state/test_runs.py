@@ -70,7 +70,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
 def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
     hashes = [0, 1, 2**62, 2**63, 2**63 + 5]
     timers = (np.array([0, 1, 4]), np.array([50, 40, 70]), np.array([False, False, True]))
-    store, ref = stored([Part("a", "state", batch(hashes), [], timers)], 4)
+    store, ref = stored([Part("a", "state", batch(hashes), timers)], 4)
     facts = RunReader(store.read, ref).lowest_timers("a", "state")
     assert facts is not None
     assert facts.starts.tolist() == [0, 2**62, 2**63]

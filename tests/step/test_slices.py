@@ -131,8 +131,8 @@ def test_when_all_slices_were_written_older_files_are_not_needed() -> None:
     )
     head = driver.coordinator.head
     assert head is not None
-    assert head.snapshot_floor >= head.step - 9
-    assert min(run.step for run in head.runs) > head.snapshot_floor
+    assert head.slices_floor >= head.step - 9
+    assert min(run.step for run in head.runs) > head.slices_floor
     assert len(store.list("runs/")) <= 2 * (8 + 8 + 2)
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import headrace as hr
 from headrace.runners.inline import InlineRunner
+from headrace.step.layer import Worker
 from headrace.step.soft import SoftState
-from headrace.storage import MemoryStore
+from headrace.storage import MemoryStore, Store
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -163,3 +164,62 @@ def test_clean_up_goes_on_whatever_is_retained(retain_steps: int) -> None:
     assert head is not None
     assert head.step - retain_steps - 2 * 32 <= head.boundary <= head.step - retain_steps
     assert len(store.list("manifests/")) <= retain_steps + 2 * 32 + 4
+
+
+class Passes(hr.Computation):
+    """Sends each record on."""
+
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value.n)
+
+
+class Living(InlineRunner):
+    """Processes that outlive the driver, as in a notebook; soft state is kept by the code's name."""
+
+    code = ""
+
+    def start(self, pipeline: hr.Pipeline, store: Store, workers: int) -> None:
+        self._workers = [Worker(pipeline, self.code, store, soft) for soft in self._soft]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_computation_that_moves_to_another_layer_and_back_finds_no_memory_of_its_first_time() -> (
+    None
+):
+    items = [Item("a", 1, at) for at in range(30)]
+    store, collected, runner = MemoryStore(), Collected(), Living()
+    for upto, code in ((10, "first"), (20, "second"), (30, "first")):
+        pipeline = hr.Pipeline("test")
+        stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+        passes = pipeline.compute("passes", Passes(), keys={stream: "key"})
+        keys: Any = {stream: "n"} if code == "first" else {passes: "value"}
+        pipeline.sink("out", pipeline.compute("count", Count(), keys=keys), collected.sink("out"))
+        runner.code = code
+        run_until_read(pipeline, store, upto, rows=1, workers=1, runner=runner)
+    counts = [row[-1] for step in collected.rows()["out"] for row in step]
+    assert counts == list(range(1, len(counts) + 1))
+    assert len(counts) >= 28
+
+
+def test_when_all_is_loaded_no_file_is_held_on_to() -> None:
+    items = [Item("abcdefgh"[at % 8], 1, at) for at in range(120)]
+    store, runner = MemoryStore(), Living(processes=2)
+    held: list[int] = []
+
+    def pipeline() -> hr.Pipeline:
+        drawn = hr.Pipeline("test")
+        stream = drawn.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+        drawn.compute("count", Count(), keys={stream: "key"})
+        return drawn
+
+    run_until_read(pipeline(), store, 20, rows=1, workers=1, bins=4)
+    run_inline(pipeline(), store=store, runner=runner, rows=1, workers=1, bins=4)
+    for soft in runner._soft:
+        for entry in soft._entries.values():
+            sources = entry.visitors["count"].state._sources
+            held.append(0 if sources is None else len(sources.runs))
+    assert held == [0, 0]

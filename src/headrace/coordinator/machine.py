@@ -41,7 +41,7 @@ from headrace.coordinator.messages import (
     Wait,
 )
 from headrace.coordinator.pace import next_rows
-from headrace.errors import SchemaChanged, TryAbandoned, ensure
+from headrace.errors import PipelineError, SchemaChanged, TryAbandoned, ensure
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.manifest import Division, Head, Manifest
@@ -55,6 +55,8 @@ from headrace.step.plan import (
     Plan,
     SlicePlan,
 )
+
+_MOST_SLICES = 4_096
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -140,6 +142,12 @@ class Coordinator:
     def __init__(
         self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool
     ) -> None:
+        slices = settings.slices
+        if not 1 <= slices <= _MOST_SLICES or slices & (slices - 1):
+            raise PipelineError(
+                f"{slices} is not a number of slices",
+                remedy=f"use a power of two from 1 to {_MOST_SLICES}",
+            )
         self.shape = shape
         self.settings = settings
         self.head: Head | None = None

@@ -118,7 +118,7 @@ class Head(msgspec.Struct, frozen=True):
         boundary: manifests below it may be gone.
         counts: what each computation has done so far.
         bases: the steps of the bases that are retained, ascending.
-        layout_since: names the manifest that set the layout, never the same for another.
+        chains_since: names the manifest that all chains begin with, never the same for another.
     """
 
     step: int
@@ -141,7 +141,7 @@ class Head(msgspec.Struct, frozen=True):
     boundary: int = 0
     counts: dict[str, Counts] = {}
     bases: list[int] = []
-    layout_since: str = ""
+    chains_since: str = ""
 
     @property
     def last_base(self) -> int:
@@ -153,15 +153,15 @@ class Head(msgspec.Struct, frozen=True):
         return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
 
     def chain_of(self, layer: int, worker: int) -> Chain:
-        """Return the chain of a (layer, worker); it begins with the manifest that set the layout.
+        """Return the chain of a (layer, worker); it begins with the newest claim.
 
-        (Not with the layout: that may come back, and then what a process remembers of its first
-        time would pass for the state of its second.)
+        (Not with a layout, nor a pipeline's layers: those may come back, and then what a process
+        remembers of their first time would pass for the state of their second.)
         """
-        return self.chains.get(f"{layer}/{worker}") or Chain(f"layout-{self.layout_since}")
+        return self.chains.get(f"{layer}/{worker}") or Chain(f"claim-{self.chains_since}")
 
     @property
-    def snapshot_floor(self) -> int:
+    def slices_floor(self) -> int:
         """The newest step whose changes, and all before, are in slices; -1 for none."""
         if not self.slices or len(self.slices) < next(iter(self.slices.values())).of:
             return -1
@@ -277,12 +277,10 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     if head is None:
         assert manifest.layout is not None
         head = Head(-1, 0, "", manifest.layout, manifest.identity or {})
-        head = msgspec.structs.replace(head, layout_since=_since(manifest))
     step = manifest.step
     based = manifest.base is not None
-    layout_changed = manifest.layout is not None and manifest.layout != head.layout
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
-    chains = {} if layout_changed else dict(head.chains)
+    chains = {} if manifest.claim else dict(head.chains)
     after = msgspec.structs.replace(
         head,
         step=step,
@@ -300,7 +298,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         retained=[*head.retained, *manifest.retained],
         counts=_sum_counts(head.counts, manifest.counts),
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
-        layout_since=_since(manifest) if layout_changed else head.layout_since,
+        chains=chains,
+        chains_since=_since(manifest) if manifest.claim else head.chains_since,
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:
@@ -320,7 +319,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     after = msgspec.structs.replace(
         after, slices=slices, unreleased=unreleased, chains=chains, runs=runs
     )
-    floor = after.snapshot_floor
+    floor = after.slices_floor
     dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
 

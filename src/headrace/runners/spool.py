@@ -35,9 +35,8 @@ class HostSpool(Spool):
             spooled.append(Spooled(name, offset, len(body)))
             offset += len(body)
         try:
-            with open(path, "xb", buffering=0) as file:
-                for body in bodies:
-                    file.write(body)
+            with open(path, "xb") as file:
+                file.writelines(bodies)
         except OSError:  # no room, for instance: the parcels then travel in band
             path.unlink(missing_ok=True)
             return None
@@ -53,9 +52,8 @@ class HostSpool(Spool):
 
     def clear(self) -> None:
         """Delete all files. Whoever still reads one goes on to its end."""
-        with os.scandir(self._directory) as entries:
-            for entry in entries:
-                os.unlink(entry.path)
+        for path in self._directory.glob("*"):
+            path.unlink(missing_ok=True)
 
 
 def make_directory(parent: str | None) -> str:
@@ -65,11 +63,12 @@ def make_directory(parent: str | None) -> str:
         parent: where; by default where temporary files belong.
     """
     root = Path(parent or tempfile.gettempdir())
-    for left in root.glob(f"{_PREFIX}*"):
-        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+    own = f"{_PREFIX}{os.uname().nodename}-"  # process numbers are those of a host
+    for left in root.glob(f"{own}*"):
+        pid = left.name.removeprefix(own).partition("-")[0]
         if pid.isdigit() and not _is_alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root)
+    return tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=root)
 
 
 def _is_alive(pid: int) -> bool:

@@ -20,7 +20,7 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import HASH, RunReader
+from headrace.state.runs import HASH, LAST_TIMER, RunReader
 from headrace.state.sources import StateSources
 from headrace.topology import Node
 
@@ -91,7 +91,9 @@ class BinnedState(ABC):
         self._unloaded = {EVENT_TIME: event, WALL_TIME: wall}
         self._loaded = np.zeros(len(self.layout), dtype=bool)
 
-    def begin_step(self, most: int, reopen: Callable[[], StateSources]) -> None:
+    def begin_step(
+        self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
+    ) -> None:
         """Begin a step; let go the bins that were not needed for longest when too much is cached.
 
         Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half of
@@ -99,9 +101,12 @@ class BinnedState(ABC):
 
         Args:
             most: how many bytes may be cached.
+            owned: which bins are the worker's.
             reopen: returns the files that hold the state as of the step before.
         """
         self._step += 1
+        if self._sources is not None and self._loaded[owned].all():
+            self._sources = self._reopen = None  # they hold on to files that may be gone
         cached = self.cached_bytes()
         if cached <= most:
             return
@@ -164,6 +169,7 @@ class BinnedState(ABC):
         """Make sure that owned bins which may have something due up to a time are loaded."""
         if self._sources is None:
             return
+        until = min(until, LAST_TIMER)
         bins = np.flatnonzero((self._unloaded[domain] <= until) & owned & ~self._loaded)
         if len(bins):
             self._load(bins)

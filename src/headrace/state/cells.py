@@ -24,7 +24,7 @@ class KeyCells:
     Attributes:
         hash, key: which key.
         slots: what each declaration keeps for it.
-        queued: for each time domain, the time under which the key waits in the queue of timers.
+        queued: for each time domain, the entry by which the key waits in the queue of timers.
     """
 
     __slots__ = ("hash", "key", "queued", "slots")
@@ -33,7 +33,11 @@ class KeyCells:
         self.hash = hash
         self.key = key
         self.slots = slots
-        self.queued: list[int] | None = None
+        self.queued: list[Waiting | None] | None = None
+
+
+#: A key that waits: the time, a number that makes entries differ, and the key.
+Waiting = tuple[int, int, KeyCells]
 
 
 class Cursor:
@@ -304,6 +308,8 @@ class TimerHandle:
             when: an aware ``datetime``, or microseconds since 1970 UTC.
             tag: tells timers of one name apart.
         """
+        if type(tag) is not str:
+            raise TypeError(f"{tag!r} cannot be a timer's tag: tags are texts")
         plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
         time = when if plain else checked_micros(when)
         self._touch(tag)[tag] = time  # type: ignore[assignment]
@@ -324,7 +330,16 @@ class TimerHandle:
         return tags.get(tag)
 
 
-def undo(cursor: Cursor) -> None:
-    """Bring the slots back to what they were when saving began."""
+def touched_so_far(cursor: Cursor) -> dict[int, Any]:
+    """Return what was touched, as :func:`undo` wants it."""
+    return {
+        slot: set(touched) if isinstance(touched, set) else touched
+        for slot, touched in cursor.touched.items()
+    }
+
+
+def undo(cursor: Cursor, touched: dict[int, Any]) -> None:
+    """Bring the slots back to what they were when saving began, and what had been touched by then."""
     for slot, content in (cursor.saved or {}).items():
         cursor.slots[slot] = content
+    cursor.touched = touched

@@ -29,9 +29,10 @@ from headrace.state.cells import (
     MapHandle,
     TimerHandle,
     ValueHandle,
+    Waiting,
 )
 from headrace.state.codecs import StateCodec
-from headrace.state.runs import HASH, Part
+from headrace.state.runs import HASH, LAST_TIMER, Part
 from headrace.state.sections import CELL, CELLS, SUB, VALUE
 from headrace.topology import Node
 
@@ -148,7 +149,7 @@ class TimerQueue:
 
     A key waits under one time, which is never after its lowest timer. A timer that is set to a later time
     leaves the queue alone: when the key's time comes it is looked at, and waits on. So a timer that
-    every record puts off costs nothing, and the queue is as long as there are keys.
+    every record puts off costs nothing, and the queue is about as long as there are keys.
 
     Args:
         place: the domain's position in ``KeyCells.queued``.
@@ -158,83 +159,87 @@ class TimerQueue:
     def __init__(self, place: int, slots: list[int]) -> None:
         self._place = place
         self._slots = slots
-        self._heap: list[tuple[int, int, KeyCells]] = []
+        self._heap: list[Waiting] = []
         self._pushed = 0
+        self._keys = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def push(self, time: int, cells: KeyCells) -> None:
         """Let a key wait under a timer's time, unless it waits under an earlier one."""
         queued = cells.queued
         if queued is None:
-            queued = cells.queued = _NOT_QUEUED.copy()
-        if time < queued[self._place]:
-            queued[self._place] = time
-            self._pushed += 1
-            heapq.heappush(self._heap, (time, self._pushed, cells))
+            queued = cells.queued = [None, None]
+        before = queued[self._place]
+        if before is None:
+            self._keys += 1
+        elif time >= before[0]:
+            return
+        self._pushed += 1
+        queued[self._place] = entry = (time, self._pushed, cells)
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
+            self.drop_stale()
 
     def push_lowest(self, cells: KeyCells) -> None:
         """Let a key wait under its lowest timer, if it has one."""
         time = self._lowest_of(cells)
-        if time < MAX_TIME:
+        if time is not None:
             self.push(time, cells)
 
-    def _lowest_of(self, cells: KeyCells) -> int:
-        lowest = MAX_TIME
-        for slot in self._slots:
-            tags = cells.slots[slot]
-            if tags:
-                lowest = min(lowest, *tags.values())
-        return lowest
+    def _lowest_of(self, cells: KeyCells) -> int | None:
+        tags = [tags for slot in self._slots if (tags := cells.slots[slot])]
+        return min([min(times.values()) for times in tags], default=None)
 
-    def _pop(self) -> KeyCells | None:
-        """Take the first entry out; return its key, unless that waits under another time."""
-        time, _, cells = heapq.heappop(self._heap)
-        assert cells.queued is not None
-        if cells.queued[self._place] != time:
-            return None
-        cells.queued[self._place] = MAX_TIME
-        return cells
+    def _is_stale(self, entry: Waiting) -> bool:
+        queued = entry[2].queued
+        return queued is None or queued[self._place] is not entry
+
+    def forget(self, cells: KeyCells) -> None:
+        """Let a key wait no more; its entry goes with :meth:`drop_stale`."""
+        if cells.queued is not None and cells.queued[self._place] is not None:
+            cells.queued[self._place] = None
+            self._keys -= 1
 
     def lowest(self) -> int:
         """Return the lowest pending time, or ``MAX_TIME``."""
         while self._heap:
-            time, _, cells = self._heap[0]
-            queued = cells.queued
-            if queued and queued[self._place] == time == self._lowest_of(cells):
-                return time
-            if self._pop() is not None:
-                self.push_lowest(cells)
+            entry = self._heap[0]
+            if self._is_stale(entry):
+                heapq.heappop(self._heap)
+                continue
+            cells = entry[2]
+            if self._lowest_of(cells) == entry[0]:
+                return entry[0]
+            self.forget(cells)
+            self.push_lowest(cells)
         return MAX_TIME
-
-    def forget(self, cells: KeyCells) -> None:
-        """Let a key wait no more; its entry goes with :meth:`drop_stale`."""
-        if cells.queued is not None:
-            cells.queued[self._place] = MAX_TIME
 
     def drop_stale(self) -> None:
         """Forget entries that stand for nothing any more, and the keys that they hold on to."""
-        place = self._place
-        self._heap = [
-            entry
-            for entry in self._heap
-            if entry[2].queued is not None and entry[2].queued[place] == entry[0]
-        ]
+        self._heap = [entry for entry in self._heap if not self._is_stale(entry)]
         heapq.heapify(self._heap)
 
     def due_keys(self, until: int) -> list[KeyCells]:
         """Return the keys with timers up to a time, each once; they wait no more."""
         due: list[KeyCells] = []
         while self._heap and self._heap[0][0] <= until:
-            cells = self._pop()
-            if cells is None:
+            entry = heapq.heappop(self._heap)
+            if self._is_stale(entry):
                 continue
-            if self._lowest_of(cells) <= until:
+            cells = entry[2]
+            self.forget(cells)
+            time = self._lowest_of(cells)
+            if time is not None and time <= until:
                 due.append(cells)
-            else:
-                self.push_lowest(cells)
+            elif time is not None:
+                self.push(time, cells)
         return due
 
 
-_NOT_QUEUED = [MAX_TIME, MAX_TIME]
+#: So many stale entries are not worth a walk.
+_FEWEST_STALE = 1_024
 
 
 class KeyedState(BinnedState):
@@ -292,7 +297,7 @@ class KeyedState(BinnedState):
                     times = cells.slots[cell.slot]
                     if times:
                         of = lowest[cell.domain or EVENT_TIME]
-                        of[bin_] = min(int(of[bin_]), *times.values())
+                        of[bin_] = min(int(of[bin_]), LAST_TIMER, *times.values())
                 for queue in self.queues.values():
                     queue.forget(cells)
         for queue in self.queues.values():
@@ -455,8 +460,7 @@ class KeyedState(BinnedState):
         delta, self._delta = self._delta, []
         if not delta:
             return []
-        names = [cell.name for cell in self.cells]
-        return [Part(self.node.name, CELLS, self._batch(delta), names, self._due(delta))]
+        return [Part(self.node.name, CELLS, self._batch(delta), self._due(delta))]
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""

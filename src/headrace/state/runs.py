@@ -32,6 +32,8 @@ from headrace.keyspace.ranges import Ranges
 #: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
 BLOCK_ROWS = 16_384
 MAGIC = b"HRRUN001"
+#: No timer is noted as later: ``MAX_TIME`` says that there is none.
+LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
 _SMALL_FILE = 1 << 18
 
@@ -73,7 +75,6 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     schema: bytes
     blocks: list[Block]
     bins: BinTable | None  # none where no row can be due
-    cells: list[str]
 
 
 class Footer(msgspec.Struct, frozen=True, array_like=True):
@@ -112,7 +113,6 @@ class Part(msgspec.Struct):
     owner: str
     kind: str
     batch: Any
-    cells: list[str] = []
     timer_rows: Any = None  # (row indices, times, is_wall) of rows that set a timer
 
 
@@ -153,7 +153,7 @@ def _section(part: Part, layout: Layout, offset: int) -> tuple[Section, list[pa.
         offset += len(buffer)
         buffers.append(buffer)
     schema = batch.schema.serialize().to_pybytes()
-    return Section(part.owner, part.kind, schema, blocks, bins, part.cells), buffers
+    return Section(part.owner, part.kind, schema, blocks, bins), buffers
 
 
 def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int, int]]:
@@ -173,6 +173,7 @@ def _bin_table(
     touched = index[first]
     lowest = np.full((2, len(first)), MAX_TIME, dtype=np.int64)
     rows, times, is_wall = timer_rows
+    times = np.minimum(times, LAST_TIMER)
     at = np.searchsorted(first, rows, side="right") - 1
     np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
     return BinTable(

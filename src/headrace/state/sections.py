@@ -2,7 +2,7 @@
 
 A per-record computation has one section, of cells; a columnar one has a section for each table and
 each timer. How rows are merged can be told from a section's name and columns alone, so that
-snapshots and tools need none of the user's code.
+slices and tools need none of the user's code.
 """
 
 from __future__ import annotations

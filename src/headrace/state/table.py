@@ -23,7 +23,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
 from headrace.state.index import NO_SLOT, U64, Homes, SlotIndex, Slots
-from headrace.state.runs import HASH
+from headrace.state.runs import HASH, LAST_TIMER
 from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
 from headrace.state.sortedruns import SortedRuns
 
@@ -401,9 +401,8 @@ class Table:
         """Return the lowest pending time of each bin."""
         lowest = np.full(bins, MAX_TIME, dtype=np.int64)
         live = self._live[: self._used]
-        np.minimum.at(
-            lowest, bins_of(self._hashes[: self._used][live]), self._due[: self._used][live]
-        )
+        due = np.minimum(self._due[: self._used][live], LAST_TIMER)
+        np.minimum.at(lowest, bins_of(self._hashes[: self._used][live]), due)
         return lowest
 
     def used_hashes(self) -> U64:

@@ -343,5 +343,5 @@ class TableSet(BinnedState):
             batch = table.take_changes()
             if batch is not None:
                 due = due_rows(batch, {})
-                parts.append(Part(self.node.name, section, batch, list(self.handles), due))
+                parts.append(Part(self.node.name, section, batch, due))
         return parts

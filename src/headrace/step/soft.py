@@ -75,6 +75,7 @@ class WorkerState:
             name = visitor.node.name
             visitor.state.begin_step(
                 plan.cached_bytes,
+                self.owned,
                 lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
             )
 
@@ -95,10 +96,10 @@ class WorkerState:
             else:
                 found = visitor.state.whole(ranges)
             for section, table in found.items():
-                batch = table.combine_chunks().to_batches()[0]
-                due = due_rows(batch, node.shape.timers)
-                cells = list(node.shape.cells)
-                parts.append(Part(node.name, whole_section(section), batch, cells, due))
+                batches = table.combine_chunks().to_batches()
+                ensure(len(batches) == 1, "a slice is too large for one batch")
+                due = due_rows(batches[0], node.shape.timers)
+                parts.append(Part(node.name, whole_section(section), batches[0], due))
         return parts
 
     def _whole_from_files(
@@ -282,5 +283,5 @@ def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
         for _, run, after in chain.recent[known.index(entry.digest) :]:
             entry.catch_up(RunReader(store.read, run), after)
     except NotFound:
-        return False  # superseded by a snapshot, and cleaned away
+        return False  # superseded by slices, and cleaned away
     return entry.digest == chain.digest

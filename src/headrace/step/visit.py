@@ -31,7 +31,7 @@ from headrace.keyspace.hashing import canonical_key, hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.cells import KeyCells, undo
+from headrace.state.cells import KeyCells, touched_so_far, undo
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
@@ -290,13 +290,14 @@ class Visitor:
     ) -> None:
         """Call a handler; when it raises, undo all it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
+        touched = touched_so_far(self.state.cursor)
         self.state.cursor.saved = {}
         self.context.caused_by(cause)
         try:
             handle(self.context, item)
             self._check_done(lengths)
         except Exception as error:
-            undo(self.state.cursor)
+            undo(self.state.cursor, touched)
             for name, output in self.outputs.items():
                 output.cut(lengths[name])
             report.skipped += 1
