@@ -32,7 +32,7 @@ from headrace.eventtime.watermark import ascending, bounded_delay
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-from headrace.topology import Pipeline, Stream
+from headrace.topology import Pipeline, Salt, Stream
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Record",
+    "Salt",
     "Settings",
     "StepSummary",
     "Stream",

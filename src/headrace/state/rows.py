@@ -187,6 +187,26 @@ class KeyedBatch:
             self._key_names, parts,
         )  # fmt: skip
 
+    def where(self, chosen: npt.NDArray[np.bool_]) -> KeyedBatch:
+        """Return some of the records, grouped as they are.
+
+        Args:
+            chosen: says it of each record; there must be one.
+        """
+        rows = np.flatnonzero(chosen)
+        groups = self.group_of_row[rows]
+        starts = _starts_of(groups[1:] != groups[:-1])
+        parts = {name: values[groups[starts]] for name, values in self.sub.items()}
+        return KeyedBatch(
+            self.stream, self._values, self._rows, rows if self._order is None else self._order[rows],
+            starts, self._key_types, self._key_names, parts,
+        )  # fmt: skip
+
+    @property
+    def ranks(self) -> I64:
+        """For each record its position in its group, from 0."""
+        return np.arange(len(self)) - np.repeat(self.starts, self.counts)
+
     # -- columns ------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Column:
