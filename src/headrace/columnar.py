@@ -132,7 +132,10 @@ class BatchContext(Protocol):
         ...
 
     def drop_late(self, count: int) -> None:
-        """Count records of this call as late; for code with ``late = "process"`` that judges itself."""
+        """Count records of this call as late, and so not as records that were worked on.
+
+        For code that is given late records (``default_late = "process"``) and judges them itself.
+        """
         ...
 
     def produce(

@@ -301,13 +301,13 @@ class UserCode:
     Attributes:
         on_records, on_timers: the names of its handlers.
         state_kinds: the kinds of state that it may declare.
-        late: what happens to late records when the drawing does not say.
+        default_late: what happens to late records when the drawing does not say.
     """
 
     on_records: ClassVar[str]
     on_timers: ClassVar[str]
     state_kinds: ClassVar[tuple[str, ...]]
-    late: ClassVar[Late] = "drop"
+    default_late: ClassVar[Late] = "drop"
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         """Return declarations of this object, by name, besides those of its class.

@@ -265,12 +265,12 @@ class Pipeline:
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
         inputs = [self._stream(item, name) for item in keys]
-        computation = copy.copy(computation)  # one object may be drawn twice, on other streams
-        shape = shape_of(computation, place=place, declared=computation.declare(inputs))
         chosen = [
             _key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
         ]
         key_fields = _common_key([fields for _, fields in chosen], inputs, name)
+        computation = copy.copy(computation)  # one object may be drawn twice, on other streams
+        shape = shape_of(computation, place=place, declared=computation.declare(inputs))
         node = Node(
             name=name,
             index=len(self.nodes),
@@ -281,7 +281,7 @@ class Pipeline:
             key_fields=key_fields,
             outputs={},
             on_error=on_error,
-            late=late or computation.late,
+            late=late or computation.default_late,
         )
         self._add_outputs(node, place, retain)
         node.state_types()  # refuses types that state cannot have

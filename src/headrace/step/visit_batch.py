@@ -314,15 +314,7 @@ class BatchVisitor:
 def _groups_of(item: KeyedBatch | FiredBatch) -> int:
     if isinstance(item, KeyedBatch):
         return len(item.starts)
-    return len(_edges(item.keys)) + 1
-
-
-def _edges(keys: Keys) -> Any:
-    """Return the positions where another key begins."""
-    differs = keys.hashes[1:] != keys.hashes[:-1]
-    for column in keys.columns:
-        differs = differs | (column[1:] != column[:-1]).astype(bool)
-    return np.flatnonzero(differs) + 1
+    return len(item.keys.starts)
 
 
 def _halves(item: Any, groups: int) -> list[Any]:
@@ -330,7 +322,7 @@ def _halves(item: Any, groups: int) -> list[Any]:
     middle = groups // 2
     if isinstance(item, KeyedBatch):
         return [item.groups(0, middle), item.groups(middle, groups)]
-    edge = int(_edges(item.keys)[middle - 1])
+    edge = int(item.keys.starts[middle])
     return [item[:edge], item[edge:]]
 
 
