@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from headrace.ops import (
     Sum,
     TumblingCount,
 )  # fmt: skip
+from headrace.runners.shipping import pickled
 from headrace.state.sections import deleted
 from headrace.step.soft import StateReaders, state_files
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
@@ -179,3 +181,20 @@ def test_part_of_a_batch_is_grouped_as_the_whole_was(
     said = {row.values[0] for row in rows_of(steps)}
     assert said >= {item.n for item in items if item.n % 2 == 1 and item.n % 5 > 0}
     assert ordered(rows_of(steps)) == rows_of(steps)
+
+
+@pytest.mark.parametrize(("operator", "arguments", "inputs"), CUT)
+def test_an_operator_can_be_sent_to_tasks(
+    operator: type, arguments: dict[str, Any], inputs: int
+) -> None:
+    pipeline = hr.Pipeline("test")
+    streams = [
+        pipeline.inject(f"in{n}", hr.sources.Iterable([], Item, event_time="at"))
+        for n in range(inputs)
+    ]
+    options = dict(arguments)
+    made = operator(*options.pop("args", ()), **options)
+    drawn = pipeline.compute("it", made, keys=dict.fromkeys(streams, "key"))
+    there = pickle.loads(pickled(pipeline)).nodes["it"]
+    assert there.state_types() == drawn.state_types()
+    assert there["out"].values.schema == drawn["out"].values.schema
