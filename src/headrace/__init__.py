@@ -5,10 +5,11 @@ General layout, from the inside out:
 * ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
 * ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
 * ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
-* ``topology``, ``computation``: what the user draws and writes; ``api``, ``cli``: how it is run.
+* ``topology``, ``computation``: what the user draws and writes; ``ops``: what is ready made of that;
+  ``api``, ``cli``: how it is run.
 """
 
-from headrace import sinks, sources
+from headrace import ops, sinks, sources
 from headrace.api import Job, run
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import (
@@ -32,7 +33,7 @@ from headrace.eventtime.watermark import ascending, bounded_delay
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-from headrace.topology import Pipeline, Stream
+from headrace.topology import Pipeline, Salt, Stream
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Record",
+    "Salt",
     "Settings",
     "StepSummary",
     "Stream",
@@ -65,6 +67,7 @@ __all__ = [
     "ascending",
     "bounded_delay",
     "hash_key",
+    "ops",
     "run",
     "sinks",
     "sources",

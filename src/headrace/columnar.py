@@ -116,6 +116,12 @@ class BatchContext(Protocol):
         ...
 
     @property
+    def low_watermark_before_us(self) -> int:
+        """The input watermark of the step before, by which lateness is judged: timers up to it
+        have fired. Differs from ``low_watermark_us`` by how far this step's input has moved it."""
+        ...
+
+    @property
     def now(self) -> datetime:
         """The step's clock reading: the same when the step is computed again."""
         ...
@@ -123,6 +129,13 @@ class BatchContext(Protocol):
     @property
     def input_ended(self) -> bool:
         """Whether no more input will come: all injectors upstream have ended."""
+        ...
+
+    def drop_late(self, count: int) -> None:
+        """Count records of this call as late, and so not as records that were worked on.
+
+        For code that is given late records (``default_late = "process"``) and judges them itself.
+        """
         ...
 
     def produce(

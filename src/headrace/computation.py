@@ -25,9 +25,10 @@ Attributes other than declared state are frozen while it runs, since nothing wou
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -277,17 +278,50 @@ class Context(Protocol):
         ...
 
 
+Late = Literal["drop", "process"]
+
+
+class InputStream(Protocol):
+    """What a computation may know of a stream that it will read, while the pipeline is drawn."""
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        ...
+
+    @property
+    def values(self) -> ValueType:
+        """The type of its values; ``values.schema`` has the columns."""
+        ...
+
+
 class UserCode:
     """What per-record and columnar computations have in common: declarations, and frozen attributes.
 
     Attributes:
         on_records, on_timers: the names of its handlers.
         state_kinds: the kinds of state that it may declare.
+        default_late: what happens to late records when the drawing does not say.
     """
 
     on_records: ClassVar[str]
     on_timers: ClassVar[str]
     state_kinds: ClassVar[tuple[str, ...]]
+    default_late: ClassVar[Late] = "drop"
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
+        """Return declarations of this object, by name, besides those of its class.
+
+        Called once for each ``Pipeline.compute``, on a copy of the object, which may note what it
+        finds. For computations whose state and outputs follow from what they read.
+
+        Args:
+            inputs: the streams that it will read, in the order of ``keys=``.
+
+        Raises:
+            PipelineError: when it cannot work on such streams.
+        """
+        return {}
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_handles" in self.__dict__:
@@ -337,8 +371,10 @@ class Shape(msgspec.Struct, frozen=True):
         return {**self.states, **self.timers}
 
 
-def shape_of(computation: UserCode, *, place: str) -> Shape:
-    """Return what a computation declares.
+def shape_of(
+    computation: UserCode, *, place: str, declared: Mapping[str, Declaration | Output] | None = None
+) -> Shape:
+    """Return what a computation declares: its class, and what :meth:`UserCode.declare` returned.
 
     Raises:
         PipelineError: when a declaration is wrong or a handler is missing.
@@ -351,6 +387,9 @@ def shape_of(computation: UserCode, *, place: str) -> Shape:
                 found[name] = attribute
             else:
                 found.pop(name, None)
+    for name, declaration in (declared or {}).items():
+        declaration.name = name
+        found[name] = declaration
     timers = {name: item for name, item in found.items() if isinstance(item, Timer)}
     outputs = {name: item for name, item in found.items() if isinstance(item, Output)}
     states = {n: item for n, item in found.items() if n not in timers and n not in outputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import Computation, Shape, UserCode, shape_of, source_place
+from headrace.computation import Computation, Late, Shape, UserCode, shape_of, source_place
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import BoundedDelay
 from headrace.keyspace.hashing import key_type_problem
@@ -20,13 +21,33 @@ from headrace.sources.base import Source
 from headrace.state.codecs import StateCodec
 
 OnError = Literal["stop", "skip", "dead_letter"]
-KeySpec = str | Sequence[str]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 #: The key under which a consumer keeps the producer's key.
 KEY = "key"
 DEAD_LETTER = "dead_letter"
+
+
+class Salt(msgspec.Struct, frozen=True):
+    """A part of a key that is made of the record: a number in [0, ``parts``), evenly spread.
+
+    For a key with more records than one worker can take: ``keys={hits: ("page", Salt(16))}`` divides
+    each page's records among sixteen keys. What these come to is then combined by page; see
+    :func:`headrace.ops.two_phase`. The number is a function of the record's event time and of the
+    columns ``by``, so it is the same however often the record is read.
+
+    Args:
+        parts: into how many keys each is divided.
+        by: columns that differ between records of one time.
+    """
+
+    parts: int
+    by: tuple[str, ...] = ()
+
+
+KeyPartSpec = str | Salt
+KeySpec = str | Sequence[KeyPartSpec]
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -92,11 +113,11 @@ class Node(msgspec.Struct, eq=False):
     computation: UserCode
     shape: Shape
     inputs: list[Stream]
-    key_columns: list[tuple[str, ...] | None]
+    key_columns: list[tuple[KeyPartSpec, ...] | None]
     key_fields: tuple[Any, ...]
     outputs: dict[str, Stream]
     on_error: OnError
-    late: Literal["drop", "process"]
+    late: Late
     layer: int = 0
     chained: bool = False
 
@@ -214,7 +235,7 @@ class Pipeline:
         *,
         keys: Mapping[Stream | Node, KeySpec],
         on_error: OnError = "stop",
-        late: Literal["drop", "process"] = "drop",
+        late: Late | None = None,
         retain: Sequence[str] = (),
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
@@ -226,7 +247,8 @@ class Pipeline:
                 there; ``"key"`` is the key of the computation that produced the stream.
             on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
                 ``skip`` the record (counted), or send it to the stream ``dead_letter``.
-            late: whether a record behind the watermark is dropped (and counted) or processed.
+            late: whether a record behind the watermark is dropped (and counted) or processed; by
+                default dropped, unless the computation's class says otherwise.
             retain: outputs whose productions are kept as files, readable step by step.
 
         Raises:
@@ -242,12 +264,13 @@ class Pipeline:
             )
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
-        shape = shape_of(computation, place=place)
         inputs = [self._stream(item, name) for item in keys]
         chosen = [
             _key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
         ]
         key_fields = _common_key([fields for _, fields in chosen], inputs, name)
+        computation = copy.copy(computation)  # one object may be drawn twice, on other streams
+        shape = shape_of(computation, place=place, declared=computation.declare(inputs))
         node = Node(
             name=name,
             index=len(self.nodes),
@@ -258,7 +281,7 @@ class Pipeline:
             key_fields=key_fields,
             outputs={},
             on_error=on_error,
-            late=late,
+            late=late or computation.default_late,
         )
         self._add_outputs(node, place, retain)
         node.state_types()  # refuses types that state cannot have
@@ -417,29 +440,46 @@ def _checked_name(name: str, what: str) -> str:
 
 def _key_of(
     stream: Stream, spec: KeySpec, reader: str
-) -> tuple[tuple[str, ...] | None, tuple[pa.Field, ...]]:
-    columns = (spec,) if isinstance(spec, str) else tuple(spec)
+) -> tuple[tuple[KeyPartSpec, ...] | None, tuple[pa.Field, ...]]:
+    columns: tuple[KeyPartSpec, ...] = (spec,) if isinstance(spec, str) else tuple(spec)
     schema = stream.values.schema
     if columns == (KEY,) and KEY not in schema.names and stream.key_fields:
         return None, stream.key_fields
     fields = []
     for column in columns:
-        if column not in schema.names:
-            raise PipelineError(
-                f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
-                "which it does not have",
-                remedy=f"its columns are: {', '.join(schema.names)}",
-            )
-        field = schema.field(column)
-        problem = key_type_problem(field.type)
-        if problem:
-            raise PipelineError(
-                f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
-            )
-        fields.append(pa.field(column, _stored_key_type(field.type), nullable=False))
+        if isinstance(column, Salt):
+            if column.parts < 1:
+                raise PipelineError(f"computation {reader!r}: a salt has at least one part")
+            for name in column.by:
+                _key_field(stream, name, reader)
+            fields.append(pa.field("salt", pa.int64(), nullable=False))
+        else:
+            fields.append(_key_field(stream, column, reader))
     if not fields:
         raise PipelineError(f"computation {reader!r}: the key of {stream.name!r} has no column")
     return columns, tuple(fields)
+
+
+def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
+    """Return a column as part of a key.
+
+    Raises:
+        PipelineError: when the stream does not have it, or it cannot be a key.
+    """
+    schema = stream.values.schema
+    if column not in schema.names:
+        raise PipelineError(
+            f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
+            "which it does not have",
+            remedy=f"its columns are: {', '.join(schema.names)}",
+        )
+    field = schema.field(column)
+    problem = key_type_problem(field.type)
+    if problem:
+        raise PipelineError(
+            f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
+        )
+    return pa.field(column, _stored_key_type(field.type), nullable=False)
 
 
 def _stored_key_type(kind: pa.DataType) -> pa.DataType:

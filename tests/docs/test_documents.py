@@ -19,11 +19,14 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/how-to/use-operators.md"])
+def test_a_page_of_blocks_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "tutorial"}
-    for block in blocks("docs/tutorial.md", "python"):
-        exec(compile(block, "docs/tutorial.md", "exec"), namespace)
+    namespace: dict[str, object] = {"__name__": "document"}
+    for block in blocks(document, "python"):
+        exec(compile(block, document, "exec"), namespace)
 
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

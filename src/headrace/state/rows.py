@@ -79,6 +79,14 @@ class Keys:
         tuples[:] = list(zip(*(column.tolist() for column in self.columns), strict=True))
         return own(tuples)
 
+    @property
+    def starts(self) -> I64:
+        """The positions where another key begins than the one before, from 0; there must be a key."""
+        differs = self.hashes[1:] != self.hashes[:-1]
+        for column in self.columns:
+            differs = differs | (column[1:] != column[:-1]).astype(bool)
+        return _starts_of(differs)
+
     def part(self, number: int) -> Column:
         """Return one part of tuple keys."""
         return self.columns[number]
@@ -97,7 +105,10 @@ class KeyedBatch:
         stream: the name of the input stream.
         starts: the row that each group starts at.
         sub: of a batch that was divided further (see :meth:`by`), what each group has in common.
+        positions: of such a batch, where each record was in the batch that was divided.
     """
+
+    positions: I64
 
     def __init__(
         self, stream: str, values: ValueType, rows: pa.RecordBatch, order: I64 | None,
@@ -113,6 +124,7 @@ class KeyedBatch:
         self._key_types = key_types
         self._key_names = key_names
         self._columns: dict[str, Column] = {}
+        self._arrow: dict[str, pa.Array] = {}
 
     def __len__(self) -> int:
         return int(self._rows.num_rows if self._order is None else len(self._order))
@@ -186,10 +198,32 @@ class KeyedBatch:
         starts = np.flatnonzero(changed)
         rows = order if self._order is None else self._order[order]
         parts = {name: np.asarray(values)[order[starts]] for name, values in sub.items()}
-        return KeyedBatch(
+        divided = KeyedBatch(
             self.stream, self._values, self._rows, rows, starts, self._key_types,
             self._key_names, parts,
         )  # fmt: skip
+        divided.positions = own(order)
+        return divided
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> KeyedBatch:
+        """Return some of the records, grouped as they are.
+
+        Args:
+            chosen: says it of each record; there must be one.
+        """
+        rows = np.flatnonzero(chosen)
+        groups = self.group_of_row[rows]
+        starts = _starts_of(groups[1:] != groups[:-1])
+        parts = {name: values[groups[starts]] for name, values in self.sub.items()}
+        return KeyedBatch(
+            self.stream, self._values, self._rows, rows if self._order is None else self._order[rows],
+            starts, self._key_types, self._key_names, parts,
+        )  # fmt: skip
+
+    @property
+    def ranks(self) -> I64:
+        """For each record its position in its group, from 0."""
+        return np.arange(len(self)) - np.repeat(self.starts, self.counts)
 
     # -- columns ------------------------------------------------------------------------------
 
@@ -217,8 +251,11 @@ class KeyedBatch:
 
     def arrow(self, name: str) -> pa.Array:
         """Return a value column of the records, grouped, as Arrow."""
-        column = self._rows.column(name)
-        return column if self._order is None else column.take(pa.array(self._order))
+        if name not in self._arrow:
+            column = self._rows.column(name)
+            grouped = column if self._order is None else column.take(pa.array(self._order))
+            self._arrow[name] = grouped
+        return self._arrow[name]
 
     @cached_property
     def records(self) -> pa.RecordBatch:

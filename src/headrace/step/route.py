@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
-from headrace.keyspace.hashing import hash_columns, hash_is_key
+from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.runs import HASH
 from headrace.step.wire import Entry
-from headrace.topology import Node, Pipeline, Stream
+from headrace.topology import Node, Pipeline, Salt, Stream
 
 ORDER = "__order"
 #: Up to so many workers, one pass over the owners for each is cheaper than a sort.
@@ -75,7 +75,10 @@ class InputFormat:
         if chosen is None:
             return [None for _ in self.keys]
         pairs = zip(chosen, self.node.key_fields, strict=True)
-        return [name if values.field(name).type == part.type else None for name, part in pairs]
+        return [
+            None if isinstance(c, Salt) or values.field(c).type != part.type else c
+            for c, part in pairs
+        ]
 
     # -- the sending side ---------------------------------------------------------------------
 
@@ -102,6 +105,9 @@ class InputFormat:
         names = chosen if chosen is not None else tuple(self.keys)
         found = []
         for name, field in zip(names, self.node.key_fields, strict=True):
+            if isinstance(name, Salt):
+                found.append(_salt_of(batch, name))
+                continue
             column = _flat(batch.column(name))
             if column.null_count:
                 row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
@@ -188,6 +194,17 @@ class Router:
                 outbox.add(
                     worker, Entry(reader.node.name, reader.number, order, part.num_rows, body)
                 )
+
+
+def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
+    """Return the number that each record's key is divided by; nulls count as empty."""
+    hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+    for name in (TIMESTAMP_COLUMN, *salt.by):
+        column = _flat(batch.column(name))
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        hashes[there] += hash_columns([column.drop_null()])
+        hashes = hash_words(hashes)
+    return pa.array((hashes % np.uint64(salt.parts)).astype(np.int64))
 
 
 class Outbox:

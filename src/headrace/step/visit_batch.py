@@ -96,6 +96,8 @@ class Emitter:
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
         if isinstance(values, pa.Array):
+            if values.type == field.type and not values.null_count:
+                return values
             kind = self._types.get(field.name)
             if kind is not None:
                 return kind.to_arrow(kind.coerced(values, len(values)))
@@ -123,7 +125,19 @@ class Emitter:
 
 
 class BatchStepContext(StepContext[Emitter]):
-    """The context of a columnar handler."""
+    """The context of a columnar handler.
+
+    Attributes:
+        low_watermark_before_us: the input watermark of the step before.
+        late: how many records the computation itself found late in this step.
+    """
+
+    low_watermark_before_us = MIN_TIME
+    late = 0
+
+    def drop_late(self, count: int) -> None:
+        """Count records as late; see :class:`headrace.columnar.BatchContext`."""
+        self.late += int(count)
 
     def produce(self, stream: str, keys: Keys, values: Any, *, timestamps_us: Any = None) -> None:
         """Produce records; see :class:`headrace.columnar.BatchContext`."""
@@ -154,6 +168,7 @@ class BatchVisitor:
         """Apply a step's records and due timers; see :meth:`headrace.step.visit.Visitor.step`."""
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
+        self.context.low_watermark_before_us, self.context.late = late_before, 0
         self.state.clock.now_us = clock_us
         wall_cause = clock_us if output_before <= MIN_TIME else output_before
         for number, rows in enumerate(inputs):
@@ -168,6 +183,8 @@ class BatchVisitor:
             self._fire(until, wall_cause, report)
         for domain, time in until.items():
             self.state.expire(domain, time)
+        report.late += self.context.late
+        report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         return report
@@ -252,12 +269,14 @@ class BatchVisitor:
         """Call a handler; undo all it did when it raises, and return what it raised."""
         marks = self.state.begin()
         lengths = {name: len(output.batches) for name, output in self.outputs.items()}
+        late = self.context.late
         try:
             call()
         except HeadraceError:
             raise
         except Exception as error:
             self.state.undo(marks)
+            self.context.late = late
             for name, output in self.outputs.items():
                 del output.batches[lengths[name] :]
             return error
@@ -295,15 +314,7 @@ class BatchVisitor:
 def _groups_of(item: KeyedBatch | FiredBatch) -> int:
     if isinstance(item, KeyedBatch):
         return len(item.starts)
-    return len(_edges(item.keys)) + 1
-
-
-def _edges(keys: Keys) -> Any:
-    """Return the positions where another key begins."""
-    differs = keys.hashes[1:] != keys.hashes[:-1]
-    for column in keys.columns:
-        differs = differs | (column[1:] != column[:-1]).astype(bool)
-    return np.flatnonzero(differs) + 1
+    return len(item.keys.starts)
 
 
 def _halves(item: Any, groups: int) -> list[Any]:
@@ -311,7 +322,7 @@ def _halves(item: Any, groups: int) -> list[Any]:
     middle = groups // 2
     if isinstance(item, KeyedBatch):
         return [item.groups(0, middle), item.groups(middle, groups)]
-    edge = int(_edges(item.keys)[middle - 1])
+    edge = int(item.keys.starts[middle])
     return [item[:edge], item[edge:]]
 
 

@@ -1,0 +1,390 @@
+"""What can be asked of many values: counts, sums, extremes, means, as parts that can be combined.
+
+An aggregate of some records is kept as a *partial* result: a few columns, from which the result
+follows. Partial results of parts of the records combine to that of all, in whatever parts they
+come; that is what running totals, windows, panes, merging sessions and hot keys have in common.
+Nulls are skipped as SQL does: ``Count("x")`` counts values, and the sum, least, greatest or mean of
+no value is null.
+
+Example::
+
+    hr.ops.Tumbling("1m", visits=Count(), longest=Max("seconds"), mean=Mean("seconds"))
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.computation import InputStream
+from headrace.errors import PipelineError
+from headrace.ops.columns import I64, Mask, column_type, field_of, values_of, with_nulls
+from headrace.state.columns import Column, ColumnType
+from headrace.state.rows import KeyedBatch
+
+#: Columns of partial results, by name.
+Partial = dict[str, Column]
+
+
+class Aggregate:
+    """Base of aggregates: what is asked of a column, as data.
+
+    Args:
+        column: the column of the stream.
+    """
+
+    takes: ClassVar[str]
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.name = ""
+        self.kind: ColumnType
+        self.nullable = False
+
+    def bound(self, name: str, stream: InputStream, place: str) -> Self:
+        """Return the same as it works on a stream.
+
+        Args:
+            name: what the result is called.
+            stream: what has the column.
+            place: what to name in an error.
+
+        Raises:
+            PipelineError: when the stream has no such column, or it cannot be aggregated so.
+        """
+        own = copy.copy(self)
+        field = field_of(stream, self.column, place)
+        own.name, own.nullable = name, field.nullable
+        own.kind = column_type(field, place)
+        if not own._fits(own.kind.arrow):
+            raise PipelineError(
+                f"{type(self).__name__}({self.column!r}) takes {self.takes}, and the column is "
+                f"{field.type}",
+                place=place,
+                remedy="choose another column, or convert it with ops.Map first",
+            )
+        return own
+
+    def _fits(self, kind: pa.DataType) -> bool:
+        return True
+
+    def _column(self, part: str) -> str:
+        return f"{self.name}_{part}"
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        """The columns of its partial results."""
+        raise NotImplementedError
+
+    @property
+    def field(self) -> pa.Field:
+        """The column of its result."""
+        raise NotImplementedError
+
+    def of_records(self, batch: KeyedBatch) -> Partial:
+        """Return the partial result of each record by itself."""
+        raise NotImplementedError
+
+    def of_groups(self, batch: KeyedBatch) -> Partial:
+        """Return the partial result of each group of a batch."""
+        return self.combined(self.of_records(batch), batch.starts)
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        """Return partial results combined, each stretch to one."""
+        raise NotImplementedError
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        """Return partial results combined pairwise, the first ones being the earlier."""
+        raise NotImplementedError
+
+    def result(self, partial: Partial) -> pa.Array | Column:
+        """Return the results."""
+        raise NotImplementedError
+
+
+class Count(Aggregate):
+    """How many records; of a column, how many values. An integer."""
+
+    takes = "any column"
+
+    def __init__(self, column: str | None = None) -> None:
+        super().__init__(column or "")
+
+    def bound(self, name: str, stream: InputStream, place: str) -> Self:
+        own = copy.copy(self)
+        own.name = name
+        own.nullable = bool(self.column) and field_of(stream, self.column, place).nullable
+        return own
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        return {self._column("count"): pa.int64()}
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, pa.int64(), nullable=False)
+
+    def of_records(self, batch: KeyedBatch) -> Partial:
+        if self.nullable:
+            return {self._column("count"): (~batch.nulls(self.column)).astype(np.int64)}
+        return {self._column("count"): np.ones(len(batch), dtype=np.int64)}
+
+    def of_groups(self, batch: KeyedBatch) -> Partial:
+        if not self.nullable:
+            return {self._column("count"): batch.counts}
+        return super().of_groups(batch)
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        return {name: np.add.reduceat(values, starts) for name, values in partial.items()}
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        return {name: values + other[name] for name, values in one.items()}
+
+    def result(self, partial: Partial) -> Column:
+        return partial[self._column("count")]
+
+
+class _Added(Aggregate):
+    """What sums and means have in common: a sum, and how many values it is of."""
+
+    takes = "a column of numbers"
+
+    @property
+    def sum_type(self) -> pa.DataType:
+        """The type that the sum is kept in: wide enough to go on for long."""
+        kind = self.kind.arrow
+        if pa.types.is_floating(kind):
+            return pa.float64()
+        if pa.types.is_uint64(kind) or pa.types.is_duration(kind):
+            return kind
+        return pa.int64()
+
+    def _fits(self, kind: pa.DataType) -> bool:
+        return bool(
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        )
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        return {self._column("sum"): self.sum_type, self._column("count"): pa.int64()}
+
+    def of_records(self, batch: KeyedBatch) -> Partial:
+        values, there = values_of(batch, self.kind)
+        count = np.ones(len(batch), np.int64) if there is None else there.astype(np.int64)
+        wide = values.astype(ColumnType("sum", self.sum_type).dtype)
+        return {self._column("sum"): wide, self._column("count"): count}
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        return {name: np.add.reduceat(values, starts) for name, values in partial.items()}
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        return {name: values + other[name] for name, values in one.items()}
+
+
+class Sum(_Added):
+    """The sum of a column of numbers or durations.
+
+    Integers and booleans give an integer of 64 bits (which wraps), floats a float. Floats are added
+    in the
+    order of the records, pairwise, a step at a time: how they are rounded depends on the steps.
+    """
+
+    takes = "a column of numbers or durations"
+
+    def _fits(self, kind: pa.DataType) -> bool:
+        return super()._fits(kind) or pa.types.is_duration(kind)
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.sum_type, nullable=self.nullable)
+
+    def result(self, partial: Partial) -> pa.Array:
+        sums = ColumnType(self.name, self.sum_type).to_arrow(partial[self._column("sum")])
+        return with_nulls(sums, partial[self._column("count")] > 0)
+
+
+class Mean(_Added):
+    """The mean of a column of numbers: a float, from the exact sum where they are integers."""
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, pa.float64(), nullable=self.nullable)
+
+    def result(self, partial: Partial) -> pa.Array:
+        count = partial[self._column("count")]
+        return with_nulls(pa.array(partial[self._column("sum")] / np.maximum(count, 1)), count > 0)
+
+
+class _Extreme(Aggregate):
+    """What the least and the greatest have in common. A NaN among floats is the result."""
+
+    takes = "a column that can be ordered"
+    picks: ClassVar[Any]
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        return {self._column("value"): self.kind.arrow, self._column("there"): pa.bool_()}
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.kind.arrow, nullable=self.nullable)
+
+    def of_records(self, batch: KeyedBatch) -> Partial:
+        values, there = values_of(batch, self.kind)
+        there = np.ones(len(batch), dtype=np.bool_) if there is None else there
+        return {self._column("value"): values, self._column("there"): there}
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        values, there = partial[self._column("value")], partial[self._column("there")]
+        found = self.kind.new(len(starts))
+        rows = np.flatnonzero(there)
+        if len(rows):
+            groups = np.searchsorted(starts, rows, side="right") - 1
+            first = np.flatnonzero(np.diff(groups, prepend=-1))
+            found[groups[first]] = self.picks.reduceat(values[rows], first)
+        some = np.logical_or.reduceat(there, starts)
+        return {self._column("value"): found, self._column("there"): some}
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        value, there = self._column("value"), self._column("there")
+        both = one[there] & other[there]
+        merged = np.where(one[there], one[value], other[value])
+        merged[both] = self.picks(one[value][both], other[value][both])
+        return {value: merged, there: one[there] | other[there]}
+
+    def result(self, partial: Partial) -> pa.Array:
+        values = self.kind.to_arrow(partial[self._column("value")])
+        return with_nulls(values, partial[self._column("there")])
+
+
+class Min(_Extreme):
+    """The least value of a column: numbers, texts (by code points), bytes, times, booleans."""
+
+    picks = np.minimum
+
+
+class Max(_Extreme):
+    """The greatest value of a column: numbers, texts (by code points), bytes, times, booleans."""
+
+    picks = np.maximum
+
+
+class Aggregation:
+    """Several named aggregates at once, bound to the streams of an operator.
+
+    Args:
+        aggregates: what is asked, by the name of the result.
+        inputs: the streams that have the columns.
+        place: what to name in an error.
+        reserved: names of columns that the operator itself gives.
+
+    Raises:
+        PipelineError: for no aggregate at all, a wrong column, or a name that cannot be one.
+    """
+
+    def __init__(
+        self, aggregates: Mapping[str, Aggregate], inputs: Any, place: str,
+        reserved: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        if not aggregates:
+            raise PipelineError(
+                "it has nothing to aggregate", place=place, remedy="give it count=ops.Count()"
+            )
+        for name, asked in aggregates.items():
+            if not isinstance(asked, Aggregate):
+                raise PipelineError(
+                    f"{name}={asked!r} is no aggregate",
+                    place=place,
+                    remedy="use ops.Count, Sum, Min, Max or Mean",
+                )
+            if name.startswith("_") or name in reserved:
+                raise PipelineError(
+                    f"{name!r} cannot be the name of an aggregate",
+                    place=place,
+                    remedy="choose another",
+                )
+        self._parts = [asked.bound(name, inputs[0], place) for name, asked in aggregates.items()]
+        for stream in inputs[1:]:
+            others = [asked.bound(name, stream, place) for name, asked in aggregates.items()]
+            for one, other in zip(self._parts, others, strict=True):
+                if one.columns != other.columns:
+                    raise PipelineError(
+                        f"column {one.column!r} has different types in its streams", place=place
+                    )
+                one.nullable = one.nullable or other.nullable
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        """The columns of partial results."""
+        return {name: kind for part in self._parts for name, kind in part.columns.items()}
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns of results."""
+        return [part.field for part in self._parts]
+
+    def read(self, rows: Any) -> Partial:
+        """Return the partial results that table rows (or a batch) hold."""
+        return {name: rows[name] for name in self.columns}
+
+    def of_records(self, batch: KeyedBatch) -> Partial:
+        """Return the partial results of each record by itself."""
+        return {n: v for part in self._parts for n, v in part.of_records(batch).items()}
+
+    def of_groups(self, batch: KeyedBatch) -> Partial:
+        """Return the partial results of each group of a batch."""
+        return {n: v for part in self._parts for n, v in part.of_groups(batch).items()}
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        """Return partial results combined, each stretch (there is no empty one) to one."""
+        if not len(starts):
+            return {name: values[:0] for name, values in partial.items()}
+        return {
+            name: values
+            for part in self._parts
+            for name, values in part.combined(_own(part, partial), starts).items()
+        }
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        """Return partial results combined pairwise, the first ones being the earlier."""
+        return {
+            name: values
+            for part in self._parts
+            for name, values in part.merged(_own(part, one), _own(part, other)).items()
+        }
+
+    def accumulated(self, partial: Partial, ranks: I64) -> Partial:
+        """Return at each place what all from the start of its stretch up to it combine to.
+
+        In as many rounds as the longest stretch has bits, each over all places.
+
+        Args:
+            partial: partial results, stretch after stretch.
+            ranks: the position of each in its stretch.
+        """
+        distance, longest = 1, int(ranks.max(initial=0))
+        while distance <= longest:
+            rows = np.flatnonzero(ranks >= distance)
+            earlier = {name: values[rows - distance] for name, values in partial.items()}
+            merged = self.merged(earlier, {name: values[rows] for name, values in partial.items()})
+            partial = {name: _replaced(partial[name], rows, merged[name]) for name in partial}
+            distance *= 2
+        return partial
+
+    def results(self, partial: Partial) -> dict[str, pa.Array | Column]:
+        """Return the results, by name."""
+        return {part.name: part.result(partial) for part in self._parts}
+
+
+def _own(part: Aggregate, partial: Partial) -> Partial:
+    return {name: partial[name] for name in part.columns}
+
+
+def _replaced(values: Column, rows: I64 | Mask, by: Column) -> Column:
+    values = values.copy()
+    values[rows] = by
+    return values

@@ -1,0 +1,153 @@
+"""Reduce: all records of a key to one, by a function of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation import Declaration, InputStream, Output
+from headrace.errors import PipelineError
+from headrace.ops.columns import I64, column_type, expect_inputs, field_of, place_of, values_of
+from headrace.state.columns import Column
+from headrace.state.rows import KeyedBatch
+
+if TYPE_CHECKING:
+    from headrace.state.tables import TableHandle
+
+#: Column → a value for each of many keys.
+Columns = dict[str, Column]
+
+
+class Reduce(ColumnarComputation):
+    """What a key's records come to under a function of two of them: of what they came to, and the next.
+
+    The function works on many keys at once: it gets two dicts, column → array with a value for each
+    key, and returns such a dict. Times are integers of microseconds, texts are objects. The first
+    record of a key begins. Produces what a key has come to, on ``out``, for each key that had
+    records in a step.
+
+    Args:
+        function: ``function(so_far, next) -> dict`` of the same columns; what it says of a key must
+            depend on that key's values alone.
+        columns: which columns it works on; all if not given. A record with a null in one of them is
+            left out.
+        associative: promises that ``f(f(a, b), c) = f(a, f(b, c))``. Then a step's records of a key are
+            combined pairwise, in logarithmic rounds; otherwise one after another in the order of
+            arrival, in as many calls as the busiest key has records in the step.
+
+    Guarantees: without ``associative`` the function sees exactly the sequence of a key's records.
+    State: a row for each key, for ever.
+
+    Example::
+
+        def farther(so_far, next):
+            new = next["km"] > so_far["km"]
+            return {name: np.where(new, next[name], so_far[name]) for name in next}
+
+
+        p.compute("farthest", hr.ops.Reduce(farther, associative=True), keys={trips: "car"})
+
+    Raises:
+        PipelineError: for what is no function; when drawn, for wrong columns.
+        UserCodeError: in the step, when the function returns other columns.
+    """
+
+    kept: TableHandle
+
+    def __init__(
+        self, function: Callable[[Columns, Columns], Mapping[str, Any]], *,
+        columns: Sequence[str] | None = None, associative: bool = False,
+    ) -> None:  # fmt: skip
+        if not callable(function):
+            raise PipelineError(f"{function!r} is no function", place="ops.Reduce")
+        self._function = function
+        self._chosen = columns
+        self._associative = associative
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
+        place = place_of(self, inputs)
+        expect_inputs(inputs, 1, place)
+        names = inputs[0].values.schema.names if self._chosen is None else self._chosen
+        self._kinds = [column_type(field_of(inputs[0], name, place), place) for name in names]
+        columns = {kind.name: kind.arrow for kind in self._kinds}
+        # In the table under names of ours: a stream's may be none that a table can have.
+        table = {f"v_{name}": kind for name, kind in columns.items()}
+        fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
+        return {"kept": TableState(table), "out": Output(pa.schema(fields))}
+
+    def process_batch(self, ctx: BatchContext, batch: KeyedBatch) -> None:
+        whole = np.ones(len(batch), dtype=np.bool_)
+        for kind in self._kinds:
+            _, there = values_of(batch, kind)
+            whole &= True if there is None else there
+        if not whole.any():
+            return
+        if not whole.all():
+            batch = batch.where(whole)
+        rows = self.kept.at(batch.keys)
+        values = {kind.name: batch[kind.name] for kind in self._kinds}
+        if self._associative:
+            values = self._paired(values, batch.group_of_row)
+            ranks = np.zeros(len(batch.keys), dtype=np.int64)
+            groups = np.arange(len(batch.keys))
+        else:
+            ranks, groups = batch.ranks, batch.group_of_row
+        so_far = {kind.name: rows[f"v_{kind.name}"] for kind in self._kinds}
+        so_far = self._in_order(so_far, rows.exists, values, ranks, groups)
+        rows.upsert(**{f"v_{name}": column for name, column in so_far.items()})
+        ctx.produce("out", batch.keys, so_far)
+
+    def _in_order(
+        self, so_far: Columns, begun: Any, values: Columns, ranks: I64, groups: I64
+    ) -> Columns:
+        """Take in values one after another: the first of all keys, then the second ones, and so on."""
+        by_rank = np.argsort(ranks, kind="stable")
+        edges = np.flatnonzero(np.diff(ranks[by_rank], prepend=-1, append=-1))
+        for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+            now = by_rank[first:last]
+            if number == 0:
+                new = now[~begun[groups[now]]]
+                so_far = _replaced(so_far, groups[new], _taken(values, new))
+                now = now[begun[groups[now]]]
+            if len(now):
+                at = groups[now]
+                so_far = _replaced(so_far, at, self._of(_taken(so_far, at), _taken(values, now)))
+        return so_far
+
+    def _paired(self, values: Columns, groups: I64) -> Columns:
+        """Return what each group's values come to, neighbours first; one value for each group."""
+        while True:
+            ranks = np.arange(len(groups)) - np.searchsorted(groups, groups)
+            second = np.flatnonzero(ranks % 2 == 1)
+            if not len(second):
+                return values
+            made = self._of(_taken(values, second - 1), _taken(values, second))
+            values = _replaced(values, second - 1, made)
+            stays = np.flatnonzero(ranks % 2 == 0)
+            values, groups = _taken(values, stays), groups[stays]
+
+    def _of(self, one: Columns, other: Columns) -> Columns:
+        """Call the function; bring what it returns to the columns' types."""
+        length = len(next(iter(other.values())))
+        found = self._function(one, other)
+        if not isinstance(found, Mapping) or set(found) != set(other):
+            raise TypeError(
+                f"the function of ops.Reduce must return a dict of the columns {', '.join(other)}"
+            )
+        return {kind.name: kind.coerced(found[kind.name], length) for kind in self._kinds}
+
+
+def _taken(values: Columns, at: I64) -> Columns:
+    return {name: column[at] for name, column in values.items()}
+
+
+def _replaced(values: Columns, at: I64, by: Columns) -> Columns:
+    found = {}
+    for name, column in values.items():
+        found[name] = column.copy()
+        found[name][at] = by[name]
+    return found

@@ -1,0 +1,205 @@
+"""Short lists for each key: its best records by a column, or its newest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation import Declaration, InputStream, Output
+from headrace.errors import PipelineError
+from headrace.ops.columns import (
+    I64,
+    Mask,
+    column_type,
+    distinct_names,
+    expect_inputs,
+    field_of,
+    place_of,
+    spread,
+    starts_of,
+    values_of,
+)
+from headrace.ops.payload import Payload, Stored, joined, taken
+from headrace.state.columns import Column, ColumnType
+from headrace.state.rows import KeyedBatch
+
+if TYPE_CHECKING:
+    from headrace.state.tables import TableHandle
+
+RANK = "rank"
+
+
+class _Ranked(ColumnarComputation):
+    """A list of at most so many records for each key, kept in order, produced when it changes."""
+
+    heads: TableHandle
+    rows: TableHandle
+
+    def __init__(self, n: int, columns: Sequence[str] | None) -> None:
+        self._place = f"ops.{type(self).__name__}"
+        if not isinstance(n, int) or n < 1:
+            raise PipelineError(f"n={n!r} is no number of records", place=self._place)
+        self._n = n
+        self._chosen = columns
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
+        place = place_of(self, inputs)
+        expect_inputs(inputs, 1, place)
+        self._payload = Payload(inputs[0], self._chosen, place)
+        self._by = self._ordered_by(inputs[0], place)
+        fields = [pa.field(RANK, pa.int64(), nullable=False), *self._payload.fields]
+        distinct_names((field.name for field in fields), place)
+        return {
+            "heads": TableState({"count": int}),
+            "rows": TableState({"by": self._by.arrow, **self._payload.columns}, sub={"place": int}),
+            "out": Output(pa.schema(fields)),
+        }
+
+    def _ordered_by(self, stream: InputStream, place: str) -> ColumnType:
+        raise NotImplementedError
+
+    def _values(self, batch: KeyedBatch) -> tuple[Column, Mask | None]:
+        """Return what records are ordered by, and which of them have it."""
+        raise NotImplementedError
+
+    def _order(self, groups: I64, by: Column, ages: I64) -> I64:
+        """Return positions in order of the lists; lower ages came before."""
+        raise NotImplementedError
+
+    def process_batch(self, ctx: BatchContext, batch: KeyedBatch) -> None:
+        by, there = self._values(batch)
+        if there is not None and not there.all():
+            if not there.any():
+                return
+            batch, by = batch.where(there), by[there]
+        keys = batch.keys
+        counts = self.heads.at(keys)["count"]
+        at, places = spread(counts)
+        known = self.rows.at(keys[at], place=places)
+        groups = np.concatenate([at, batch.group_of_row])
+        both: Stored = joined(
+            {"by": known["by"], **self._payload.read(known)},
+            {"by": by, **self._payload.of(batch)},
+        )
+        new = np.arange(len(groups)) >= len(at)
+        ages = np.concatenate([self._ages(places), np.arange(len(batch))])
+        order = self._order(groups, both["by"], ages)
+        firsts = starts_of(groups[order])
+        lengths = np.diff(firsts, append=len(order))
+        rank = np.arange(len(order)) - np.repeat(firsts, lengths)
+        kept = order[rank < self._n]
+        self._show(ctx, batch, groups[kept], rank[rank < self._n], taken(both, kept), new[kept])
+
+    def _ages(self, places: I64) -> I64:
+        """Return ages of the records that are known, all before those of the batch, by their places."""
+        raise NotImplementedError
+
+    def _show(
+        self, ctx: BatchContext, batch: KeyedBatch, groups: I64, rank: I64, lists: Stored, new: Mask
+    ) -> None:
+        """Store and produce the lists that a new record is in."""
+        changed = np.zeros(len(batch.keys), dtype=np.bool_)
+        changed[groups[new]] = True
+        rows = np.flatnonzero(changed[groups])
+        groups, rank, lists = groups[rows], rank[rows], taken(lists, rows)
+        keys = batch.keys[groups]
+        self.rows.at(keys, place=rank).upsert(**lists)
+        lengths = np.bincount(groups, minlength=len(batch.keys))
+        self.heads.at(batch.keys[changed]).upsert(count=lengths[changed])
+        ctx.produce("out", keys, {RANK: rank + 1, **self._payload.arrow(lists)})
+
+
+class TopN(_Ranked):
+    """The ``n`` records of a key with the greatest (or least) values of a column.
+
+    When a step's records change the list of a key, it is produced whole on ``out``: a record (rank,
+    columns…) for each place, rank 1 first, at the highest event time of the key's records in the step.
+
+    Args:
+        n: how long a list is.
+        by: the column that decides; records with a null (or NaN) there are left out.
+        columns: what is kept of a record and produced; all if not given.
+        least: whether the least values win.
+
+    Ties: of equal values the one that arrived first is before the other.
+
+    Guarantees: the last list of a key is that of all its on-time records. State: ``n`` rows a key, for
+    ever (key by window as well, for one list a window). Cost: ``n`` rows for each key that has
+    records in a step.
+
+    Example::
+
+        p.compute("dearest", hr.ops.TopN(3, by="cents"), keys={bids: "auction"})
+
+    Raises:
+        PipelineError: for a wrong number; when drawn, for wrong columns.
+    """
+
+    def __init__(
+        self, n: int, *, by: str, columns: Sequence[str] | None = None, least: bool = False
+    ) -> None:
+        super().__init__(n, columns)
+        self._column = by
+        self._least = least
+
+    def _ordered_by(self, stream: InputStream, place: str) -> ColumnType:
+        return column_type(field_of(stream, self._column, place), place)
+
+    def _values(self, batch: KeyedBatch) -> tuple[Column, Mask | None]:
+        values, there = values_of(batch, self._by)
+        if values.dtype.kind == "f":
+            number = ~np.isnan(values)
+            there = number if there is None else there & number
+        return values, there
+
+    def _ages(self, places: I64) -> I64:
+        return places - self._n  # the lower place came first, if they tie
+
+    def _order(self, groups: I64, by: Column, ages: I64) -> I64:
+        _, codes = np.unique(by, return_inverse=True)
+        order: I64 = np.lexsort((ages, codes if self._least else -codes, groups))
+        return order
+
+
+class LastN(_Ranked):
+    """The ``n`` newest records of a key, by event time.
+
+    When a step's records change the list of a key, it is produced whole on ``out``: a record (rank,
+    columns…) for each place, the newest first with rank 1, at the highest event time of the key's
+    records in the step.
+
+    Args:
+        n: how long a list is.
+        columns: what is kept of a record and produced; all if not given.
+
+    Ties: of two records of one time the one that arrived later is the newer.
+
+    Guarantees, state and cost: as of :class:`TopN`.
+
+    Example::
+
+        p.compute("latest", hr.ops.LastN(1), keys={readings: "sensor"})
+
+    Raises:
+        PipelineError: for a wrong number; when drawn, for wrong columns.
+    """
+
+    def __init__(self, n: int, *, columns: Sequence[str] | None = None) -> None:
+        super().__init__(n, columns)
+
+    def _ordered_by(self, stream: InputStream, place: str) -> ColumnType:
+        return ColumnType("by", pa.int64())
+
+    def _values(self, batch: KeyedBatch) -> tuple[Column, Mask | None]:
+        return batch.timestamps_us, None
+
+    def _ages(self, places: I64) -> I64:
+        return -1 - places  # the lower place came last, if they tie
+
+    def _order(self, groups: I64, by: Column, ages: I64) -> I64:
+        order: I64 = np.lexsort((-ages, ~by, groups))
+        return order
