@@ -170,14 +170,14 @@ def test_a_record_that_does_not_wait_meets_the_versions_known_by_then(
 
 
 def test_a_version_is_kept_as_long_as_a_record_may_meet_it() -> None:
-    table = [Other("a", at, None, f"y{at}") for at in (0, 10, 12, 12, 12, 40)]
-    items = [Item("a", at) for at in (9, 10, 10, 11, 12, 41)]
+    table = [Other("a", at, None, f"y{at}") for at in (0, 10, 12, 12, 12, 12, 40)]
+    items = [Item("a", at) for at in (9, 10, 10, 11, 12, 11, 41)]
     steps, _ = run(
         lambda: Lookup(wait=False, table=0, table_columns=["y"]), table, items,
         types=BOTH[::-1], rows=1, delay=2,
     )  # fmt: skip
     assert [row.values[-1] for step in steps for row in step] == [
-        "y0", "y10", "y10", "y10", "y12", "y40",
+        "y0", "y10", "y10", "y10", "y12", "y10", "y40",
     ]  # fmt: skip
 
 
