@@ -123,6 +123,12 @@ def test_of_records_with_one_id_the_first_goes_on_until_the_horizon_is_over(
     assert late_count(driver) == len(items) - len(timely)
 
 
+def test_an_id_is_known_until_its_horizon_is_over_and_not_after() -> None:
+    items = [Item("a", at, s=id_) for at, id_ in ((0, "x"), (9, "y"), (10, "x"), (11, "x"))]
+    steps, _ = run(lambda: Dedup(id="s", horizon=10), items, delay=1, rows=1)
+    assert [row.at for step in steps for row in step] == [0, 9, 11]
+
+
 # -- reduced --------------------------------------------------------------------------------------
 
 
@@ -210,6 +216,14 @@ def test_last_n_lists_the_newest_records_by_event_time(
         newest = sorted(enumerate(own), key=lambda pair: (pair[1].at, pair[0]), reverse=True)
         wanted[key] = [whole(item).values for _, item in newest[:n]]
     assert lists(steps) == wanted
+
+
+def test_equals_stay_in_the_order_in_which_they_came_from_step_to_step() -> None:
+    items = [Item("a", at, x=1, n=at) for at in (3, 1, 2, 4)]
+    steps, _ = run(lambda: TopN(3, by="x", columns=["n"]), items, rows=1)
+    assert [[row.values[1] for row in step] for step in steps] == [[3], [3, 1], [3, 1, 2]]
+    steps, _ = run(lambda: LastN(2, columns=["n"]), [Item("a", 5, n=n) for n in range(3)], rows=1)
+    assert [[row.values[1] for row in step] for step in steps] == [[0], [1, 0], [2, 1]]
 
 
 def test_a_list_that_does_not_change_is_not_said_again() -> None:
