@@ -39,7 +39,7 @@ def by_key(items: list[Item]) -> dict[str, list[Item]]:
     return {item.key: [i for i in items if i.key == item.key] for item in items}
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(ITEMS, WAYS, FAULTS)
 def test_what_a_key_last_came_to_is_what_all_its_records_come_to(
     items: list[Item], way: dict[str, Any], faults: list[str]
@@ -48,7 +48,7 @@ def test_what_a_key_last_came_to_is_what_all_its_records_come_to(
     assert last_of_each(steps) == {key: expected(own) for key, own in by_key(items).items()}
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(ITEMS, WAYS)
 def test_there_is_one_production_for_each_key_of_a_step(
     items: list[Item], way: dict[str, Any]
@@ -68,7 +68,7 @@ def test_there_is_one_production_for_each_key_of_a_step(
     assert said == wanted
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(ITEMS, WAYS)
 def test_with_emit_record_each_record_says_what_its_key_had_come_to(
     items: list[Item], way: dict[str, Any]

@@ -13,12 +13,12 @@ import headrace as hr
 from headrace.errors import PipelineError
 from headrace.ops import Join, Lookup
 from tests.ops.support import (
-    DISORDER,
     FAULTS,
-    KEYS,
+    RECORD,
     WAYS,
     Item,
     Row,
+    few_or_many,
     late_count,
     on_time,
     ordered,
@@ -27,10 +27,7 @@ from tests.ops.support import (
 )  # fmt: skip
 from tests.ops.test_aggregates import draw
 
-RECORDS = st.lists(
-    st.tuples(KEYS, st.one_of(st.none(), st.integers(-20, 20)), st.integers(0, DISORDER)),
-    max_size=35,
-)
+RECORDS = few_or_many(RECORD, 30)
 
 
 class Other(msgspec.Struct, frozen=True):
@@ -65,7 +62,7 @@ def join(how: Any, within: Any) -> Join:
     return Join(how, within=within, left=["at", "x", "n"], right=["at", "x", "y"])
 
 
-@settings(max_examples=80)
+@settings(max_examples=20)
 @given(
     ITEMS, OTHERS, WAYS, FAULTS, st.sampled_from(["inner", "left", "right", "full"]),
     st.one_of(st.none(), BOUNDS),
@@ -132,7 +129,7 @@ def valid(table: list[Other], item: Item) -> Other | None:
     return met
 
 
-@settings(max_examples=80)
+@settings(max_examples=20)
 @given(ITEMS, OTHERS, WAYS, FAULTS, st.sampled_from(["left", "inner"]))
 def test_a_record_that_waits_meets_the_version_of_its_time(
     items: list[Item], table: list[Other], way: dict[str, Any], faults: list[str], how: Any
@@ -150,7 +147,7 @@ def test_a_record_that_waits_meets_the_version_of_its_time(
     assert late_count(driver) == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ITEMS, OTHERS, WAYS, st.sampled_from([0, 1]))
 def test_a_record_that_does_not_wait_meets_the_versions_known_by_then(
     items: list[Item], table: list[Other], way: dict[str, Any], number: int
@@ -170,6 +167,18 @@ def test_a_record_that_does_not_wait_meets_the_versions_known_by_then(
         known = table[: (step if number else step + 1) * rows]
         wanted.append(Row(item.key, item.at, of(item) + of_other(valid(known, item))))
     assert rows_of(steps) == ordered(wanted)
+
+
+def test_a_version_is_kept_as_long_as_a_record_may_meet_it() -> None:
+    table = [Other("a", at, None, f"y{at}") for at in (0, 10, 12, 12, 12, 12, 40)]
+    items = [Item("a", at) for at in (9, 10, 10, 11, 12, 11, 41)]
+    steps, _ = run(
+        lambda: Lookup(wait=False, table=0, table_columns=["y"]), table, items,
+        types=BOTH[::-1], rows=1, delay=2,
+    )  # fmt: skip
+    assert [row.values[-1] for step in steps for row in step] == [
+        "y0", "y10", "y10", "y10", "y12", "y10", "y40",
+    ]  # fmt: skip
 
 
 def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> None:
