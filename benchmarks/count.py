@@ -133,9 +133,9 @@ def options() -> argparse.ArgumentParser:
     """Return the parser of this program."""
     made = parser(__doc__)
     made.add_argument("--keys", type=int, default=1_000_000, help="the domain of the keys")
-    made.add_argument("--files", type=int, default=30, help="how many files (steps)")
+    made.add_argument("--files", type=int, default=50, help="how many files (steps)")
     made.add_argument("--rows", type=int, default=1_000_000, help="records a file and step")
-    made.add_argument("--warm", type=int, default=8, help="steps that do not count")
+    made.add_argument("--warm", type=int, default=20, help="steps that do not count")
     made.add_argument(
         "--fill", action="store_true", help="insert every key first, and watch memory"
     )

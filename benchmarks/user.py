@@ -132,7 +132,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--keys", type=int, nargs="*", default=[10_000, 1_000_000])
     made.add_argument("--files", type=int, default=20, help="how many files (steps) count")
     made.add_argument("--rows", type=int, default=100_000, help="records a file and step")
-    made.add_argument("--warm", type=int, default=10, help="steps with all keys that do not count")
+    made.add_argument("--warm", type=int, default=30, help="steps with all keys that do not count")
     made.add_argument("--workers", type=int, default=2)
     made.add_argument("--vs", nargs="*", choices=["tws-pandas", "tws-rows"], default=[])
     made.add_argument("--peer-rows", type=int, default=20_000, help="records a file, peers")
