@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000, help="records a step")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runner", choices=["spark", "inline"], default="spark")
-    parser.add_argument("--exchange", choices=["auto", "driver", "shuffle"], default="auto")
+    parser.add_argument("--exchange", choices=["auto", "driver", "host", "shuffle"], default="auto")
     chosen = parser.parse_args()
     out = chosen.data / "out"
     begun = time.monotonic()
