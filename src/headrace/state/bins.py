@@ -25,6 +25,8 @@ from headrace.state.sources import StateSources
 from headrace.topology import Node
 
 Bins = npt.NDArray[np.int64]
+#: Files of so many bytes together are small.
+_SMALL = 16 << 20
 
 
 class BinnedState(ABC):
@@ -44,6 +46,7 @@ class BinnedState(ABC):
         self._reopen: Callable[[], StateSources] | None = None
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(0, dtype=bool)
+        self._at_once: npt.NDArray[np.bool_] | None = None  # bins to be loaded when one of them is
 
     # -- what a subclass keeps in a bin -------------------------------------------------------
 
@@ -78,10 +81,14 @@ class BinnedState(ABC):
 
     # -- bins ---------------------------------------------------------------------------------
 
-    def attach(self, reopen: Callable[[], StateSources]) -> None:
+    def attach(self, reopen: Callable[[], StateSources], owned: npt.NDArray[np.bool_]) -> None:
         """Say where the content of bins that are not loaded is.
 
+        What is in small files is loaded at once when a bin is needed: reading them for a bin costs as much
+        as for all, and for each slice that is written they would be read again.
+
         Args:
+            owned: which bins are the worker's.
             reopen: returns the files that hold the newest committed state; called again when
                 clean-up has removed files that newer ones have replaced.
         """
@@ -90,6 +97,7 @@ class BinnedState(ABC):
         event, wall = self._sources.lowest_timers(self.layout)
         self._unloaded = {EVENT_TIME: event, WALL_TIME: wall}
         self._loaded = np.zeros(len(self.layout), dtype=bool)
+        self._at_once = owned if self._sources.nbytes <= _SMALL else None
 
     def begin_step(
         self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
@@ -116,7 +124,7 @@ class BinnedState(ABC):
                 domain: np.full(bins, MAX_TIME, dtype=np.int64) for domain in TimeDomain
             }
             self._loaded = np.ones(bins, dtype=bool)
-        self._reopen = reopen
+        self._reopen, self._at_once = reopen, None
         self._sources = reopen()
         sizes = self.bytes_of_bins()
         oldest = np.argsort(self._last_use, kind="stable")
@@ -175,6 +183,8 @@ class BinnedState(ABC):
             self._load(bins)
 
     def _load(self, bins: Bins) -> None:
+        if self._at_once is not None:
+            bins = np.flatnonzero(self._at_once & ~self._loaded)
         tables = self._read(self.layout.ranges_of_bins(bins))
         self._loaded[bins] = True
         for lowest in self._unloaded.values():

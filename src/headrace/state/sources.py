@@ -58,6 +58,16 @@ class StateSources:
         return StateSources(self.owner, self.slices, [*self.runs, reader])
 
     @property
+    def nbytes(self) -> int:
+        """How long the files are together."""
+        refs = {reader.ref.name: reader.ref.length for reader in self._readers()}
+        return sum(refs.values())
+
+    def _readers(self) -> Iterable[RunReader]:
+        yield from (reader for part in self.slices for reader in part.readers)
+        yield from self.runs
+
+    @property
     def sections(self) -> list[str]:
         """The sections of state that any of the files has, also such as no code declares now."""
         return sorted({kind for _, kind, _ in self._sections() if not is_whole(kind)})

@@ -58,7 +58,10 @@ class WorkerState:
         """Say where the content of bins is that are not loaded."""
         for visitor in self.visitors.values():
             name = visitor.node.name
-            visitor.state.attach(lambda name=name: readers.sources(name))  # type: ignore[misc]
+            visitor.state.attach(
+                lambda name=name: readers.sources(name),  # type: ignore[misc]
+                self.owned,
+            )
 
     def catch_up(self, reader: RunReader, after: str) -> None:
         """Take over a link of the chain that another process computed."""
