@@ -29,7 +29,13 @@ from headrace.computation import (
 )
 from headrace.coordinator.machine import Settings
 from headrace.driver import StepSummary
-from headrace.eventtime.watermark import ascending, bounded_delay
+from headrace.eventtime.watermark import (
+    Frontier,
+    ascending,
+    bounded_delay,
+    by_function,
+    exact,
+)
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
@@ -47,6 +53,7 @@ __all__ = [
     "Context",
     "Fired",
     "FiredBatch",
+    "Frontier",
     "Job",
     "KeyedBatch",
     "Keys",
@@ -66,6 +73,8 @@ __all__ = [
     "ValueState",
     "ascending",
     "bounded_delay",
+    "by_function",
+    "exact",
     "hash_key",
     "ops",
     "run",

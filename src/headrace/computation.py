@@ -278,7 +278,8 @@ class Context(Protocol):
         ...
 
 
-Late = Literal["drop", "process"]
+#: What happens to a late record.
+Late = Literal["drop", "side", "process"]
 
 
 class InputStream(Protocol):

@@ -150,6 +150,8 @@ class Driver:
             layout=self._layout.to_wire(),
             store=store.location,
             live=[name for name, source in self._sources.items() if not source.bounded],
+            rules={name: injector.rules for name, injector in pipeline.injectors.items()},
+            readers={name: pipeline.readers_of(name) for name in pipeline.injectors},
             wide_exchange=runner.wide_exchange(),
         )
         self.coordinator = Coordinator(

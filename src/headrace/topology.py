@@ -13,7 +13,8 @@ import pyarrow as pa
 from headrace.columnar import ColumnarComputation
 from headrace.computation import Computation, Late, Shape, UserCode, shape_of, source_place
 from headrace.errors import PipelineError
-from headrace.eventtime.watermark import BoundedDelay
+from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.watermark import BoundedDelay, Rules, Strategy
 from headrace.keyspace.hashing import key_type_problem
 from headrace.schema import ValueType, describe
 from headrace.sinks.base import Sink
@@ -21,12 +22,15 @@ from headrace.sources.base import Source
 from headrace.state.codecs import StateCodec
 
 OnError = Literal["stop", "skip", "dead_letter"]
+#: Which watermark a computation goes by.
+Clocked = Literal["low", "percentile"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 #: The key under which a consumer keeps the producer's key.
 KEY = "key"
 DEAD_LETTER = "dead_letter"
+LATE = "late"
 
 
 class Salt(msgspec.Struct, frozen=True):
@@ -73,15 +77,18 @@ class Stream:
         name: unique in the pipeline: the injector's name, or ``computation.output``.
         values: the type of its values.
         key_fields: the key of the computation that produces it; empty for an injector's.
+        is_late: whether it carries late records, which its consumers do not judge once more.
     """
 
     def __init__(
-        self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...]
-    ) -> None:
+        self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
+        *, is_late: bool = False,
+    ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.name = name
         self.values = values
         self.key_fields = key_fields
+        self.is_late = is_late
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the drawing behind when sent to a task: it holds sources and sinks."""
@@ -106,6 +113,8 @@ class Node(msgspec.Struct, eq=False):
         key_fields: the parts of its key.
         outputs: its output streams, by their short names.
         late: what happens to late records.
+        allowed_lateness_us: by how much a record may be behind the watermark and not count as late.
+        by_percentile: whether it goes by the percentile watermark instead of the low one.
     """
 
     name: str
@@ -118,6 +127,8 @@ class Node(msgspec.Struct, eq=False):
     outputs: dict[str, Stream]
     on_error: OnError
     late: Late
+    allowed_lateness_us: int = 0
+    by_percentile: bool = False
     layer: int = 0
     chained: bool = False
 
@@ -132,6 +143,10 @@ class Node(msgspec.Struct, eq=False):
 
     def __hash__(self) -> int:
         return id(self)
+
+    def late_output(self, number: int) -> str:
+        """Return the name of the side stream of an input's late records."""
+        return LATE if len(self.inputs) == 1 else f"{LATE}{number}"
 
     def only_output(self) -> Stream:
         """Return the output stream when there is just one (the dead letters do not count)."""
@@ -165,7 +180,7 @@ class Injector(msgspec.Struct, eq=False):
 
     name: str
     source: Any
-    watermark: BoundedDelay
+    rules: Rules
     stream: Stream
 
 
@@ -205,27 +220,52 @@ class Pipeline:
         name: str,
         source: Source,
         *,
-        watermark: BoundedDelay | None = None,
+        watermark: Strategy | None = None,
+        expect: Sequence[str] = (),
+        idle_after: DurationLike | None = None,
+        skew_limit: DurationLike | None = None,
+        percentile: float | None = None,
     ) -> Stream:
         """Bring outside data in, as a stream.
 
         Args:
             name: the injector's and the stream's name.
             source: where the records come from.
-            watermark: how the injector seeds the low watermark; ``bounded_delay("0s")`` if not
-                given, that is, records in order of event time.
+            watermark: how the injector seeds the low watermark, partition by partition;
+                ``bounded_delay("0s")`` if not given, that is, records in order of event time.
+            expect: partitions (reading or producing processes) that are to come: while one has not
+                been heard of, the watermark does not move.
+            idle_after: a partition that has brought nothing for so long, by the clock, does not hold
+                the watermark any more, until it brings something. What it brings then may be late.
+            skew_limit: a partition that is further than this ahead of what the injector's readers have
+                reached is not read until they have followed, so that what they hold stays bounded. It
+                may be passed by what one step takes.
+            percentile: the share of records, such as 0.99, that a *percentile watermark* waits for; see
+                ``watermark=`` of :meth:`compute`.
 
         Raises:
-            PipelineError: for a name that is taken or malformed.
+            PipelineError: for a name that is taken or malformed, or a rule that cannot be kept.
         """
         self._claim(name, "an injector")
+        if percentile is not None and not 0 < percentile < 1:
+            raise PipelineError(
+                f"injector {name!r}: percentile {percentile} is no share of the records",
+                remedy="give a number between 0 and 1, such as 0.99",
+            )
+        rules = Rules(
+            strategy=BoundedDelay(0) if watermark is None else watermark,
+            expect=tuple(expect),
+            idle_after_us=_positive(idle_after, "idle_after", name),
+            skew_us=_positive(skew_limit, "skew_limit", name),
+            percentile=percentile,
+        )
         if not isinstance(source, Source):
             raise PipelineError(
                 f"injector {name!r}: {source!r} is not a source",
                 remedy="use one of headrace.sources, or subclass headrace.sources.Source",
             )
         stream = Stream(self, name, source.values(), ())
-        self.injectors[name] = Injector(name, source, watermark or BoundedDelay(0), stream)
+        self.injectors[name] = Injector(name, source, rules, stream)
         return stream
 
     def compute(
@@ -236,6 +276,8 @@ class Pipeline:
         keys: Mapping[Stream | Node, KeySpec],
         on_error: OnError = "stop",
         late: Late | None = None,
+        allowed_lateness: DurationLike = 0,
+        watermark: Clocked = "low",
         retain: Sequence[str] = (),
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
@@ -247,8 +289,13 @@ class Pipeline:
                 there; ``"key"`` is the key of the computation that produced the stream.
             on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
                 ``skip`` the record (counted), or send it to the stream ``dead_letter``.
-            late: whether a record behind the watermark is dropped (and counted) or processed; by
-                default dropped, unless the computation's class says otherwise.
+            late: what happens to a record behind the watermark: it is dropped, sent to the ``side``
+                stream ``node["late"]`` (``late0``, ``late1``, … where it reads several streams), both
+                counted, or processed; by default dropped, unless the computation's class says otherwise.
+            allowed_lateness: a record that is behind the watermark by no more than this is not late.
+                What is made of it may be behind the watermark too, and late for the next computation.
+            watermark: ``low`` waits for every record that the injectors' rules wait for;
+                ``percentile`` goes by their percentile watermarks: earlier, and what comes behind is late.
             retain: outputs whose productions are kept as files, readable step by step.
 
         Raises:
@@ -282,7 +329,10 @@ class Pipeline:
             outputs={},
             on_error=on_error,
             late=late or computation.default_late,
+            allowed_lateness_us=_positive(allowed_lateness, "allowed_lateness", name, least=0) or 0,
+            by_percentile=watermark == "percentile",
         )
+        self._check_clock(node)
         self._add_outputs(node, place, retain)
         node.state_types()  # refuses types that state cannot have
         self._place_in_layer(node)
@@ -327,6 +377,23 @@ class Pipeline:
                 if candidate.name == stream:
                     yield node, number
 
+    def readers_of(self, injector: str) -> list[str]:
+        """Return the computations that an injector's records come to, on any way."""
+        streams, found = {injector}, []
+        for node in self.nodes.values():  # producers are drawn before consumers
+            if any(stream.name in streams for stream in node.inputs):
+                found.append(node.name)
+                streams.update(stream.name for stream in node.outputs.values())
+        return found
+
+    def injectors_of(self, stream: Stream) -> list[str]:
+        """Return the injectors that a stream's records come from, on any way."""
+        owner = stream.name.partition(".")[0]
+        if owner in self.injectors:
+            return [owner]
+        above = [self.injectors_of(source) for source in self.nodes[owner].inputs]
+        return sorted({name for names in above for name in names})
+
     def layer_of_stream(self, stream: str) -> int:
         """Return the layer that produces a stream; 0 for injectors."""
         owner = stream.partition(".")[0]
@@ -351,8 +418,20 @@ class Pipeline:
                 node.name: {
                     "key": [str(field.type) for field in node.key_fields],
                     "cells": node.state_types(),
+                    "reads": [stream.name for stream in node.inputs],
+                    "watermark": "percentile" if node.by_percentile else "low",
                 }
                 for node in self.nodes.values()
+            },
+            "injectors": {
+                name: {
+                    "watermark": str(injector.rules.strategy),
+                    "expect": list(injector.rules.expect),
+                    "idle_after_us": injector.rules.idle_after_us,
+                    "skew_us": injector.rules.skew_us,
+                    "percentile": injector.rules.percentile,
+                }
+                for name, injector in self.injectors.items()
             },
             "streams": {
                 name: describe(stream.values.schema) for name, stream in self.streams().items()
@@ -408,6 +487,8 @@ class Pipeline:
                 self, f"{node.name}.{DEAD_LETTER}", value_type_of(DeadLetter), node.key_fields
             )
             node.outputs.setdefault(DEAD_LETTER, stream)
+        if node.late == "side":
+            self._add_late_outputs(node, place)
         for output_name in retain:
             if output_name not in node.outputs:
                 raise PipelineError(
@@ -416,6 +497,31 @@ class Pipeline:
                     remedy=f"its outputs are: {', '.join(node.outputs) or 'none'}",
                 )
             self.retained.add(node.outputs[output_name].name)
+
+    def _add_late_outputs(self, node: Node, place: str) -> None:
+        for number, source in enumerate(node.inputs):
+            output_name = node.late_output(number)
+            if output_name in node.outputs:
+                raise PipelineError(
+                    f"computation {node.name!r} declares an output {output_name!r}, which is the name of "
+                    "its side stream of late records",
+                    place=place,
+                    remedy="name the output otherwise",
+                )
+            full = f"{node.name}.{output_name}"
+            node.outputs[output_name] = Stream(
+                self, full, source.values, node.key_fields, is_late=True
+            )
+
+    def _check_clock(self, node: Node) -> None:
+        """Check that a computation that goes by a percentile watermark is fed by one."""
+        above = {name for stream in node.inputs for name in self.injectors_of(stream)}
+        without = [n for n in sorted(above) if self.injectors[n].rules.percentile is None]
+        if node.by_percentile and len(without) == len(above):
+            raise PipelineError(
+                f"computation {node.name!r} goes by the percentile watermark, and no injector has one",
+                remedy=f"give inject({without[0]!r}, …) a percentile=",
+            )
 
     def _place_in_layer(self, node: Node) -> None:
         """Chain the node to its producer where that is sound, or put it a layer below.
@@ -427,6 +533,17 @@ class Pipeline:
         producers = [self.layer_of_stream(stream.name) for stream in node.inputs]
         node.chained = len(node.inputs) == 1 and node.key_columns[0] is None
         node.layer = producers[0] if node.chained else 1 + max(producers)
+
+
+def _positive(duration: DurationLike | None, what: str, name: str, least: int = 1) -> int | None:
+    if duration is None:
+        return None
+    micros = duration_micros(duration)
+    if micros < least:
+        raise PipelineError(
+            f"{name!r}: {what} is {duration!r}", remedy=f"give a duration of at least {least} µs"
+        )
+    return micros
 
 
 def _checked_name(name: str, what: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.digest import add_digests
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.eventtime.watermark import lowest
+from headrace.eventtime.watermark import Seen, lowest, merged_seen
 from headrace.ledger.manifest import Counts, Slice
 from headrace.state.runs import FileRef
 from headrace.step.plan import Failure, Plan, TaskReport
@@ -26,10 +26,12 @@ class Conflict(msgspec.Struct, frozen=True):
 class Adopted(msgspec.Struct, frozen=True):
     """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks."""
 
-    highest: dict[str, int]
+    seen: dict[str, dict[str, Seen]]
     read_rows: dict[str, int]
     read_digests: dict[str, int]
     watermarks: dict[str, tuple[int, int]]
+    percentiles: dict[str, int]
+    oldest: dict[str, int]
     next_wall_timer: int
     runs: list[FileRef]
     outputs: list[FileRef]
@@ -97,10 +99,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         if how:
             soft[how] = soft.get(how, 0) + 1
     return Adopted(
-        highest={
-            name: max([of.highest, *(r.highest[name] for r in reports if name in r.highest)])
-            for name, of in plan.injectors.items()
-        },
+        seen=merged_seen(report.seen for report in reports),
         read_rows=_sums(reports, "read_rows"),
         read_digests=_sums(reports, "read_digests"),
         watermarks={
@@ -110,6 +109,10 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
             )
             for name, found in of_node.items()
         },
+        percentiles={
+            name: lowest(report.percentile for report in found) for name, found in of_node.items()
+        },
+        oldest={name: lowest(report.oldest for report in found) for name, found in of_node.items()},
         next_wall_timer=min(
             (report.next_wall_timer for found in of_node.values() for report in found),
             default=MAX_TIME,

@@ -42,7 +42,8 @@ from headrace.coordinator.messages import (
 )
 from headrace.coordinator.pace import next_rows
 from headrace.errors import PipelineError, SchemaChanged, TryAbandoned, ensure
-from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import Frontier, Frontiers, Rules, changes, lowest, news
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.manifest import Division, Head, Manifest
 from headrace.sources.base import Limit, Offer, Position
@@ -103,6 +104,8 @@ class Shape(msgspec.Struct, frozen=True):
         layers: how many layers of computations it has.
         injectors: each injector's position before its first record.
         live: the injectors whose input is not bounded, and which are paced by time.
+        rules: how each injector's watermark follows from what is known of it.
+        readers: for each injector the computations that its records come to, on any way.
         wide_exchange: who carries records in steps that are too large for the driver.
         nodes: the computations' names.
         identity: what durable data depends on.
@@ -118,6 +121,8 @@ class Shape(msgspec.Struct, frozen=True):
     layout: LayoutWire
     store: str
     live: list[str] = []
+    rules: dict[str, Rules] = {}
+    readers: dict[str, list[str]] = {}
     wide_exchange: Exchange = "shuffle"
 
 
@@ -158,6 +163,7 @@ class Coordinator:
         self._pending: _Pending | None = None
         self._ending: str | None = None
         self._live_rows = settings.limit.rows
+        self._opened_us = 0
         self._released = -1
         self._releasing = -1  # up to here, releases were asked for
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
@@ -191,6 +197,7 @@ class Coordinator:
 
     def _opened(self, event: Opened) -> list[Instruction]:
         head, shape = event.head, self.shape
+        self._opened_us = event.now_us
         if head is not None:
             check_identity(head.identity, shape.identity)
             self._manifests_from = max(1, head.boundary - 2 * self.settings.base_every)
@@ -256,10 +263,28 @@ class Coordinator:
             for name, start in self.shape.injectors.items()
             if name not in head.ended
         }
-        whole = self.settings.limit
-        paced = Limit(self._live_rows, whole.bytes)
-        limits = {name: paced if name in self.shape.live else whole for name in positions}
-        return Poll(positions, limits)
+        limits = {name: self._limit(name) for name in positions}
+        return Poll(
+            {name: at for name, at in positions.items() if "" not in limits[name].paused}, limits
+        )
+
+    def _limit(self, injector: str) -> Limit:
+        """Return how much may be taken from an injector now."""
+        whole, rows = self.settings.limit, self._live_rows
+        rows = rows if injector in self.shape.live else whole.rows
+        return Limit(rows, whole.bytes, self._paused(injector))
+
+    def _paused(self, injector: str) -> frozenset[str]:
+        """Return the partitions that are too far ahead of what the injector's readers have reached."""
+        rules, head = self.shape.rules[injector], self._head
+        if rules.skew_us is None:
+            return frozenset()
+        reached = lowest(head.watermark_of(name)[0] for name in self.shape.readers[injector])
+        return frozenset(
+            name
+            for name, part in head.frontiers_of(injector).parts.items()
+            if not part.ended and rules.strategy.of(part) > reached + rules.skew_us
+        )
 
     @property
     def _head(self) -> Head:
@@ -273,14 +298,41 @@ class Coordinator:
             return self._end("stopped")
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         head = self._head
-        if not offers and head.next_wall_timer > event.now_us:
+        known = {name: self._known(name, offers.get(name), event) for name in self.shape.injectors}
+        told = any(offer.final or not offer.empty for offer in offers.values())
+        changed = any(news(head.frontiers_of(name), of) for name, of in known.items())
+        if not told and not changed and head.next_wall_timer > event.now_us:
             ended = set(head.ended) >= set(self.shape.injectors)
             if self._drain and ended:
                 return self._end("drained")
             until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
             return [Wait(until), self._poll()]
-        self._pending = self._plan(offers, event.now_us)
+        self._pending = self._plan(offers, known, event.now_us)
         return [Run(self._pending.plan, self._pending.divisions)]
+
+    def _known(self, injector: str, offer: Offer | None, event: Offered) -> Frontiers:
+        """Return what is known of an injector with what its source says now, and what the clock says."""
+        rules, before = self.shape.rules[injector], self._head.frontiers_of(injector)
+        told = offer.parts if offer is not None else {}
+        parts = dict(before.parts)
+        for name in (*rules.expect, *sorted(told)):
+            parts.setdefault(name, Frontier(active_us=event.now_us))
+        for name, fact in told.items():
+            parts[name] = parts[name].told(fact.final, fact.promise_us, event.now_us)
+        if rules.idle_after_us is not None:
+            paused = self._paused(injector)
+            for name, part in parts.items():
+                parts[name] = self._maybe_idle(
+                    part, name in paused, rules.idle_after_us, event.now_us
+                )
+        return msgspec.structs.replace(before, parts=parts)
+
+    def _maybe_idle(self, part: Frontier, paused: bool, after_us: int, now_us: int) -> Frontier:
+        """Return what is known of a partition by the clock. One that is paused has something, outside."""
+        if paused:
+            return msgspec.structs.replace(part, active_us=now_us)
+        quiet = now_us - max(part.active_us, self._opened_us) >= after_us
+        return msgspec.structs.replace(part, idle=part.idle or quiet)
 
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first note durably what was released, so that the next start delivers nothing again."""
@@ -305,7 +357,9 @@ class Coordinator:
         )
         return [Commit(head, note)]
 
-    def _plan(self, offers: Mapping[str, Offer], now_us: int) -> _Pending:
+    def _plan(
+        self, offers: Mapping[str, Offer], known: Mapping[str, Frontiers], now_us: int
+    ) -> _Pending:
         head, shape = self._head, self.shape
         step = head.step + 1
         starts = {name: head.positions.get(name, at) for name, at in shape.injectors.items()}
@@ -323,10 +377,7 @@ class Coordinator:
             layout=head.layout,
             store=shape.store,
             injectors={
-                name: InjectorPlan(
-                    highest=head.highest.get(name, MIN_TIME),
-                    final=name in head.ended or name in finals,
-                )
+                name: InjectorPlan(before=known[name], final=name in head.ended or name in finals)
                 for name in shape.injectors
             },
             watermarks={name: head.watermark_of(name) for name in shape.nodes},
@@ -338,6 +389,7 @@ class Coordinator:
             exchange=self._exchange(offers),
             cached_bytes=self.settings.cached_bytes,
             slice=self._next_slice(head, step),
+            percentiles=head.percentiles,
         )
         return _Pending(plan, divisions, finals)
 
@@ -407,7 +459,8 @@ class Coordinator:
 
     def _manifest(self, pending: _Pending, adopted: Adopted) -> Manifest:
         plan, head = pending.plan, self._head
-        self._check_watermarks(adopted)
+        after = plan.injectors_after(adopted.seen, self.shape.rules)
+        self._check_watermarks(adopted, after)
         ended = {
             name: (start, start)
             for name in pending.finals
@@ -433,8 +486,21 @@ class Coordinator:
                 )
                 for name, (start, end) in {**ended, **pending.divisions}.items()
             },
-            highest={n: at for n, at in adopted.highest.items() if at > MIN_TIME},
+            highest={
+                name: max(head.highest.get(name, MIN_TIME), *(of.highest for of in seen.values()))
+                for name, seen in adopted.seen.items()
+            },
+            frontiers={
+                name: changed
+                for name, of in after.items()
+                for changed in [changes(head.frontiers_of(name), of)]
+                if changed is not None
+            },
             watermarks=adopted.watermarks,
+            percentiles=adopted.percentiles if self._has_percentiles else {},
+            oldest={
+                n: at for n, at in adopted.oldest.items() if at != head.oldest.get(n, MAX_TIME)
+            },
             next_wall_timer=adopted.next_wall_timer,
             runs=adopted.runs,
             outputs=adopted.outputs,
@@ -451,10 +517,21 @@ class Coordinator:
             manifest = msgspec.structs.replace(manifest, base=head)
         return manifest
 
-    def _check_watermarks(self, adopted: Adopted) -> None:
-        """Invariant 7: watermarks never go back, and output never passes input."""
+    @property
+    def _has_percentiles(self) -> bool:
+        return any(rules.percentile is not None for rules in self.shape.rules.values())
+
+    def _check_watermarks(self, adopted: Adopted, after: Mapping[str, Frontiers]) -> None:
+        """Invariant 7: watermarks never go back, and never pass what is still to be worked on."""
+        for name, of in after.items():
+            ensure(
+                of.low >= self._head.frontiers_of(name).low, f"the watermark of {name!r} went back"
+            )
         for name, (after_in, after_out) in adopted.watermarks.items():
             before_in, before_out = self._head.watermark_of(name)
+            ensure(
+                after_out <= adopted.oldest[name], f"the watermark of {name!r} passed pending work"
+            )
             ensure(after_in >= before_in, f"the input watermark of {name!r} went back")
             ensure(after_out >= before_out, f"the output watermark of {name!r} went back")
             ensure(after_out <= after_in, f"the output watermark of {name!r} passed its input")
@@ -492,7 +569,7 @@ def merged_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str,
     for name, facts in wanted["computations"].items():
         before = computations.get(name, {"cells": {}})
         computations[name] = {**facts, "cells": {**before["cells"], **facts["cells"]}}
-    return {"computations": computations, "streams": wanted["streams"]}
+    return {**wanted, "computations": computations}
 
 
 def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -1,32 +1,276 @@
-"""Watermark strategies of injectors, and the recursion that carries watermarks downstream.
+"""How an injector seeds the low watermark: what is known of its partitions, and what follows from it.
 
 MillWheel §4: the low watermark of a computation is the minimum over its oldest work and the low
-watermarks of what feeds it. Here the *input* watermark of a computation is the minimum of the
-*output* watermarks that feed it, and its output watermark the minimum of its input watermark and
-of what it holds back.
+watermarks of what feeds it; injectors seed it, and an injector that many processes feed has the
+minimum of theirs. A source's *partitions* are these processes: what is known of each is its
+*frontier*, from which the injector's strategy tells up to where it is complete.
+
+Beside the low watermark an injector may have a *percentile watermark*: up to there so many of a hundred
+records have come, as far as past delays tell. It is ahead of the low one, and what comes behind it
+is late for who goes by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, DurationLike, duration_micros
+from headrace.errors import UserCodeError
+from headrace.eventtime.delays import Delays
+from headrace.eventtime.timestamps import (
+    MAX_TIME,
+    MIN_TIME,
+    DurationLike,
+    TimeLike,
+    checked_micros,
+    duration_micros,
+)
+
+
+class Watermarks(msgspec.Struct, frozen=True, array_like=True):
+    """How far a stream is complete.
+
+    Attributes:
+        low: no further on-time record is before it.
+        percentile: only a small share of records is still to come before it; never before ``low``.
+    """
+
+    low: int = MIN_TIME
+    percentile: int = MIN_TIME
+
+
+class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of one partition of a source.
+
+    Attributes:
+        highest: the highest event time seen.
+        promise_us: the source's own word: no record before it will come.
+        active_us: the clock reading when something last came, or when it was first heard of.
+        ended: whether nothing will come any more.
+        idle: whether it is left out because nothing has come for long.
+    """
+
+    highest: int = MIN_TIME
+    promise_us: int = MIN_TIME
+    active_us: int = 0
+    ended: bool = False
+    idle: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether the injector's watermark waits for it."""
+        return not self.ended and not self.idle
+
+    def told(self, final: bool, promise_us: int | None, now_us: int) -> Frontier:
+        """Return what is known when the source has said so; a new promise is a sign of life."""
+        after = msgspec.structs.replace(self, ended=self.ended or final)
+        if promise_us is None or promise_us <= self.promise_us:
+            return after
+        return msgspec.structs.replace(after, promise_us=promise_us, active_us=now_us, idle=False)
+
+
+class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of an injector: its partitions, and the watermarks that it has reached.
+
+    Attributes:
+        parts: by partition; a source that has none has one called ``""``.
+        low, percentile: its watermarks.
+        delays: how far behind the newest record others came, for a percentile watermark.
+    """
+
+    parts: dict[str, Frontier] = {}
+    low: int = MIN_TIME
+    percentile: int = MIN_TIME
+    delays: Delays = Delays()
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """How far its stream is complete."""
+        return Watermarks(self.low, self.percentile)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no partition counts, though some may come back."""
+        return any(part.idle for part in self.parts.values()) and not any(
+            part.counts for part in self.parts.values()
+        )
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """What the records of one partition in one step came to.
+
+    Attributes:
+        highest: the highest event time.
+        delays: of the records, where a percentile watermark wants them.
+    """
+
+    highest: int
+    delays: dict[int, int] = {}
+
+    def plus(self, other: Seen) -> Seen:
+        """Return what both came to; in any order the same."""
+        delays = dict(self.delays)
+        for bin_, count in other.delays.items():
+            delays[bin_] = delays.get(bin_, 0) + count
+        return Seen(max(self.highest, other.highest), delays)
+
+
+def news(before: Frontiers, after: Frontiers) -> bool:
+    """Say whether a step is worth while though nothing was read: a partition's word, end or idleness."""
+    return any(
+        (part.promise_us, part.ended, part.idle) != (was.promise_us, was.ended, was.idle)
+        for name, part in after.parts.items()
+        for was in [before.parts.get(name, Frontier())]
+    )
+
+
+def changes(before: Frontiers, after: Frontiers) -> Frontiers | None:
+    """Return what has changed, of the partitions only those that have; None for nothing."""
+    if after == before:
+        return None
+    parts = {name: part for name, part in after.parts.items() if part != before.parts.get(name)}
+    return msgspec.structs.replace(after, parts=parts)
+
+
+def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, dict[str, Seen]]:
+    """Return what several readers saw, by injector and partition; in any order the same."""
+    merged: dict[str, dict[str, Seen]] = {}
+    for part in parts:
+        for injector, by_partition in part.items():
+            into = merged.setdefault(injector, {})
+            for name, seen in by_partition.items():
+                into[name] = seen.plus(into[name]) if name in into else seen
+    return merged
 
 
 class BoundedDelay(msgspec.Struct, frozen=True):
-    """The injector's records are at most ``delay_us`` behind the newest one seen so far."""
+    """Records are at most ``delay_us`` behind the newest one of their partition."""
 
     delay_us: int
 
-    def after(self, highest_us: int) -> int:
-        """Return the watermark after records up to a time were seen."""
-        return highest_us if highest_us <= MIN_TIME else highest_us - self.delay_us
+    def of(self, frontier: Frontier) -> int:
+        """Return up to where a partition is complete."""
+        highest = frontier.highest
+        return highest if highest <= MIN_TIME else max(MIN_TIME, highest - self.delay_us)
+
+    def __str__(self) -> str:
+        return f"at most {self.delay_us / 1e6:g} s behind the newest record"
+
+
+class Exact(msgspec.Struct, frozen=True):
+    """The source knows, and says so."""
+
+    def of(self, frontier: Frontier) -> int:
+        """Return up to where a partition is complete."""
+        return frontier.promise_us
+
+    def __str__(self) -> str:
+        return "the source's own promise"
+
+
+class ByFunction(msgspec.Struct, frozen=True):
+    """A user's function of what is known of a partition."""
+
+    function: Callable[[Frontier], TimeLike]
+
+    def of(self, frontier: Frontier) -> int:
+        """Return up to where a partition is complete.
+
+        Raises:
+            UserCodeError: when the function raises, or returns no time.
+        """
+        try:
+            return checked_micros(self.function(frontier))
+        except Exception as error:
+            raise UserCodeError(
+                f"the watermark function failed: {type(error).__name__}: {error}",
+                place=f"watermark function, for {frontier}",
+                remedy="return an aware datetime, or microseconds since 1970 UTC",
+            ) from error
+
+    def __str__(self) -> str:
+        return f"function {getattr(self.function, '__qualname__', self.function)}"
+
+
+Strategy = BoundedDelay | Exact | ByFunction
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """How an injector's watermark follows from what is known of it.
+
+    Attributes:
+        strategy: up to where a partition is complete.
+        expect: partitions that hold the watermark from the beginning, also before they were heard of.
+        idle_after_us: a partition that brings nothing for so long is left out; None: never.
+        skew_us: partitions that are further ahead of what their readers have reached are not read.
+        percentile: the share of records that a percentile watermark waits for, 0 to 1; None: no such.
+    """
+
+    strategy: Strategy = BoundedDelay(0)
+    expect: tuple[str, ...] = ()
+    idle_after_us: int | None = None
+    skew_us: int | None = None
+    percentile: float | None = None
+
+
+def advance(
+    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, Seen]],
+    finals: Iterable[str], rules: Mapping[str, Rules], clock_us: int,
+) -> dict[str, Frontiers]:  # fmt: skip
+    """Return what is known of all injectors after a step. Pure: tasks and the coordinator agree.
+
+    Args:
+        before: what was known before, with the facts that the sources told for this step.
+        seen: what the step's records came to, by injector and partition.
+        finals: injectors whose input has ended.
+        rules: by injector.
+        clock_us: the step's clock reading.
+    """
+    ended = set(finals)
+    after = {
+        name: _ended(of)
+        if name in ended
+        else _advanced(of, seen.get(name, {}), rules[name], clock_us)
+        for name, of in before.items()
+    }
+    live = [of for name, of in after.items() if name not in ended and not of.is_idle]
+    if live:
+        low, percentile = min(of.low for of in live), min(of.percentile for of in live)
+        for name, of in after.items():
+            if of.is_idle and name not in ended:  # it does not hold up those that are not
+                after[name] = msgspec.structs.replace(
+                    of, low=max(of.low, low), percentile=max(of.percentile, percentile)
+                )
+    return after
+
+
+def _ended(before: Frontiers) -> Frontiers:
+    return msgspec.structs.replace(before, low=MAX_TIME, percentile=MAX_TIME)
+
+
+def _advanced(
+    before: Frontiers, seen: Mapping[str, Seen], rules: Rules, clock_us: int
+) -> Frontiers:
+    parts = dict(before.parts)
+    for name, of in seen.items():
+        part = parts.get(name, Frontier())
+        highest = max(part.highest, of.highest)
+        parts[name] = msgspec.structs.replace(part, highest=highest, active_us=clock_us, idle=False)
+    counted = [part for part in parts.values() if part.counts]
+    low = max(before.low, min((rules.strategy.of(part) for part in counted), default=MIN_TIME))
+    percentile, delays = low, before.delays
+    if rules.percentile is not None:
+        for of in seen.values():
+            delays = delays.plus(of.delays)
+        most = delays.quantile_us(rules.percentile)
+        early = min((BoundedDelay(most).of(part) for part in counted), default=MIN_TIME)
+        percentile = max(low, before.percentile, early)
+    return Frontiers(parts, low, percentile, delays)
 
 
 def bounded_delay(delay: DurationLike) -> BoundedDelay:
-    """Return the strategy for records that come at most ``delay`` behind the newest.
+    """Return the strategy for records that come at most ``delay`` behind the newest of their partition.
 
     Args:
         delay: a timedelta, or a string such as ``"10s"``. What comes later is late.
@@ -35,8 +279,27 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
 
 
 def ascending() -> BoundedDelay:
-    """Return the strategy for records whose event time never goes back."""
+    """Return the strategy for records whose event time never goes back within their partition."""
     return BoundedDelay(0)
+
+
+def exact() -> Exact:
+    """Return the strategy for sources that know up to where they are complete, and promise it.
+
+    For instance :class:`headrace.sources.Inbox`, whose producers do.
+    """
+    return Exact()
+
+
+def by_function(function: Callable[[Frontier], TimeLike]) -> ByFunction:
+    """Return the strategy that a function decides, partition by partition.
+
+    Args:
+        function: takes what is known of a partition, returns up to where it is complete. Must depend on
+            nothing else: it is called in several processes, and must return the same in all. What it
+            returns may go back; the watermark does not.
+    """
+    return ByFunction(function)
 
 
 def lowest(watermarks: Iterable[int]) -> int:

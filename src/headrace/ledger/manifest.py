@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
@@ -106,7 +107,11 @@ class Head(msgspec.Struct, frozen=True):
         positions: how far each injector was read.
         ended: injectors whose input has ended.
         highest: highest event time seen, by injector.
+        frontiers: what is known of each injector, and the watermarks that it has reached.
         watermarks: (input, output), by computation.
+        percentiles: the percentile watermark of what a computation produces, where it has one.
+        oldest: the lowest event time of a computation's work that is still to be done, or a bound below.
+        moved: when each injector's and computation's watermark last moved: (step, clock reading).
         next_wall_timer: the lowest pending wall timer, or a bound below it.
         runs: files of steps that some slice still needs, ascending.
         slices: the newest whole content of each slice.
@@ -129,7 +134,11 @@ class Head(msgspec.Struct, frozen=True):
     positions: dict[str, Any] = {}
     ended: list[str] = []
     highest: dict[str, int] = {}
+    frontiers: dict[str, Frontiers] = {}
     watermarks: dict[str, tuple[int, int]] = {}
+    percentiles: dict[str, int] = {}
+    oldest: dict[str, int] = {}
+    moved: dict[str, tuple[int, int]] = {}
     next_wall_timer: int = MAX_TIME
     runs: list[FileRef] = []
     slices: dict[int, Slice] = {}
@@ -151,6 +160,14 @@ class Head(msgspec.Struct, frozen=True):
     def watermark_of(self, node: str) -> tuple[int, int]:
         """Return input and output watermark of a computation."""
         return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
+
+    def frontiers_of(self, injector: str) -> Frontiers:
+        """Return what is known of an injector."""
+        known = self.frontiers.get(injector)
+        if known is not None:
+            return known
+        highest = self.highest.get(injector)  # all that manifests of older versions say
+        return Frontiers() if highest is None else Frontiers({"": Frontier(highest)})
 
     def chain_of(self, layer: int, worker: int) -> Chain:
         """Return the chain of a (layer, worker); it begins with the newest claim.
@@ -179,7 +196,8 @@ class Manifest(msgspec.Struct, frozen=True):
         claim: whether the step is empty and only claims the epoch.
         clock_us, seed: what the step took for the time and for chance.
         divisions: what it read.
-        highest, watermarks, next_wall_timer: event time after it.
+        highest, watermarks, percentiles, oldest, next_wall_timer: event time after it.
+        frontiers: what has become of the injectors; of their partitions those that changed.
         runs, outputs, retained, slice: the exact files that it made.
         state_digests, stream_digests: what its changes and productions add up to.
         counts: what each computation did.
@@ -202,7 +220,10 @@ class Manifest(msgspec.Struct, frozen=True):
     seed: int
     divisions: dict[str, Division] = {}
     highest: dict[str, int] = {}
+    frontiers: dict[str, Frontiers] = {}
     watermarks: dict[str, tuple[int, int]] = {}
+    percentiles: dict[str, int] = {}
+    oldest: dict[str, int] = {}
     next_wall_timer: int = MAX_TIME
     runs: list[FileRef] = []
     outputs: list[FileRef] = []
@@ -291,7 +312,11 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         positions={**head.positions, **{n: d.end for n, d in manifest.divisions.items()}},
         ended=sorted({*head.ended, *(n for n, d in manifest.divisions.items() if d.final)}),
         highest={**head.highest, **manifest.highest},
+        frontiers={**head.frontiers, **_frontiers_after(head, manifest)},
         watermarks={**head.watermarks, **manifest.watermarks},
+        percentiles={**head.percentiles, **manifest.percentiles},
+        oldest={**head.oldest, **manifest.oldest},
+        moved={**head.moved, **_moved(head, manifest)},
         next_wall_timer=head.next_wall_timer if manifest.claim else manifest.next_wall_timer,
         released=max(head.released, manifest.released),
         boundary=max(head.boundary, manifest.boundary),
@@ -322,6 +347,26 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     floor = after.slices_floor
     dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
+    return {
+        name: msgspec.structs.replace(after, parts={**head.frontiers_of(name).parts, **after.parts})
+        for name, after in manifest.frontiers.items()
+    }
+
+
+def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Return when the watermarks that this step moved have moved: now."""
+    moved = [
+        name
+        for name, after in manifest.frontiers.items()
+        if after.low > head.frontiers_of(name).low
+    ]
+    moved += [
+        name for name, (_, out) in manifest.watermarks.items() if out > head.watermark_of(name)[1]
+    ]
+    return dict.fromkeys(moved, (manifest.step, manifest.clock_us))
 
 
 def _without_use(

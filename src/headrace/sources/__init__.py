@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.sources.base import Limit, Offer, Source, Split
+from headrace.sources.base import Limit, Offer, Part, Source, Split
 from headrace.sources.files import Files
 from headrace.sources.iterables import Iterable
 
@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from headrace.sources.spark_reader import SparkReader as SparkReader
     from headrace.sources.spark_stream import SparkStream as SparkStream
 
-__all__ = ["Files", "Iterable", "Limit", "Offer", "Source", "SparkReader", "SparkStream", "Split"]
+__all__ = [
+    "Files",
+    "Iterable",
+    "Limit",
+    "Offer",
+    "Part",
+    "Source",
+    "SparkReader",
+    "SparkStream",
+    "Split",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,10 +20,28 @@ Position = Any
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """How much a step may take from a source."""
+    """How much a step may take from a source.
+
+    Attributes:
+        rows, bytes: at most so much.
+        paused: partitions that nothing is to be taken from now, since they are too far ahead.
+    """
 
     rows: int
     bytes: int
+    paused: frozenset[str] = frozenset()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a source says of one of its partitions, as of the end of an offer.
+
+    Attributes:
+        final: whether nothing comes after it, ever.
+        promise_us: the source's word that no record before it will come; it may lag, and never lies.
+    """
+
+    final: bool = False
+    promise_us: int | None = None
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -34,7 +52,9 @@ class Offer(msgspec.Struct, frozen=True):
         rows: how many records, or an estimate.
         bytes: how large they are.
         final: whether nothing comes after it, ever.
-        empty: whether there is nothing to read (an offer may only say that the input has ended).
+        empty: whether there is nothing to read (an offer may only say what has become of the input).
+        parts: what is known of each partition; a source that one process feeds may say nothing, and then
+            is one partition called ``""``.
     """
 
     end: Position
@@ -42,6 +62,7 @@ class Offer(msgspec.Struct, frozen=True):
     bytes: int
     final: bool = False
     empty: bool = False
+    parts: dict[str, Part] = {}
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -51,11 +72,13 @@ class Split(msgspec.Struct, frozen=True):
         spec: what the source needs to read it; plain data.
         data: the records themselves as an Arrow stream, for sources that only the driver can read.
         place: what to name in an error.
+        partition: which partition its records are of.
     """
 
     spec: Any
     data: bytes = b""
     place: str = ""
+    partition: str = ""
 
 
 class Source(ABC):

@@ -38,6 +38,10 @@ class DueRows(SortedRuns):
         self.stretches = [run for run in runs if len(run[0])]
         return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
 
+    def bound(self) -> int:
+        """Return a time that no pending one is before, at once; ``MAX_TIME`` for none."""
+        return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
+
     def _from_first_pending(self, run: tuple[Times, Slots]) -> tuple[Times, Slots]:
         times, slots = run
         first, step = 0, _LOOK

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import EVENT_TIME, TimeDomain
+from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
@@ -216,6 +216,13 @@ class TimerQueue:
             self.push_lowest(cells)
         return MAX_TIME
 
+    def bound(self) -> int:
+        """Return a time that no pending one is before, at once.
+
+        (To put :meth:`lowest` in its place at each step would make timers that are put off cost something.)
+        """
+        return self._heap[0][0] if self._heap else MAX_TIME
+
     def drop_stale(self) -> None:
         """Forget entries that stand for nothing any more, and the keys that they hold on to."""
         self._heap = [entry for entry in self._heap if not self._is_stale(entry)]
@@ -305,8 +312,9 @@ class KeyedState(BinnedState):
         return lowest
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return the lowest pending timer of the keys at hand."""
-        return self.queues[domain].lowest()
+        """Return the lowest pending timer of the keys at hand; in event time a bound below it."""
+        queue = self.queues[domain]
+        return queue.lowest() if domain is WALL_TIME else queue.bound()
 
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""

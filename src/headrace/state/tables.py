@@ -309,7 +309,10 @@ class TableSet(BinnedState):
         return lowest
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return a lower bound of what is pending in the loaded bins."""
+        """Return a lower bound of what is pending in the loaded bins; in event time, of timers."""
+        if domain is EVENT_TIME:  # rows that expire then are no work
+            timers = [timer.table for timer in self.timers.values()]
+            return min((t.due.bound() for t in timers if t.domain is domain), default=MAX_TIME)
         pending = [t.due.lowest() for t in self.tables.values() if t.domain is domain]
         return min(pending, default=MAX_TIME)
 

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from headrace.digest import add_digests, digest_of
 from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
-from headrace.eventtime.timestamps import MAX_TIME
+from headrace.eventtime.delays import delays_of
+from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.manifest import link
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
@@ -106,16 +108,26 @@ class Worker:
             table = injector.source.read(split)
         if table.num_rows == 0:
             return
-        times = table.column(TIMESTAMP_COLUMN).to_numpy()
         with self._phase(report, "route"):
-            highest = int(times.max())
-            report.highest[name] = max(report.highest.get(name, highest), highest)
+            self._see(plan, name, split.partition, table, report)
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
             digest = add_digests(report.read_digests.get(name, 0), digest_of(table))
             report.read_digests[name] = digest
             self.router.route(
                 injector.stream, table, self.layout(plan), outbox, order=number, place=split.place
             )
+
+    def _see(
+        self, plan: Plan, name: str, partition: str, table: pa.Table, report: TaskReport
+    ) -> None:
+        """Note what the records of a split come to for the injector's watermark."""
+        times = table.column(TIMESTAMP_COLUMN).to_numpy()
+        seen = Seen(int(times.max()))
+        if self.pipeline.injectors[name].rules.percentile is not None:
+            before = plan.injectors[name].before.parts.get(partition, Frontier())
+            seen = Seen(seen.highest, delays_of(times, before.highest))
+        parts = report.seen.setdefault(name, {})
+        parts[partition] = seen.plus(parts[partition]) if partition in parts else seen
 
     # -- layers of computations ---------------------------------------------------------------
 
@@ -135,8 +147,8 @@ class Worker:
             (parcel.header.layer, parcel.header.worker, parcel.header.attempt) for parcel in parcels
         ]
         outbox = Outbox(plan.layout.workers)
-        known: dict[str, int] = {}
-        local: dict[str, int] = {}
+        known: dict[str, Watermarks] = {}
+        local: dict[str, Watermarks] = {}
         with self._guard(report):
             _check_complete(plan, layer, parcels)
             known = self._known_watermarks(plan, layer, parcels)
@@ -148,10 +160,10 @@ class Worker:
         return self._result(plan, report, header, outbox)
 
     def _apply(
-        self, plan: Plan, layer: int, worker: int, parcels: list[Parcel], known: dict[str, int],
-        report: TaskReport, outbox: Outbox,
-    ) -> dict[str, int]:  # fmt: skip
-        """Run the computations of the layer; return the output watermark of each of their streams."""
+        self, plan: Plan, layer: int, worker: int, parcels: list[Parcel],
+        known: dict[str, Watermarks], report: TaskReport, outbox: Outbox,
+    ) -> dict[str, Watermarks]:  # fmt: skip
+        """Run the computations of the layer; return the output watermarks of each of their streams."""
         layout = self.layout(plan)
         with self._phase(report, "state"):
             entry, how = self.soft.take(
@@ -159,14 +171,15 @@ class Worker:
             )
         report.notes["soft_state"] = how
         staged: dict[str, pa.RecordBatch] = {}
-        local: dict[str, int] = {}
+        local: dict[str, Watermarks] = {}
         produced: dict[str, pa.RecordBatch] = {}
         for node in self.pipeline.nodes_of(layer):
             outputs = self._run_node(
                 plan, node, entry, parcels, {**known, **local}, produced, report
             )
             for name, stream in node.outputs.items():
-                local[stream.name] = report.nodes[node.name].output_watermark
+                done = report.nodes[node.name]
+                local[stream.name] = Watermarks(done.output_watermark, done.percentile)
                 batch = outputs.get(name)
                 if batch is None:
                     continue
@@ -183,7 +196,7 @@ class Worker:
 
     def _run_node(
         self, plan: Plan, node: Node, entry: WorkerState, parcels: list[Parcel],
-        watermarks: dict[str, int], produced: dict[str, pa.RecordBatch], report: TaskReport,
+        watermarks: dict[str, Watermarks], produced: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> dict[str, pa.RecordBatch]:  # fmt: skip
         visitor = entry.visitors[node.name]
         before_in, before_out = plan.watermarks[node.name]
@@ -197,12 +210,17 @@ class Worker:
                     item for parcel in parcels for item in parcel.entries if item.node == node.name
                 ]
                 inputs = input_batches(self.router.inputs(node), entries, self.spool)
-        watermark = max(before_in, min(watermarks[stream.name] for stream in node.inputs))
+        feeding = [watermarks[stream.name] for stream in node.inputs]
+        percentile = min(of.percentile for of in feeding)
+        low = percentile if node.by_percentile else min(of.low for of in feeding)
         with self._phase(report, "user code"):
-            report.nodes[node.name] = visitor.step(
-                inputs, entry.owned, late_before=before_in, watermark=watermark,
+            done = visitor.step(
+                inputs, entry.owned, late_before=before_in, watermark=max(before_in, low),
                 output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
             )  # fmt: skip
+            before = plan.percentiles.get(node.name, MIN_TIME)
+            done.percentile = max(before, done.output_watermark, min(percentile, done.oldest))
+            report.nodes[node.name] = done
             return visitor.take_outputs()
 
     def _write(
@@ -249,33 +267,30 @@ class Worker:
 
     # -- watermarks, headers, parcels ---------------------------------------------------------
 
-    def _known_watermarks(self, plan: Plan, layer: int, parcels: list[Parcel]) -> dict[str, int]:
-        """Return the output watermark, over all workers, of each stream of earlier layers."""
+    def _known_watermarks(
+        self, plan: Plan, layer: int, parcels: list[Parcel]
+    ) -> dict[str, Watermarks]:
+        """Return the output watermarks, over all workers, of each stream of earlier layers."""
         headers = [parcel.header for parcel in parcels]
         if layer == 1:
-            return {
-                name: self._injector_watermark(plan, name, headers)
-                for name in self.pipeline.injectors
-            }
+            rules = {name: injector.rules for name, injector in self.pipeline.injectors.items()}
+            after = plan.injectors_after(merged_seen(header.seen for header in headers), rules)
+            return {name: frontiers.watermarks for name, frontiers in after.items()}
         known = dict(headers[0].known)
         for stream in headers[0].local:
-            known[stream] = min(header.local.get(stream, MAX_TIME) for header in headers)
+            found = [header.local[stream] for header in headers if stream in header.local]
+            known[stream] = Watermarks(
+                lowest(of.low for of in found), lowest(of.percentile for of in found)
+            )
         return known
 
-    def _injector_watermark(self, plan: Plan, name: str, headers: list[Header]) -> int:
-        injected = plan.injectors[name]
-        if injected.final:
-            return MAX_TIME
-        seen = [header.highest[name] for header in headers if name in header.highest]
-        highest = max([injected.highest, *seen])
-        return self.pipeline.injectors[name].watermark.after(highest)
-
     def _header(
-        self, plan: Plan, report: TaskReport, local: dict[str, int], known: dict[str, int]
-    ) -> Header:
+        self, plan: Plan, report: TaskReport,
+        local: dict[str, Watermarks], known: dict[str, Watermarks],
+    ) -> Header:  # fmt: skip
         return Header(
             report.layer, report.worker, report.attempt, plan.epoch, plan.step, plan.try_,
-            local, known, report.highest, report.failure is not None,
+            local, known, report.seen, report.failure is not None,
         )  # fmt: skip
 
     def _pass_on(self, layer: int, worker: int, parcels: list[Parcel], outbox: Outbox) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.manifest import Slice
 from headrace.sources.base import Split
@@ -20,12 +23,12 @@ class InjectorPlan(msgspec.Struct, frozen=True):
     """What one injector brings in this step.
 
     Attributes:
-        highest: the highest event time seen before this step.
+        before: what was known of it before, with what its source says of its partitions now.
         final: whether its input ends with this step, so that its watermark goes to the end.
         splits: the parts of its division, in order.
     """
 
-    highest: int
+    before: Frontiers
     final: bool
     splits: list[Split] = []
 
@@ -82,6 +85,7 @@ class Plan(msgspec.Struct, frozen=True):
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
+        percentiles: the percentile watermark of what each computation produces, where it differs.
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
@@ -101,11 +105,25 @@ class Plan(msgspec.Struct, frozen=True):
     exchange: Exchange
     cached_bytes: int
     slice: SlicePlan | None = None
+    percentiles: dict[str, int] = {}
 
     @property
     def readers(self) -> int:
         """How many tasks read the division; the driver alone counts as one."""
         return 1 if self.exchange == "driver" else self.layout.workers
+
+    def injectors_after(
+        self, seen: Mapping[str, Mapping[str, Seen]], rules: Mapping[str, Rules]
+    ) -> dict[str, Frontiers]:
+        """Return what is known of the injectors after the step.
+
+        Args:
+            seen: what the records that were read came to, by injector and partition.
+            rules: by injector.
+        """
+        before = {name: of.before for name, of in self.injectors.items()}
+        finals = [name for name, of in self.injectors.items() if of.final]
+        return advance(before, seen, finals, rules, self.clock_us)
 
     def file_stem(self, layer: int, worker: int, attempt: str) -> str:
         """Return the name of a file of one attempt; no other attempt ever bears it."""
@@ -123,7 +141,16 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct):
-    """What one computation did on one worker."""
+    """What one computation did on one worker.
+
+    Attributes:
+        records, late, skipped, keys, timers, produced: how many.
+        input_watermark, output_watermark: after this step.
+        percentile: the percentile watermark of what it produces.
+        next_wall_timer: the lowest pending wall timer, or a bound below it.
+        oldest: the lowest event time of work that is still to be done, or a bound below it.
+        state_digest: of what it changed.
+    """
 
     records: int = 0
     late: int = 0
@@ -133,7 +160,9 @@ class NodeReport(msgspec.Struct):
     produced: int = 0
     input_watermark: int = 0
     output_watermark: int = 0
+    percentile: int = MIN_TIME
     next_wall_timer: int = 0
+    oldest: int = MAX_TIME
     state_digest: int = 0
 
 
@@ -155,7 +184,7 @@ class TaskReport(msgspec.Struct):
         retained: the file of retained productions, if there are any.
         in_slice: whether that file holds rows of the slice.
         nodes, streams: counts, watermarks and digests.
-        highest: the highest event time that it read, by injector.
+        seen: what the records that it read came to, by injector and partition.
         read_rows: records read, by injector.
         phases: seconds spent, by phase.
         notes: facts for people: process, whether soft state was at hand.
@@ -172,7 +201,7 @@ class TaskReport(msgspec.Struct):
     in_slice: bool = False
     nodes: dict[str, NodeReport] = {}
     streams: dict[str, StreamReport] = {}
-    highest: dict[str, int] = {}
+    seen: dict[str, dict[str, Seen]] = {}
     read_rows: dict[str, int] = {}
     read_digests: dict[str, int] = {}
     phases: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What per-record and columnar visitors share: the step's facts, lateness, errors of the user's code."""
+"""What per-record and columnar visitors share: the step's facts, errors of the user's code."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from headrace.computation import Fired, Record
 from headrace.errors import UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
-from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.step.plan import NodeReport
 from headrace.topology import DeadLetter, Node
 
 Sent = TypeVar("Sent")
@@ -66,17 +63,6 @@ class StepContext(Generic[Sent]):
                 f"it declares: {', '.join(self._outputs) or 'none'}"
             )
         return output
-
-
-def on_time(batch: pa.RecordBatch, late_before: int, report: NodeReport) -> pa.RecordBatch:
-    """Return the records that are not behind the watermark; count the others."""
-    if late_before <= MIN_TIME:
-        return batch
-    times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
-    on_time = times >= late_before
-    late = len(times) - int(on_time.sum())
-    report.late += late
-    return batch.filter(pa.array(on_time)) if late else batch
 
 
 def user_error(error: Exception, place: str) -> UserCodeError:

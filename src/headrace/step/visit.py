@@ -35,9 +35,10 @@ from headrace.state.cells import KeyCells, touched_so_far, undo
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
+from headrace.step.late import LateRecords
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, on_time, user_error
+from headrace.step.usercode import StepContext, dead_letter, user_error
 from headrace.topology import DEAD_LETTER, Node
 
 _MAX_TIMERS_FIRED = 1_000_000
@@ -124,8 +125,10 @@ class Visitor:
         self.outputs = {
             name: Produced(_checker(stream.values.python_type), _copier(stream.values.python_type))
             for name, stream in node.outputs.items()
+            if not stream.is_late
         }
         self.context = KeyContext(node, self.outputs)
+        self._late = LateRecords(node)
         self._timers = [
             (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
@@ -154,7 +157,7 @@ class Visitor:
         work = _Work(self.node, self.state)
         for number, batch in enumerate(inputs):
             if batch is not None:
-                kept = batch if self.node.late == "process" else on_time(batch, late_before, report)
+                kept = self._late.on_time(number, batch, late_before, report)
                 work.add(number, kept)
                 report.records += kept.num_rows
         self.state.set_clocks({EVENT_TIME: watermark, WALL_TIME: clock_us})
@@ -170,6 +173,7 @@ class Visitor:
             self.state.wait_on(cells)
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
+        report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         return report
 
     def _due(self, owned: Any, watermark: int, clock_us: int) -> list[KeyCells]:
@@ -320,7 +324,7 @@ class Visitor:
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
         """Return the productions of the step, by output, and forget them."""
-        taken = {}
+        taken = self._late.take()
         for name, output in self.outputs.items():
             if output.values:
                 taken[name] = self._batch(name, output)

@@ -17,16 +17,14 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
-from headrace.keyspace.hashing import hash_is_key
-from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType
 from headrace.state.columns import ColumnType
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped, keys_apart
-from headrace.state.runs import HASH
+from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
+from headrace.step.late import LateRecords, in_key_order
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, on_time, user_error
+from headrace.step.usercode import StepContext, dead_letter, user_error
 from headrace.topology import DEAD_LETTER, Node, Stream
 
 _MAX_ROUNDS = 1_000_000
@@ -114,14 +112,7 @@ class Emitter:
         batch = batches[0]
         if len(batches) > 1:
             batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        hashes = batch.column(HASH).to_numpy()
-        if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
-            batch = batch.take(pa.array(order_by_hash(hashes)))
-        if hash_is_key([field.type for field in self._node.key_fields]):
-            return batch
-        columns = [batch.column(name) for name in key_names(self._node)]
-        order, _ = keys_apart(batch.column(HASH).to_numpy(), columns)
-        return batch if order is None else batch.take(pa.array(order))
+        return in_key_order(self._node, batch)
 
 
 class BatchStepContext(StepContext[Emitter]):
@@ -152,8 +143,13 @@ class BatchVisitor:
         self.state = state
         self.computation = computation
         computation.__dict__.update(state.handles, _handles=state.handles)
-        self.outputs = {name: Emitter(node, name, s) for name, s in node.outputs.items()}
+        self.outputs = {
+            name: Emitter(node, name, stream)
+            for name, stream in node.outputs.items()
+            if not stream.is_late
+        }
         self.context = BatchStepContext(node, self.outputs)
+        self._late = LateRecords(node)
         self._timers = [
             state.timers[name]
             for domain in (EVENT_TIME, WALL_TIME)
@@ -173,7 +169,7 @@ class BatchVisitor:
         wall_cause = clock_us if output_before <= MIN_TIME else output_before
         for number, rows in enumerate(inputs):
             if rows is not None:
-                kept = rows if self.node.late == "process" else on_time(rows, late_before, report)
+                kept = self._late.on_time(number, rows, late_before, report)
                 if kept.num_rows:
                     self._process(number, kept, report)
         until = {EVENT_TIME: watermark, WALL_TIME: clock_us}
@@ -187,6 +183,7 @@ class BatchVisitor:
         report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
+        report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         return report
 
     def _process(self, number: int, rows: pa.RecordBatch, report: NodeReport) -> None:
@@ -308,7 +305,8 @@ class BatchVisitor:
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
         """Return the productions of the step, by output, and forget them."""
         taken = {name: output.take() for name, output in self.outputs.items()}
-        return {name: batch for name, batch in taken.items() if batch is not None}
+        produced = {name: batch for name, batch in taken.items() if batch is not None}
+        return {**produced, **self._late.take()}
 
 
 def _groups_of(item: KeyedBatch | FiredBatch) -> int:

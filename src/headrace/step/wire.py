@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import msgspec
 import pyarrow as pa
 
+from headrace.eventtime.watermark import Seen, Watermarks
+
 
 class Header(msgspec.Struct):
     """Sent by every producer task to every consumer task, also when it has no records.
@@ -14,9 +16,9 @@ class Header(msgspec.Struct):
     Attributes:
         layer, worker, attempt: who produced.
         epoch, step, try_: for what; a parcel of any other try is refused.
-        local: output watermark on this worker of each stream of this layer.
-        known: output watermark over all workers of each stream of earlier layers.
-        highest: for layer 0: the highest event time read, by injector.
+        local: output watermarks on this worker of each stream of this layer.
+        known: output watermarks over all workers of each stream of earlier layers.
+        seen: for layer 0: what the records read came to, by injector and partition.
         failed: whether a task before or here failed, so that there is nothing to work on.
     """
 
@@ -26,9 +28,9 @@ class Header(msgspec.Struct):
     epoch: int
     step: int
     try_: int
-    local: dict[str, int] = {}
-    known: dict[str, int] = {}
-    highest: dict[str, int] = {}
+    local: dict[str, Watermarks] = {}
+    known: dict[str, Watermarks] = {}
+    seen: dict[str, dict[str, Seen]] = {}
     failed: bool = False
 
 

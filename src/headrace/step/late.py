@@ -1,0 +1,68 @@
+"""Late records: those behind the watermark that their computation has relied on already."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.eventtime.timestamps import MIN_TIME
+from headrace.keyspace.hashing import hash_is_key
+from headrace.keyspace.ordering import order_by_hash
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.rows import keys_apart
+from headrace.state.runs import HASH
+from headrace.step.plan import NodeReport
+from headrace.step.route import key_names, stream_schema
+from headrace.topology import Node
+
+
+class LateRecords:
+    """Parts a step's records of one computation into those on time and those that are late.
+
+    Lateness is judged by the input watermark of the step before: timers up to it have fired, so who
+    comes behind it comes too late for them. What this step's own input moves is not held against it.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sides: dict[str, pa.RecordBatch] = {}
+
+    def on_time(
+        self, number: int, batch: pa.RecordBatch, before: int, report: NodeReport
+    ) -> pa.RecordBatch:
+        """Return the records of an input that are to be worked on; count the others.
+
+        Args:
+            number: which input.
+            before: the input watermark of the step before.
+        """
+        node = self._node
+        if node.late == "process" or node.inputs[number].is_late or before <= MIN_TIME:
+            return batch
+        times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
+        on_time = times >= max(MIN_TIME, before - node.allowed_lateness_us)
+        late = len(times) - int(on_time.sum())
+        if not late:
+            return batch
+        report.late += late
+        if node.late == "side":
+            name = node.late_output(number)
+            columns = batch.select(stream_schema(node.outputs[name]).names)
+            self._sides[name] = in_key_order(node, columns.filter(pa.array(~on_time)))
+        return batch.filter(pa.array(on_time))
+
+    def take(self) -> dict[str, pa.RecordBatch]:
+        """Return what goes to side streams, by output, and forget it."""
+        taken, self._sides = self._sides, {}
+        return taken
+
+
+def in_key_order(node: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return productions of a computation ascending by (hash, key), each key's in their order."""
+    hashes = batch.column(HASH).to_numpy()
+    if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
+        batch = batch.take(pa.array(order_by_hash(hashes)))
+    if hash_is_key([field.type for field in node.key_fields]):
+        return batch
+    columns = [batch.column(name) for name in key_names(node)]
+    order, _ = keys_apart(batch.column(HASH).to_numpy(), columns)
+    return batch if order is None else batch.take(pa.array(order))
