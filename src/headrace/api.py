@@ -11,6 +11,7 @@ from headrace.coordinator.machine import Settings
 from headrace.driver import Clock, Driver, Listener
 from headrace.errors import HeadraceError, InvariantBroken
 from headrace.ledger.manifest import Head
+from headrace.observe.why import Waits, why
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.topology import Pipeline
@@ -59,6 +60,15 @@ class Job:
     def head(self) -> Head | None:
         """The pipeline as of the last committed step: watermarks, counts, positions."""
         return self._driver.coordinator.head
+
+    def why(self, name: str) -> list[Waits]:
+        """Return who holds the watermark of a computation, stream or injector, since when, what to do.
+
+        Raises:
+            PipelineError: when the pipeline has nothing of that name.
+        """
+        head = self.head
+        return [] if head is None else why(head, name, self._driver.clock.now_us())
 
     @property
     def running(self) -> bool:

@@ -28,6 +28,7 @@ from headrace.observe.progress import ProgressLine
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View, view_of
+from headrace.observe.why import explain, why
 from headrace.sources.base import Limit
 from headrace.storage import open_store
 from headrace.topology import Pipeline
@@ -141,6 +142,27 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
         else:
             look()  # so that what is wrong is told before the screen is taken
             show_live(Console(), look, lambda: time.sleep(every))
+
+
+@main.group()
+def watermark() -> None:
+    """Look into low watermarks."""
+
+
+@watermark.command("why")
+@click.argument("name")
+@_storage
+@_output
+def watermark_why(name: str, storage: str, output: str) -> None:
+    """Show who holds the watermark of NAME (a computation, a stream or an injector), since when, and what
+    to do. Looks at the last committed step. Changes nothing.
+    """
+    with _typed_errors():
+        head = _ledger_of(storage).open()
+        if head is None:
+            raise _no_pipeline(storage)
+        way = why(head, name, time.time_ns() // 1_000)
+        click.echo(msgspec.json.encode(way).decode() if output == "json" else explain(way))
 
 
 def _ledger_of(storage: str) -> Ledger:

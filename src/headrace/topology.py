@@ -426,6 +426,7 @@ class Pipeline:
             "injectors": {
                 name: {
                     "watermark": str(injector.rules.strategy),
+                    "measures": injector.rules.strategy.measures,
                     "expect": list(injector.rules.expect),
                     "idle_after_us": injector.rules.idle_after_us,
                     "skew_us": injector.rules.skew_us,

@@ -13,6 +13,7 @@ is late for who goes by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -147,6 +148,7 @@ def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, 
 class BoundedDelay(msgspec.Struct, frozen=True):
     """Records are at most ``delay_us`` behind the newest one of their partition."""
 
+    measures: ClassVar[str] = "highest"
     delay_us: int
 
     def of(self, frontier: Frontier) -> int:
@@ -161,6 +163,8 @@ class BoundedDelay(msgspec.Struct, frozen=True):
 class Exact(msgspec.Struct, frozen=True):
     """The source knows, and says so."""
 
+    measures: ClassVar[str] = "promise"
+
     def of(self, frontier: Frontier) -> int:
         """Return up to where a partition is complete."""
         return frontier.promise_us
@@ -172,6 +176,7 @@ class Exact(msgspec.Struct, frozen=True):
 class ByFunction(msgspec.Struct, frozen=True):
     """A user's function of what is known of a partition."""
 
+    measures: ClassVar[str] = "highest"
     function: Callable[[Frontier], TimeLike]
 
     def of(self, frontier: Frontier) -> int:

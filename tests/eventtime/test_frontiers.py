@@ -1,0 +1,179 @@
+"""What is known of an injector moves its watermark forward only, in any order of readers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.errors import PipelineError, UserCodeError
+from headrace.eventtime.delays import Delays, delays_of
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import (
+    ByFunction,
+    Frontier,
+    Frontiers,
+    Rules,
+    Seen,
+    advance,
+    bounded_delay,
+    changes,
+    merged_seen,
+)
+from headrace.keyspace.planner import contiguous
+from headrace.ledger.manifest import Head, Manifest, fold
+
+names = st.sampled_from(["a", "b", "c"])
+times = st.integers(0, 1_000)
+steps = st.lists(st.dictionaries(names, times), max_size=12)
+
+
+def known(*parts: str) -> Frontiers:
+    return Frontiers({name: Frontier() for name in parts})
+
+
+@given(steps, st.integers(0, 50))
+def test_the_watermark_is_the_lowest_partitions_and_never_goes_back(
+    steps: list[dict[str, int]], delay: int
+) -> None:
+    rules = {"in": Rules(bounded_delay(delay), expect=("a", "b"))}
+    of, highest, reached = known("a", "b"), {"a": MIN_TIME, "b": MIN_TIME}, MIN_TIME
+    for step in steps:
+        seen = {"in": {name: Seen(time) for name, time in step.items()}}
+        of = advance({"in": of}, seen, [], rules, 0)["in"]
+        for name, time in step.items():
+            highest[name] = max(highest.get(name, MIN_TIME), time)
+        lowest = min(highest.values())
+        reached = max(reached, MIN_TIME if lowest == MIN_TIME else lowest - delay)
+        assert of.low == reached
+
+
+@given(st.lists(st.tuples(names, times), max_size=30), st.randoms())
+def test_who_read_what_leaves_no_trace(records: list[tuple[str, int]], random: object) -> None:
+    readers = []
+    for name, time in records:
+        delays = delays_of(np.array([time, time - 7]), 500)
+        readers.append({"in": {name: Seen(time, delays)}})
+    shuffled = list(readers)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert merged_seen(readers) == merged_seen(shuffled)
+
+
+def test_a_partition_that_has_ended_or_is_idle_holds_nothing() -> None:
+    rules = {"in": Rules()}
+    parts = {"a": Frontier(100), "b": Frontier(7, ended=True), "c": Frontier(9, idle=True)}
+    assert advance({"in": Frontiers(parts)}, {}, [], rules, 0)["in"].low == 100
+
+
+def test_an_idle_partition_that_brings_something_counts_again() -> None:
+    rules = {"in": Rules()}
+    before = Frontiers({"a": Frontier(100), "b": Frontier(7, idle=True)}, low=50)
+    after = advance({"in": before}, {"in": {"b": Seen(60)}}, [], rules, 5)["in"]
+    assert after.parts["b"] == Frontier(60, active_us=5)
+    assert after.low == 60
+
+
+def test_an_idle_injector_does_not_hold_up_the_others() -> None:
+    rules = {"quiet": Rules(), "busy": Rules(), "done": Rules()}
+    before = {
+        "quiet": Frontiers({"": Frontier(5, idle=True)}, low=5),
+        "busy": Frontiers({"": Frontier(90)}),
+        "done": Frontiers({"": Frontier(1)}),
+    }
+    after = advance(before, {}, ["done"], rules, 0)
+    assert after["quiet"].low == 90
+    assert after["done"].low == MAX_TIME
+    only = advance({"quiet": before["quiet"], "done": before["done"]}, {}, ["done"], rules, 0)
+    assert only["quiet"].low == 5, "an injector that has ended says nothing about one that has not"
+
+
+def test_a_promise_counts_where_the_source_knows() -> None:
+    rules = {"in": Rules(hr.exact())}
+    before = Frontiers({"a": Frontier(1_000).told(False, 40, 0)})
+    assert advance({"in": before}, {}, [], rules, 0)["in"].low == 40
+
+
+def test_a_users_function_is_asked_for_each_partition() -> None:
+    rules = {"in": Rules(ByFunction(lambda part: part.highest // 2))}
+    before = Frontiers({"a": Frontier(100), "b": Frontier(80)})
+    assert advance({"in": before}, {}, [], rules, 0)["in"].low == 40
+
+
+def test_a_users_function_that_fails_is_named() -> None:
+    rules = {"in": Rules(ByFunction(lambda part: "noon"))}  # type: ignore[arg-type, return-value]
+    with pytest.raises(UserCodeError, match="watermark function"):
+        advance({"in": Frontiers({"a": Frontier(100)})}, {}, [], rules, 0)
+
+
+# -- percentile -------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300), st.floats(0.01, 0.99))
+def test_the_sketch_is_within_two_percent_of_the_exact_quantile(
+    delays: list[int], share: float
+) -> None:
+    late = np.array([10**12 - delay for delay in delays])
+    sketch = Delays().plus(delays_of(late, 10**12))
+    exact = sorted(delays)[int(share * (len(delays) - 1))]
+    assert exact * 0.97 - 1 <= sketch.quantile_us(share) <= exact * 1.03 + 1
+
+
+def test_the_sketch_forgets_old_delays() -> None:
+    slow = delays_of(np.full(100_000, 0), 10**6)
+    quick = delays_of(np.full(100_000, 0), 10)
+    sketch = Delays().plus(slow).plus(quick).plus(quick)
+    assert sketch.quantile_us(0.99) <= 11
+
+
+@given(st.lists(st.lists(times, min_size=1, max_size=20), min_size=1, max_size=10))
+def test_the_percentile_watermark_is_never_behind_the_low_one_and_never_goes_back(
+    steps: list[list[int]],
+) -> None:
+    rules = {"in": Rules(bounded_delay(300), percentile=0.9)}
+    of = Frontiers()
+    for step in steps:
+        before = of
+        highest = of.parts.get("", Frontier()).highest
+        seen = {"in": {"": Seen(max(step), delays_of(np.array(step), highest))}}
+        of = advance({"in": of}, seen, [], rules, 0)["in"]
+        assert of.percentile >= max(of.low, before.percentile)
+
+
+@pytest.mark.parametrize("percentile", [0, 1, 99])
+def test_a_percentile_is_a_share(percentile: float) -> None:
+    source = hr.sources.Iterable([1], int, event_time=lambda n: n)
+    with pytest.raises(PipelineError, match="no share"):
+        hr.Pipeline("p").inject("in", source, percentile=percentile)
+
+
+# -- what manifests keep ----------------------------------------------------------------------
+
+
+@given(steps)
+def test_a_manifest_keeps_what_changed_and_the_sum_is_the_whole(
+    steps: list[dict[str, int]],
+) -> None:
+    rules, of = {"in": Rules(expect=("a",))}, Frontiers({"a": Frontier(active_us=3)})
+    head: Head | None = None
+    for number, step in enumerate(steps):
+        seen = {"in": {name: Seen(time) for name, time in step.items()}}
+        of = advance({"in": of}, seen, [], rules, number)["in"]
+        before = Frontiers() if head is None else head.frontiers_of("in")
+        changed = changes(before, of)
+        assert changed is None or set(changed.parts) <= {"a", *step}
+        manifest = Manifest(
+            "p", number, 1, 0, "n", "", False, number, 0,
+            frontiers={} if changed is None else {"in": changed},
+            layout=contiguous(4, 1).to_wire() if head is None else None, identity={},
+        )  # fmt: skip
+        head = fold(head, manifest, "d")
+        assert head.frontiers_of("in") == of
+
+
+def test_a_head_of_an_older_version_knows_the_highest_time() -> None:
+    layout = contiguous(4, 1).to_wire()
+    assert Head(3, 1, "d", layout, {}, highest={"in": 42}).frontiers_of("in") == Frontiers(
+        {"": Frontier(42)}
+    )
