@@ -5,8 +5,8 @@ General layout, from the inside out:
 * ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
 * ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
 * ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
-* ``topology``, ``computation``: what the user draws and writes; ``ops``: what is ready made of that;
-  ``api``, ``cli``: how it is run.
+* ``topology``, ``computation``: what the user draws and writes; ``ops``: what is ready made
+  of that; ``api``, ``cli``: how it is run.
 """
 
 from headrace import ops, sinks, sources
@@ -22,6 +22,7 @@ from headrace.computation import (
     ListState,
     MapState,
     Output,
+    Posted,
     Record,
     TimeDomain,
     Timer,
@@ -62,6 +63,7 @@ __all__ = [
     "MapState",
     "Output",
     "Pipeline",
+    "Posted",
     "Record",
     "Salt",
     "Settings",

@@ -16,8 +16,9 @@ change many rows in one call::
             ctx.produce("changed", batch.keys, {"count": count, "amount": amount})
 
 **Life.** In a step, for each input stream in the order of ``keys=``: ``process_batch`` with the
-step's records of that stream, grouped by key; then ``process_timers`` with all timers that are due,
-name by name, again and again until none is left that is behind the clock.
+step's records of that stream, grouped by key; then, again and again until nothing is left that is
+behind the clock, ``process_batch`` with the posts that are due, stream by stream, and ``process_timers``
+with the timers that are due, name by name.
 
 **The one rule.** What is done to a key may depend on that key's rows alone, and a batch may be cut in
 two between any two rows: then results do not depend on the number of workers or bins, and a record
@@ -150,6 +151,24 @@ class BatchContext(Protocol):
             values: column → array, for a scalar type the array itself, or an Arrow record batch.
             timestamps_us: event times; by default ``keys.times_us``: those of the causes. Never
                 before the key's earliest cause in this call.
+        """
+        ...
+
+    def post(
+        self, keys: Keys, values: Any, *, times_us: npt.NDArray[np.int64] | int,
+        stream: str | None = None,
+    ) -> None:  # fmt: skip
+        """Send a record to each of some keys, to arrive when the input watermark reaches its time.
+
+        What is due comes to ``process_batch``, as a batch whose ``stream`` is the name of the declared
+        :class:`headrace.Posted`; each key's records ascend by time, and are as they were sent where
+        times are equal. What is sent behind the watermark comes in the same step.
+
+        Args:
+            keys: the key of each record; a key may come more than once.
+            values: as for :meth:`produce`.
+            times_us: the records' event times. Never before the key's earliest cause in this call.
+            stream: the name of a ``Posted``; not needed where only one is declared.
         """
         ...
 

@@ -17,9 +17,10 @@ a pipeline can be checked when it is built::
             ctx.produce("totals", self.count.value)
 
 **Life of a computation.** One object a worker process. For each key of a step, in this order: its
-records, its due event timers, its due wall timers. A crash repeats the whole step, so user code may
-run twice, but only one run is ever seen: handlers should do nothing but use ``self`` and ``ctx``.
-Attributes other than declared state are frozen while it runs, since nothing would keep them.
+records; its due posts and event timers, by time; its due wall timers. A crash repeats the whole step,
+so user code may run twice, but only one run is ever seen: handlers should do nothing but use ``self``
+and ``ctx``. Attributes other than declared state are frozen while it runs, since nothing would keep
+them.
 """
 
 from __future__ import annotations
@@ -158,12 +159,25 @@ class Timer(Declaration):
 
     Args:
         domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).
+        holds: whether a wall timer may be set with a *hold*, ``set(when, hold=event_time)``: until it
+            fires or is cancelled, the computation's output watermark does not pass the hold, and
+            what it produces when it fires may be as early. Only in per-record computations. No
+            computation is chained behind one that may hold.
+
+    Raises:
+        PipelineError: for an event timer that holds; it fires before the watermark passes it.
     """
 
     kind = "timer"
 
-    def __init__(self, domain: TimeDomain) -> None:
+    def __init__(self, domain: TimeDomain, *, holds: bool = False) -> None:
         self.domain = TimeDomain(domain)
+        self.holds = holds
+        if holds and self.domain is not TimeDomain.WALL_TIME:
+            raise PipelineError(
+                "an event timer cannot be declared with holds=True",
+                remedy="declare it without: the watermark does not pass what an event timer produces",
+            )
 
     @overload
     def __get__(self, instance: None, owner: type) -> Timer: ...
@@ -195,13 +209,35 @@ class Output:
         return value_type_of(self.type, place=f"output {self.name!r}")
 
 
+class Posted(Output):
+    """Records that a key sends to itself, to arrive at a later event time (*post-dated*).
+
+    ``ctx.post(time, value)`` sends one. It is kept with the key's bin, and arrives as a record whose
+    ``stream`` is the name of this declaration, and whose event time is ``time``, in the step in which
+    the input watermark reaches that time; once, and never late.
+
+    Args:
+        type: what they carry; as for :class:`Output`.
+    """
+
+    def value_type(self) -> ValueType:
+        """Return the columns of these records."""
+        return value_type_of(self.type, place=f"posted {self.name!r}")
+
+
+class Hold(Declaration):
+    """What a timer with holds keeps besides its time; declared by the engine."""
+
+    kind = "hold"
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
     """A record as a handler sees it.
 
     Attributes:
         value: the value, of the stream's type.
         timestamp_us: its event time, in microseconds since 1970 UTC.
-        stream: the name of the input stream.
+        stream: the name of the input stream; of a post the name that declares it.
     """
 
     value: Any
@@ -277,6 +313,20 @@ class Context(Protocol):
         """
         ...
 
+    def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
+        """Send a record to this key, to arrive when the input watermark reaches a time.
+
+        Due posts and event timers of a key come ascending by time; at equal times posts first, in the
+        order in which they were sent. One that is sent behind the watermark comes in the same step.
+        When all input has ended, all come.
+
+        Args:
+            time: the post's event time. Never before its cause's.
+            value: of the type that is declared.
+            stream: the name of a :class:`Posted`; not needed where only one is declared.
+        """
+        ...
+
 
 #: What happens to a late record.
 Late = Literal["drop", "side", "process"]
@@ -302,12 +352,14 @@ class UserCode:
     Attributes:
         on_records, on_timers: the names of its handlers.
         state_kinds: the kinds of state that it may declare.
+        may_hold: whether its timers may have holds.
         default_late: what happens to late records when the drawing does not say.
     """
 
     on_records: ClassVar[str]
     on_timers: ClassVar[str]
     state_kinds: ClassVar[tuple[str, ...]]
+    may_hold: ClassVar[bool] = False
     default_late: ClassVar[Late] = "drop"
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
@@ -343,6 +395,7 @@ class Computation(UserCode):
     on_records = "process_record"
     on_timers = "process_timer"
     state_kinds = ("value", "list", "map")
+    may_hold = True
 
     def process_record(self, ctx: Any, record: Record) -> None:
         """Work on one record of the key ``ctx.key``."""
@@ -360,16 +413,42 @@ class Shape(msgspec.Struct, frozen=True):
         states: value, list and map state, or tables, by name.
         timers: timers, by name.
         outputs: output streams, by name.
+        posts: streams of posts, by name.
     """
 
     states: dict[str, Any]
     timers: dict[str, Any]
     outputs: dict[str, Any]
+    posts: dict[str, Any] = {}
+
+    @property
+    def holding(self) -> list[str]:
+        """The timers that may have holds."""
+        return [name for name, timer in self.timers.items() if timer.holds]
 
     @property
     def cells(self) -> dict[str, Any]:
-        """Everything that is stored with a key."""
-        return {**self.states, **self.timers}
+        """Everything that is stored with a key, by the name of its cell."""
+        return {**self.states, **self.timers, **self._holds}
+
+    @property
+    def dated_cells(self) -> dict[str, TimeDomain]:
+        """The cells of which each entry is a time; and what a bin must be at hand by.
+
+        A hold is one of event time: a bin with a hold that the watermark has reached is at hand, so
+        that what holds the output watermark back is known exactly.
+        """
+        timers = {name: timer.domain for name, timer in self.timers.items()}
+        return {**timers, **dict.fromkeys(self._holds, EVENT_TIME)}
+
+    @property
+    def _holds(self) -> dict[str, Hold]:
+        return {hold_cell(name): Hold() for name in self.holding}
+
+
+def hold_cell(timer: str) -> str:
+    """Return the name of the cell that keeps a timer's holds; no attribute has a space in it."""
+    return f"{timer} hold"
 
 
 def shape_of(
@@ -392,8 +471,9 @@ def shape_of(
         declaration.name = name
         found[name] = declaration
     timers = {name: item for name, item in found.items() if isinstance(item, Timer)}
-    outputs = {name: item for name, item in found.items() if isinstance(item, Output)}
-    states = {n: item for n, item in found.items() if n not in timers and n not in outputs}
+    posts = {name: item for name, item in found.items() if isinstance(item, Posted)}
+    outputs = {n: item for n, item in found.items() if isinstance(item, Output) and n not in posts}
+    states = {n: i for n, i in found.items() if isinstance(i, Declaration) and n not in timers}
     if not _defines(cls, cls.on_records):
         raise PipelineError(
             f"{cls.__name__} has no {cls.on_records}",
@@ -405,6 +485,13 @@ def shape_of(
             f"{cls.__name__} declares timer {next(iter(timers))!r} and has no {cls.on_timers}",
             place=place,
             remedy=f"define {cls.on_timers}(self, ctx, ...), or remove the timer",
+        )
+    holding = [name for name, timer in timers.items() if timer.holds]
+    if holding and not cls.may_hold:
+        raise PipelineError(
+            f"{cls.__name__}.{holding[0]} is a timer with holds, which it cannot have",
+            place=place,
+            remedy="only timers of a per-record Computation can hold the output watermark",
         )
     wrong = [name for name, item in states.items() if item.kind not in cls.state_kinds]
     if wrong:
@@ -418,7 +505,7 @@ def shape_of(
             raise PipelineError(
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
-    return Shape(states=states, timers=timers, outputs=outputs)
+    return Shape(states=states, timers=timers, outputs=outputs, posts=posts)
 
 
 def _defines(cls: type[UserCode], handler: str) -> bool:

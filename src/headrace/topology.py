@@ -115,6 +115,8 @@ class Node(msgspec.Struct, eq=False):
         late: what happens to late records.
         allowed_lateness_us: by how much a record may be behind the watermark and not count as late.
         by_percentile: whether it goes by the percentile watermark instead of the low one.
+        ordered: whether its records are applied in order of event time.
+        posts: its streams of posts, by name.
     """
 
     name: str
@@ -131,6 +133,8 @@ class Node(msgspec.Struct, eq=False):
     by_percentile: bool = False
     layer: int = 0
     chained: bool = False
+    ordered: bool = False
+    posts: dict[str, Stream] = {}
 
     def __getitem__(self, output: str) -> Stream:
         try:
@@ -171,7 +175,13 @@ class Node(msgspec.Struct, eq=False):
             found[name] = " ".join(parts)
         for name, timer in self.shape.timers.items():
             columnar = isinstance(self.computation, ColumnarComputation)
-            found[name] = f"timer {timer.domain}{' in bulk' if columnar else ''}"
+            how = " in bulk" if columnar else " with holds" if timer.holds else ""
+            found[name] = f"timer {timer.domain}{how}"
+        for name, stream in self.posts.items():
+            found[name] = f"posted {describe(stream.values.schema)}"
+        if self.ordered:
+            for stream in self.inputs:
+                found[f"{stream.name} in order"] = f"waiting {describe(stream.values.schema)}"
         return found
 
 
@@ -278,6 +288,7 @@ class Pipeline:
         late: Late | None = None,
         allowed_lateness: DurationLike = 0,
         watermark: Clocked = "low",
+        ordered: bool = False,
         retain: Sequence[str] = (),
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
@@ -296,6 +307,11 @@ class Pipeline:
                 What is made of it may be behind the watermark too, and late for the next computation.
             watermark: ``low`` waits for every record that the injectors' rules wait for;
                 ``percentile`` goes by their percentile watermarks: earlier, and what comes behind is late.
+            ordered: whether each key's records are applied in order of event time (at equal times,
+                in the order of ``keys=`` and arrival). A record then waits, with its key's state, until
+                the input watermark has passed it; and so do timers and posts, which take their
+                turns between the records. It costs that wait, and a write and a deletion of each
+                record that waits beyond its step.
             retain: outputs whose productions are kept as files, readable step by step.
 
         Raises:
@@ -331,9 +347,11 @@ class Pipeline:
             late=late or computation.default_late,
             allowed_lateness_us=_positive(allowed_lateness, "allowed_lateness", name, least=0) or 0,
             by_percentile=watermark == "percentile",
+            ordered=ordered,
         )
         self._check_clock(node)
         self._add_outputs(node, place, retain)
+        self._add_posts(node, place)
         node.state_types()  # refuses types that state cannot have
         self._place_in_layer(node)
         self.nodes[name] = node
@@ -524,16 +542,39 @@ class Pipeline:
                 remedy=f"give inject({without[0]!r}, …) a percentile=",
             )
 
+    def _add_posts(self, node: Node, place: str) -> None:
+        names = [stream.name for stream in node.inputs]
+        for name, posted in node.shape.posts.items():
+            if name in names:
+                raise PipelineError(
+                    f"computation {node.name!r} posts {name!r}, and reads a stream of that name",
+                    place=place,
+                    remedy="rename one of them: a record's stream says where it is from",
+                )
+            node.posts[name] = Stream(self, name, posted.value_type(), node.key_fields)
+        if node.ordered and len(set(names)) < len(names):
+            raise PipelineError(
+                f"computation {node.name!r} is ordered, and reads a stream by two keys",
+                remedy="let one computation read it by each key",
+            )
+
     def _place_in_layer(self, node: Node) -> None:
         """Chain the node to its producer where that is sound, or put it a layer below.
 
         Sound means: one input, keyed by the producer's own key, so that each record is already
-        on the worker of its key. Per-key computations hold nothing back (their output watermark
-        equals their input watermark after every step), so the result does not depend on the layout.
+        on the worker of its key; and a producer that holds nothing back (its output watermark equals
+        its input watermark after every step). One that may hold knows on each worker only of its own
+        holds, and the result would depend on the layout.
         """
         producers = [self.layer_of_stream(stream.name) for stream in node.inputs]
-        node.chained = len(node.inputs) == 1 and node.key_columns[0] is None
+        node.chained = (
+            len(node.inputs) == 1 and node.key_columns[0] is None
+            and not self._producer_of(node.inputs[0]).shape.holding
+        )  # fmt: skip
         node.layer = producers[0] if node.chained else 1 + max(producers)
+
+    def _producer_of(self, stream: Stream) -> Node:
+        return self.nodes[stream.name.partition(".")[0]]
 
 
 def _positive(duration: DurationLike | None, what: str, name: str, least: int = 1) -> int | None:

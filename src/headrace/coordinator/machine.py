@@ -58,6 +58,8 @@ from headrace.step.plan import (
 )
 
 _MOST_SLICES = 4_096
+#: What a computation may not cease to declare: what is pending would be lost.
+_PENDING = ("timer", "posted", "waiting")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -303,12 +305,17 @@ class Coordinator:
         changed = any(news(head.frontiers_of(name), of) for name, of in known.items())
         if not told and not changed and head.next_wall_timer > event.now_us:
             ended = set(head.ended) >= set(self.shape.injectors)
-            if self._drain and ended:
+            if self._drain and ended and not self._held():
                 return self._end("drained")
             until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
             return [Wait(until), self._poll()]
         self._pending = self._plan(offers, known, event.now_us)
         return [Run(self._pending.plan, self._pending.divisions)]
+
+    def _held(self) -> bool:
+        """Say whether a hold keeps an output watermark from the end: its timer is still to fire."""
+        marks = (self._head.watermark_of(name) for name in self.shape.nodes)
+        return any(after_out < after_in for after_in, after_out in marks)
 
     def _known(self, injector: str, offer: Offer | None, event: Offered) -> Frontiers:
         """Return what is known of an injector with what its source says now, and what the clock says."""
@@ -587,8 +594,11 @@ def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
         if now["key"] != before["key"]:
             problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
         for cell, kind in before["cells"].items():
-            if kind.startswith("timer") and cell not in now["cells"]:
-                problems.append(f"computation {name!r}: timer {cell!r} is gone, and may be set")
+            if kind.startswith(_PENDING) and cell not in now["cells"]:
+                what = kind.partition(" ")[0]
+                problems.append(
+                    f"computation {name!r}: {what} {cell!r} is gone, and may be pending"
+                )
             elif now["cells"].get(cell, kind) != kind:
                 problems.append(
                     f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"

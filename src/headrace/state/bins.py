@@ -2,7 +2,7 @@
 
 State in memory is a cache: everything in it can be had from the run files. A bin is loaded when a
 record or a due timer first needs it; bins that nothing needs are never read. What the content of
-a bin is (cells of keys, rows of tables) is the subclass's.
+a bin is (cells of keys, rows of tables) is the subclass's; records that wait for their time are here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import HASH, LAST_TIMER, RunReader
+from headrace.state.buffer import RecordBuffer
+from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
+from headrace.state.sections import due_rows, post_section, waiting_section
 from headrace.state.sources import StateSources
 from headrace.topology import Node
 
@@ -35,11 +37,25 @@ class BinnedState(ABC):
     Args:
         node: the computation in its pipeline.
         layout: bins and owners; the state belongs to one layout.
+
+    Attributes:
+        posts: the posts that wait, by the name of their stream.
+        waiting: of an ordered computation, the records of each input that wait.
     """
 
     def __init__(self, node: Node, layout: Layout) -> None:
         self.node = node
         self.layout = layout
+        fields = node.key_fields
+        self.posts = {
+            name: RecordBuffer(post_section(name), fields, stream.values.schema)
+            for name, stream in node.posts.items()
+        }
+        self.waiting = [
+            RecordBuffer(waiting_section(stream.name), fields, stream.values.schema)
+            for stream in (node.inputs if node.ordered else ())
+        ]
+        self._buffers = {b.section: b for b in (*self.posts.values(), *self.waiting)}
         self._step = 0
         self._last_use = np.zeros(len(layout), dtype=np.int64)  # the last step that needed a bin
         self._sources: StateSources | None = None
@@ -79,6 +95,10 @@ class BinnedState(ABC):
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
 
+    @abstractmethod
+    def changed_parts(self) -> list[Part]:
+        """Return what the step changed, to be written, and forget it."""
+
     # -- bins ---------------------------------------------------------------------------------
 
     def attach(self, reopen: Callable[[], StateSources], owned: npt.NDArray[np.bool_]) -> None:
@@ -115,7 +135,7 @@ class BinnedState(ABC):
         self._step += 1
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
-        cached = self.cached_bytes()
+        cached = self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
         if cached <= most:
             return
         if self._sources is None:
@@ -127,6 +147,8 @@ class BinnedState(ABC):
         self._reopen, self._at_once = reopen, None
         self._sources = reopen()
         sizes = self.bytes_of_bins()
+        for buffer in self._buffers.values():
+            sizes += buffer.bytes_of_bins(self.layout)
         oldest = np.argsort(self._last_use, kind="stable")
         freed = np.cumsum(sizes[oldest])
         enough = int(np.searchsorted(freed, cached - most // 2)) + 1
@@ -134,13 +156,16 @@ class BinnedState(ABC):
         victims[oldest[:enough]] = True
         for domain, lowest in self.drop(victims).items():
             np.minimum(self._unloaded[domain], lowest, out=self._unloaded[domain])
+        for buffer in self._buffers.values():
+            event = self._unloaded[EVENT_TIME]
+            np.minimum(event, buffer.drop(victims, self.layout), out=event)
         self._loaded[victims] = False
 
     def catch_up(self, reader: RunReader) -> None:
         """Take over a committed step that another process computed."""
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
-        for section in self.sections:
+        for section in self._all_sections():
             table = reader.rows_in(self.node.name, section, Ranges.everything())
             if table is None:
                 continue
@@ -151,6 +176,15 @@ class BinnedState(ABC):
                     continue
                 if not loaded.all():
                     table = table.filter(pa.array(loaded))
+            self._absorb(section, table)
+
+    def _all_sections(self) -> list[str]:
+        return [*self.sections, *self._buffers]
+
+    def _absorb(self, section: str, table: pa.Table) -> None:
+        if section in self._buffers:
+            self._buffers[section].absorb(table)
+        else:
             self.absorb(section, table)
 
     def _note_unloaded(self, reader: RunReader, section: str) -> None:
@@ -190,16 +224,16 @@ class BinnedState(ABC):
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
         for section, table in tables:
-            self.absorb(section, table)
+            self._absorb(section, table)
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
         """Return the content of some hashes from storage; for what newer files replaced, from those."""
         assert self._sources is not None and self._reopen is not None
         try:
-            found = [(name, self._sources.rows(name, ranges)) for name in self.sections]
+            found = [(name, self._sources.rows(name, ranges)) for name in self._all_sections()]
         except NotFound:
             self._sources = self._reopen()
-            found = [(name, self._sources.rows(name, ranges)) for name in self.sections]
+            found = [(name, self._sources.rows(name, ranges)) for name in self._all_sections()]
         return [(name, table) for name, table in found if table is not None]
 
     def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
@@ -209,6 +243,10 @@ class BinnedState(ABC):
         changed. Costs what it returns, and what is read for it.
         """
         found = self.loaded_rows(ranges)
+        for section, buffer in self._buffers.items():
+            rows = buffer.rows_in(ranges)
+            if rows is not None:
+                found[section] = pa.Table.from_batches([rows])
         if self._sources is None or not len(ranges):
             return found
         firsts, lasts = self.layout.bins_of(ranges.firsts), self.layout.bins_of(ranges.lasts)
@@ -227,6 +265,17 @@ class BinnedState(ABC):
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
         """Return the lowest pending time of a domain on this worker (of unloaded bins, a bound)."""
         lowest = self.lowest_loaded(domain)
+        if domain is EVENT_TIME:
+            lowest = min([lowest, *(buffer.lowest() for buffer in self._buffers.values())])
         if self._sources is not None and owned.any():
             lowest = min(lowest, int(self._unloaded[domain][owned].min()))
         return lowest
+
+    def take_changes(self) -> list[Part]:
+        """Return what the step changed, with the records that wait, to be written, and forget it."""
+        parts = self.changed_parts()
+        for section, buffer in self._buffers.items():
+            batch = buffer.take_changes()
+            if batch is not None:
+                parts.append(Part(self.node.name, section, batch, due_rows(batch, {})))
+        return parts

@@ -12,7 +12,13 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
+from headrace.eventtime.timestamps import (
+    MAX_TIME,
+    MIN_TIME,
+    TimeLike,
+    checked_micros,
+    from_micros,
+)
 from headrace.state.codecs import StateCodec
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -24,7 +30,7 @@ class KeyCells:
     Attributes:
         hash, key: which key.
         slots: what each declaration keeps for it.
-        queued: for each time domain, the entry by which the key waits in the queue of timers.
+        queued: for each time domain, and for holds, the entry by which the key waits in a queue.
     """
 
     __slots__ = ("hash", "key", "queued", "slots")
@@ -328,6 +334,66 @@ class TimerHandle:
         """Return the time that the timer is set for in microseconds, or None."""
         tags: dict[str, int] = self._cursor.slots[self._slot] or {}
         return tags.get(tag)
+
+
+class HoldingTimerHandle(TimerHandle):
+    """A wall ``Timer`` with holds of the key at hand.
+
+    Attributes:
+        earliest: the output watermark of the step before: what is behind it cannot be held.
+        cause: returns the event time of what the handler at hand was called for.
+    """
+
+    __slots__ = ("_holds", "cause", "earliest")
+
+    def __init__(self, cursor: Cursor, slot: int, holds: int) -> None:
+        super().__init__(cursor, slot)
+        self._holds = TimerHandle(cursor, holds)
+        self._holds.due_until = MIN_TIME - 1  # a hold is never due
+        self.earliest = MIN_TIME
+        self.cause: Callable[[], int] = lambda: MIN_TIME
+
+    def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
+        """Set the timer; (name, tag) that is already set is replaced, with its hold.
+
+        Args:
+            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            tag: tells timers of one name apart.
+            hold: an event time, not before the cause's: until the timer fires or is cancelled, the
+                output watermark does not pass it, and what it then produces may be as early.
+
+        Raises:
+            ValueError: for a hold before its cause.
+        """
+        super().set(when, tag=tag)
+        self.release(tag)
+        if hold is None:
+            return
+        time = checked_micros(hold)
+        cause = self.cause()
+        if time < cause < MAX_TIME:
+            raise before_cause(time, cause)
+        self._holds.set(max(time, self.earliest), tag=tag)
+
+    def cancel(self, *, tag: str = "") -> bool:
+        """Remove the timer, and its hold; say whether it was set."""
+        self.release(tag)
+        return super().cancel(tag=tag)
+
+    def release(self, tag: str) -> int | None:
+        """Remove the hold of a tag; return it, if there is one."""
+        hold = self._holds.when_us(tag=tag)
+        if hold is not None:
+            self._holds.cancel(tag=tag)
+        return hold
+
+
+def before_cause(time: int, cause: int) -> ValueError:
+    """Return the error that something was given an event time before what it is caused by."""
+    return ValueError(
+        f"a record at {from_micros(time)} cannot be caused by one at {from_micros(cause)}: "
+        "event time never goes back (MillWheel §4)"
+    )
 
 
 def touched_so_far(cursor: Cursor) -> dict[int, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain, hold_cell
 from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
@@ -24,6 +24,7 @@ from headrace.state.cells import (
     MISSING,
     Cursor,
     FrozenValueHandle,
+    HoldingTimerHandle,
     KeyCells,
     ListHandle,
     MapHandle,
@@ -40,6 +41,8 @@ from headrace.topology import Node
 CellRow = tuple[int, Any, int, bytes, bytes | None]
 
 _ORDERED = (int, float, str, bytes, bool)
+#: Cells of which each entry is a tag and a time.
+_DATED = ("timer", "hold")
 #: About what a key with its cells takes in memory, measured with small values.
 KEY_BYTES = 512
 
@@ -53,7 +56,7 @@ class CellType:
         self.kind: str = declared.kind
         self.domain: TimeDomain | None = getattr(declared, "domain", None)
         self.default = getattr(declared, "default", None)
-        if self.kind != "timer":
+        if self.kind not in _DATED:
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
             self.keep = self.codec.keep
         if self.kind == "map":
@@ -90,7 +93,7 @@ class CellType:
         """Return (sub, value) of all that a slot holds; it is what was kept before."""
         if content is self.empty or (self.kind != "value" and not content):
             return []
-        if self.kind == "timer":
+        if self.kind in _DATED:
             return [(tag.encode(), _time(time)) for tag, time in content.items()]
         encode = self.codec.encode_kept
         if self.kind == "value":
@@ -145,15 +148,15 @@ def _time(micros: int) -> bytes:
 
 
 class TimerQueue:
-    """Keys with pending timers of one domain, by the lowest of these.
+    """Keys with pending timers of one domain (or with holds), by the lowest of these.
 
     A key waits under one time, which is never after its lowest timer. A timer that is set to a later time
     leaves the queue alone: when the key's time comes it is looked at, and waits on. So a timer that
     every record puts off costs nothing, and the queue is about as long as there are keys.
 
     Args:
-        place: the domain's position in ``KeyCells.queued``.
-        slots: the slots of the domain's timers.
+        place: the queue's position in ``KeyCells.queued``.
+        slots: the slots of its timers.
     """
 
     def __init__(self, place: int, slots: list[int]) -> None:
@@ -170,7 +173,7 @@ class TimerQueue:
         """Let a key wait under a timer's time, unless it waits under an earlier one."""
         queued = cells.queued
         if queued is None:
-            queued = cells.queued = [None, None]
+            queued = cells.queued = [None, None, None]
         before = queued[self._place]
         if before is None:
             self._keys += 1
@@ -264,15 +267,24 @@ class KeyedState(BinnedState):
         self.cells = [
             CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
         ]
-        self.handles = {cell.name: cell.handle(self.cursor) for cell in self.cells}
+        self._slots = {cell.name: cell.slot for cell in self.cells}
+        self.handles = {c.name: self._handle(c) for c in self.cells if c.kind != "hold"}
         self.queues = {
             domain: TimerQueue(place, [c.slot for c in self.cells if c.domain is domain])
             for place, domain in enumerate(TimeDomain)
         }
+        self.holds = TimerQueue(len(self.queues), [c.slot for c in self.cells if c.kind == "hold"])
+        self._all_queues = [*self.queues.values(), self.holds]
         self._empty = [cell.empty for cell in self.cells]
         self._bins: dict[int, dict[Any, KeyCells]] = {}
         self._cached = 0  # how many keys are in _bins
         self._delta: list[CellRow] = []
+
+    def _handle(self, cell: CellType) -> Any:
+        holds = self._slots.get(hold_cell(cell.name))
+        if holds is not None:
+            return HoldingTimerHandle(self.cursor, cell.slot, holds)
+        return cell.handle(self.cursor)
 
     # -- bins ---------------------------------------------------------------------------------
 
@@ -295,7 +307,7 @@ class KeyedState(BinnedState):
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
         """Forget the keys of some bins; return the lowest of their timers, by bin."""
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
-        timers = [cell for cell in self.cells if cell.kind == "timer"]
+        timers = [cell for cell in self.cells if cell.kind in _DATED]
         for bin_ in [bin_ for bin_ in self._bins if bins[bin_]]:
             keys = self._bins.pop(bin_)
             self._cached -= len(keys)
@@ -305,16 +317,25 @@ class KeyedState(BinnedState):
                     if times:
                         of = lowest[cell.domain or EVENT_TIME]
                         of[bin_] = min(int(of[bin_]), LAST_TIMER, *times.values())
-                for queue in self.queues.values():
+                for queue in self._all_queues:
                     queue.forget(cells)
-        for queue in self.queues.values():
+        for queue in self._all_queues:
             queue.drop_stale()
         return lowest
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return the lowest pending timer of the keys at hand; in event time a bound below it."""
+        """Return the lowest pending timer of the keys at hand; in event time a bound below it.
+
+        A hold is something that is pending in event time.
+        """
         queue = self.queues[domain]
-        return queue.lowest() if domain is WALL_TIME else queue.bound()
+        if domain is WALL_TIME:
+            return queue.lowest()
+        return min(queue.bound(), self.lowest_hold())
+
+    def lowest_hold(self) -> int:
+        """Return the lowest hold, or ``MAX_TIME``; exact once what is due has been loaded."""
+        return self.holds.lowest()
 
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
@@ -336,7 +357,7 @@ class KeyedState(BinnedState):
                 _put_element(cell, cells, sub, value)
             else:
                 cell.load(cells.slots, sub, value)
-            if cell.kind == "timer" and value is not None:
+            if cell.kind in _DATED and value is not None:
                 changed.add((cells, cell.slot))
         for cells, slot in changed:
             self._queue(slot).push_lowest(cells)
@@ -350,7 +371,7 @@ class KeyedState(BinnedState):
 
     def _queue(self, slot: int) -> TimerQueue:
         domain = self.cells[slot].domain
-        return self.queues[domain or EVENT_TIME]
+        return self.holds if domain is None else self.queues[domain]
 
     # -- a step -------------------------------------------------------------------------------
 
@@ -360,9 +381,24 @@ class KeyedState(BinnedState):
             if cell.domain is not None:
                 self.handles[cell.name].due_until = until[cell.domain]
 
+    def hold_from(self, time: int, cause: Callable[[], int]) -> None:
+        """Say how far the output watermark has come, before which no hold begins.
+
+        Args:
+            time: the output watermark of the step before.
+            cause: returns the event time of what a handler was called for.
+        """
+        for name in self.node.shape.holding:
+            self.handles[name].earliest, self.handles[name].cause = time, cause
+
+    def release(self, timer: str, tag: str) -> int | None:
+        """Take back the hold of a timer of the key at hand; return it, if there is one."""
+        handle = self.handles[timer]
+        return handle.release(tag) if isinstance(handle, HoldingTimerHandle) else None
+
     def wait_on(self, cells: KeyCells) -> None:
         """Let a key that was due wait for the timers that it has left."""
-        for queue in self.queues.values():
+        for queue in self._all_queues:
             queue.push_lowest(cells)
 
     def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
@@ -392,7 +428,7 @@ class KeyedState(BinnedState):
         for slot, touched in self.cursor.touched.items():
             cell = self.cells[slot]
             content = slots[slot]
-            if cell.kind == "timer":
+            if cell.kind in _DATED:
                 self._leave_timer(cells, slot, touched)
                 continue
             try:
@@ -463,7 +499,7 @@ class KeyedState(BinnedState):
             for value in values:
                 cell.codec.encode(value)
 
-    def take_changes(self) -> list[Part]:
+    def changed_parts(self) -> list[Part]:
         """Return what the step changed, to be written, and forget it."""
         delta, self._delta = self._delta, []
         if not delta:
@@ -472,7 +508,7 @@ class KeyedState(BinnedState):
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""
-        domains = {cell.slot: cell.domain for cell in self.cells if cell.kind == "timer"}
+        domains = {cell.slot: cell.domain for cell in self.cells if cell.kind in _DATED}
         if not domains:
             return None
         found = [

@@ -1,8 +1,9 @@
 """The sections of a run file that hold state: what makes two rows one, and which rows are gone.
 
 A per-record computation has one section, of cells; a columnar one has a section for each table and
-each timer. How rows are merged can be told from a section's name and columns alone, so that
-slices and tools need none of the user's code.
+each timer; both have one for each stream of posts and each input whose records wait. How rows are
+merged can be told from a section's name and columns alone, so that slices and tools need none of
+the user's code.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ def timer_section(name: str) -> str:
     return f"timer:{name}"
 
 
+def post_section(name: str) -> str:
+    """Return the name of the section of a computation's posts."""
+    return f"post:{name}"
+
+
+def waiting_section(stream: str) -> str:
+    """Return the name of the section of an input's records that wait to be applied in order."""
+    return f"waiting:{stream}"
+
+
 def whole_section(name: str) -> str:
     """Return the name of the section that holds all live rows of a slice, rather than changes."""
     return _WHOLE + name
@@ -66,12 +77,12 @@ def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
     return absent
 
 
-def due_rows(batch: pa.RecordBatch, timers: dict[str, Any]) -> Any:
+def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain]) -> Any:
     """Return (row indices, times, is_wall) of the rows of a section that will be due at a time.
 
     Args:
         batch: rows of a section.
-        timers: the timers of a per-record computation by name.
+        dated: the cells of a per-record computation that hold times.
     """
     if DUE in batch.schema.names:
         field = batch.schema.field(DUE)
@@ -80,14 +91,14 @@ def due_rows(batch: pa.RecordBatch, timers: dict[str, Any]) -> Any:
         times = batch.column(DUE).to_numpy()[rows]
         wall = (field.metadata or {}).get(b"domain") == TimeDomain.WALL_TIME.encode()
         return rows, times, np.full(len(rows), wall)
-    if CELL not in batch.schema.names or not timers:
+    if CELL not in batch.schema.names or not dated:
         return None
     names = batch.column(CELL).to_pylist()
     values = batch.column(VALUE).to_pylist()
     found = [
-        (row, int.from_bytes(value, "little", signed=True), timers[name].domain == "wall_time")
+        (row, int.from_bytes(value, "little", signed=True), dated[name] is TimeDomain.WALL_TIME)
         for row, (name, value) in enumerate(zip(names, values, strict=True))
-        if name in timers and value is not None
+        if name in dated and value is not None
     ]
     if not found:
         return None

@@ -339,7 +339,7 @@ class TableSet(BinnedState):
         for table, mark in zip(self.tables.values(), marks, strict=True):
             table.undo(mark)
 
-    def take_changes(self) -> list[Part]:
+    def changed_parts(self) -> list[Part]:
         """Return what the step changed, to be written, and forget it."""
         parts = []
         for section, table in self.tables.items():

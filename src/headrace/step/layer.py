@@ -215,7 +215,7 @@ class Worker:
         low = percentile if node.by_percentile else min(of.low for of in feeding)
         with self._phase(report, "user code"):
             done = visitor.step(
-                inputs, entry.owned, late_before=before_in, watermark=max(before_in, low),
+                inputs, entry.owned, step=plan.step, late_before=before_in, watermark=max(before_in, low),
                 output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
             )  # fmt: skip
             before = plan.percentiles.get(node.name, MIN_TIME)

@@ -29,6 +29,7 @@ from headrace.state.tables import TableSet
 from headrace.step.plan import ChainPlan, Plan, SlicePlan, StateFiles
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
+from headrace.step.visit_timeline import TimelineVisitor
 from headrace.storage.base import Store
 from headrace.topology import Node, Pipeline
 
@@ -101,7 +102,7 @@ class WorkerState:
             for section, table in found.items():
                 batches = table.combine_chunks().to_batches()
                 ensure(len(batches) == 1, "a slice is too large for one batch")
-                due = due_rows(batches[0], node.shape.timers)
+                due = due_rows(batches[0], node.shape.dated_cells)
                 parts.append(Part(node.name, whole_section(section), batches[0], due))
         return parts
 
@@ -131,7 +132,8 @@ def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisito
     if isinstance(own, ColumnarComputation):
         return BatchVisitor(node, own, TableSet(node, layout, worker))
     assert isinstance(own, Computation)
-    return Visitor(node, own, KeyedState(node, layout))
+    kind = TimelineVisitor if node.posts or node.ordered else Visitor
+    return kind(node, own, KeyedState(node, layout))
 
 
 class StateReaders:

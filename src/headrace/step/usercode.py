@@ -50,6 +50,22 @@ class StepContext(Generic[Sent]):
         """Whether no more input will come."""
         return self.low_watermark_us >= MAX_TIME
 
+    def declared_post(self, stream: str | None) -> str:
+        """Return the name of a stream of posts; it need not be given where only one is declared.
+
+        Raises:
+            LookupError: when none of that name is declared.
+        """
+        posts = self._node.posts
+        if stream is None and len(posts) == 1:
+            return next(iter(posts))
+        if stream not in posts:
+            raise LookupError(
+                f"{self._node.name!r} declares no Posted {stream or ''!r}; "
+                f"it declares: {', '.join(posts) or 'none'}"
+            )
+        return stream
+
     def output(self, stream: str) -> Sent:
         """Return what collects the productions of an output.
 
@@ -63,6 +79,17 @@ class StepContext(Generic[Sent]):
                 f"it declares: {', '.join(self._outputs) or 'none'}"
             )
         return output
+
+
+def due_until(node: Node, watermark: int) -> int:
+    """Return the time up to which timers and posts are due, and ordered records passed.
+
+    An ordered computation waits until the watermark has *passed* a time: a record at the watermark may
+    still come, and takes its turn before timers and posts of that time.
+    """
+    if not node.ordered or watermark in (MIN_TIME, MAX_TIME):
+        return watermark
+    return watermark - 1
 
 
 def user_error(error: Exception, place: str) -> UserCodeError:

@@ -20,25 +20,19 @@ import xxhash
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import (
-    MAX_TIME,
-    MIN_TIME,
-    TimeLike,
-    checked_micros,
-    from_micros,
-)
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
 from headrace.keyspace.hashing import canonical_key, hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.cells import KeyCells, touched_so_far, undo
+from headrace.state.cells import KeyCells, before_cause, touched_so_far, undo
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
 from headrace.step.late import LateRecords
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, user_error
+from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
 from headrace.topology import DEAD_LETTER, Node
 
 _MAX_TIMERS_FIRED = 1_000_000
@@ -88,6 +82,14 @@ class KeyContext(StepContext[Produced]):
         """Say what the coming productions are caused by."""
         self._cause_us = time_us
 
+    def cause(self) -> int:
+        """Return the event time of what productions are caused by."""
+        return self._cause_us
+
+    def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
+        """Send a record to this key; see :class:`headrace.computation.Context`."""
+        self.declared_post(stream)  # a computation that declares one has another context
+
     def random(self) -> float:
         """Return a number in [0, 1), a function of step, computation, key and how many were drawn."""
         self._draws += 1
@@ -99,10 +101,7 @@ class KeyContext(StepContext[Produced]):
         output = self.output(stream)
         time = self._cause_us if timestamp is None else checked_micros(timestamp)
         if time < self._cause_us < MAX_TIME:
-            raise ValueError(
-                f"a record at {from_micros(time)} cannot be caused by one at "
-                f"{from_micros(self._cause_us)}: event time never goes back (MillWheel §4)"
-            )
+            raise before_cause(time, self._cause_us)
         if not output.check(value):
             raise TypeError(
                 f"output {stream!r} of {self._node.name!r} carries "
@@ -123,18 +122,23 @@ class Visitor:
         self.computation = computation
         computation.__dict__.update(state.handles, _handles=state.handles)
         self.outputs = {
-            name: Produced(_checker(stream.values.python_type), _copier(stream.values.python_type))
+            name: Produced(checker(stream.values.python_type), copier(stream.values.python_type))
             for name, stream in node.outputs.items()
             if not stream.is_late
         }
-        self.context = KeyContext(node, self.outputs)
+        self.context = self._context()
         self._late = LateRecords(node)
+        self._holding = node.shape.holding
+        self._step = 0
         self._timers = [
             (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
 
+    def _context(self) -> KeyContext:
+        return KeyContext(self.node, self.outputs)
+
     def step(
-        self, inputs: list[pa.RecordBatch | None], owned: Any, *, late_before: int,
+        self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
         watermark: int, output_before: int, clock_us: int, seed: int,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; leave productions and changes to be taken.
@@ -142,6 +146,7 @@ class Visitor:
         Args:
             inputs: records of each input, in order.
             owned: which bins of the layout are this worker's.
+            step: the step's number.
             late_before: the input watermark of the step before, which lateness is judged by.
             watermark: the input watermark of this step.
             output_before: the output watermark of the step before.
@@ -154,34 +159,48 @@ class Visitor:
         self._wall_cause = max(output_before, MIN_TIME + 1)
         if output_before <= MIN_TIME:
             self._wall_cause = clock_us
-        work = _Work(self.node, self.state)
+        self._step = step
+        until = due_until(self.node, watermark)
+        work = Work(self.node, self.state)
         for number, batch in enumerate(inputs):
             if batch is not None:
                 kept = self._late.on_time(number, batch, late_before, report)
-                work.add(number, kept)
-                report.records += kept.num_rows
-        self.state.set_clocks({EVENT_TIME: watermark, WALL_TIME: clock_us})
-        due = self._due(owned, watermark, clock_us)
+                self._arrive(work, number, kept, until)
+        self.state.set_clocks({EVENT_TIME: until, WALL_TIME: clock_us})
+        self.state.hold_from(output_before, self.context.cause)
+        due = self._due(work, owned, until, clock_us)
         self._due_keys = {id(cells) for cells in due}
+        report.records += work.records
         visits = work.visits(due)
         if self.node.on_error == "stop":
-            self._visit_all(visits, watermark, clock_us, report)
+            self._visit_all(visits, until, clock_us, report)
         else:
             for cells, found in visits:
-                self._visit_guarded(cells, found, watermark, clock_us, report)
+                self._visit_guarded(cells, found, until, clock_us, report)
         for cells in due:
             self.state.wait_on(cells)
+        self._end()
+        report.output_watermark = max(output_before, min(watermark, self.state.lowest_hold()))
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         return report
 
-    def _due(self, owned: Any, watermark: int, clock_us: int) -> list[KeyCells]:
+    # What a computation with posts, or an ordered one, does otherwise: see ``visit_timeline``.
+
+    def _arrive(self, work: Work, number: int, batch: pa.RecordBatch, until: int) -> None:
+        work.add(number, batch)
+
+    def _due(self, work: Work, owned: Any, until: int, clock_us: int) -> list[KeyCells]:
+        """Return the keys that have to be visited though they may have no records."""
         due: list[KeyCells] = []
-        for domain, until in ((EVENT_TIME, watermark), (WALL_TIME, clock_us)):
-            self.state.load_due(domain, until, owned)
-            due += self.state.queues[domain].due_keys(until)
+        for domain, time in ((EVENT_TIME, until), (WALL_TIME, clock_us)):
+            self.state.load_due(domain, time, owned)
+            due += self.state.queues[domain].due_keys(time)
         return due
+
+    def _end(self) -> None:
+        """End the step: what is left is for later ones."""
 
     def _visit_all(
         self, visits: Iterable[tuple[KeyCells, list[Record]]], watermark: int, clock_us: int,
@@ -279,6 +298,9 @@ class Visitor:
         del cells.slots[slot][timer.tag]
         self.state.cursor.touched.setdefault(slot, set()).add(timer.tag)
         cause = timer.time_us if timer.domain is EVENT_TIME else self._wall_cause
+        if timer.name in self._holding:
+            hold = self.state.release(timer.name, timer.tag)
+            cause = cause if hold is None else hold
         handle = self.computation.process_timer
         if self.node.on_error != "stop":
             self._guarded(handle, timer, cause, report)
@@ -353,7 +375,7 @@ class Visitor:
         return pa.record_batch(columns, schema=stream_schema(stream))
 
 
-class _Work:
+class Work:
     """A step's records, grouped by key."""
 
     def __init__(self, node: Node, state: KeyedState) -> None:
@@ -365,6 +387,11 @@ class _Work:
         """Add an input's records, in order; inputs in the order of their declaration."""
         if batch.num_rows:
             self._batches.append((number, batch))
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return sum(batch.num_rows for _, batch in self._batches)
 
     def visits(self, due: list[KeyCells]) -> Iterator[tuple[KeyCells, list[Record]]]:
         """Yield each key with its records, keys with due timers included, ascending."""
@@ -429,7 +456,8 @@ class _Work:
         yield from ordered
 
 
-def _checker(python_type: Any) -> Callable[[Any], bool]:
+def checker(python_type: Any) -> Callable[[Any], bool]:
+    """Return how to tell whether a value is of a declared type, as far as that is quickly told."""
     if python_type is float:
         return lambda value: type(value) in (float, int)
     if python_type is int:
@@ -439,7 +467,7 @@ def _checker(python_type: Any) -> Callable[[Any], bool]:
     return lambda value: True
 
 
-def _copier(python_type: Any) -> Callable[[Any], Any] | None:
+def copier(python_type: Any) -> Callable[[Any], Any] | None:
     """Return how to copy a value that its producer may still change; None when it cannot be changed."""
     if is_immutable(python_type):
         return None

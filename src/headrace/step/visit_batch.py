@@ -1,8 +1,9 @@
 """S, second half, for columnar computations: user code, all keys of the step at once.
 
-First the records of each input, in the order of the declaration; then due timers, all of one name
-in a call, event time before wall time, until none is left behind its clock; then rows whose time to
-live has ended. For each key that is the order of the per-record visitor (:mod:`headrace.step.visit`).
+First the records of each input, in the order of the declaration; then in rounds, until none is left
+behind its clock, due posts, all of one stream in a call, and due timers, all of one name in a call,
+event time before wall time; then rows whose time to live has ended. But for the rounds, each key sees
+the order of the per-record visitor (:mod:`headrace.step.visit`).
 """
 
 from __future__ import annotations
@@ -10,109 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
-from headrace.schema import ValueType
-from headrace.state.columns import ColumnType
+from headrace.eventtime.timestamps import MIN_TIME
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
-from headrace.step.late import LateRecords, in_key_order
+from headrace.step.emitter import Emitter
+from headrace.step.late import LateRecords
+from headrace.step.ordered import OrderedInputs
 from headrace.step.plan import NodeReport
-from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, user_error
-from headrace.topology import DEAD_LETTER, Node, Stream
+from headrace.step.posts import BatchPosts
+from headrace.step.route import key_names
+from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
+from headrace.topology import DEAD_LETTER, Node
 
 _MAX_ROUNDS = 1_000_000
-
-
-class Emitter:
-    """What a computation produced on one output, in order of emission."""
-
-    def __init__(self, node: Node, name: str, stream: Stream) -> None:
-        self._node = node
-        self._name = name
-        self.stream = stream
-        self.batches: list[pa.RecordBatch] = []
-        self._types = _value_types(stream.values)
-
-    def add(self, keys: Keys, values: Any, times: Any) -> None:
-        """Add a record for each key.
-
-        Raises:
-            TypeError: for values that the stream cannot carry.
-            ValueError: for an event time before its cause's.
-        """
-        if not len(keys):
-            return
-        earliest = keys.earliest_us
-        stamps = keys.times_us if times is None else _TIMES.coerced(times, len(keys))
-        if ((stamps < earliest) & (earliest < MAX_TIME)).any():
-            row = int(np.argmax((stamps < earliest) & (earliest < MAX_TIME)))
-            raise ValueError(
-                f"a record at {from_micros(int(stamps[row]))} cannot be caused by one at "
-                f"{from_micros(int(earliest[row]))}: event time never goes back (MillWheel §4)"
-            )
-        columns = [pa.array(keys.hashes), pa.array(stamps), *keys.to_arrow()]
-        columns += self._columns(values, len(keys))
-        self.batches.append(pa.record_batch(columns, schema=stream_schema(self.stream)))
-
-    def _columns(self, values: Any, length: int) -> list[pa.Array]:
-        schema = self.stream.values.schema
-        if isinstance(values, pa.RecordBatch):
-            values = dict(zip(values.schema.names, values.columns, strict=True))
-        if not isinstance(values, dict):
-            values = {schema.names[0]: values}
-        if set(values) != set(schema.names):
-            raise TypeError(
-                f"output {self._name!r} of {self._node.name!r} has the columns "
-                f"{', '.join(schema.names)}; it was given {', '.join(values) or 'none'}"
-            )
-        return [self._column(field, values[field.name], length) for field in schema]
-
-    def _column(self, field: pa.Field, values: Any, length: int) -> pa.Array:
-        kind = self._types.get(field.name)
-        if isinstance(values, pa.Array | pa.ChunkedArray) or kind is None:
-            try:
-                array = self._converted(field, values)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-                raise TypeError(f"column {field.name!r} wants {field.type}: {error}") from error
-            if array.null_count and not field.nullable:
-                raise TypeError(f"column {field.name!r} wants {field.type}, and was given nulls")
-            if len(array) != length:
-                raise TypeError(
-                    f"column {field.name!r} was given {len(array)} values for {length} keys"
-                )
-            return array
-        return kind.to_arrow(kind.coerced(values, length))
-
-    def _converted(self, field: pa.Field, values: Any) -> pa.Array:
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if isinstance(values, pa.Array):
-            if values.type == field.type and not values.null_count:
-                return values
-            kind = self._types.get(field.name)
-            if kind is not None:
-                return kind.to_arrow(kind.coerced(values, len(values)))
-            return values.cast(field.type)
-        if isinstance(values, np.ndarray):
-            values = values.copy() if values.dtype != object else values.tolist()
-        return pa.array(values, from_pandas=False).cast(field.type)
-
-    def take(self) -> pa.RecordBatch | None:
-        """Return all productions ascending by (hash, key), each key's in order of emission."""
-        batches, self.batches = self.batches, []
-        if not batches:
-            return None
-        batch = batches[0]
-        if len(batches) > 1:
-            batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        return in_key_order(self._node, batch)
 
 
 class BatchStepContext(StepContext[Emitter]):
@@ -121,8 +37,10 @@ class BatchStepContext(StepContext[Emitter]):
     Attributes:
         low_watermark_before_us: the input watermark of the step before.
         late: how many records the computation itself found late in this step.
+        posts: what collects the posts of each stream.
     """
 
+    posts: dict[str, Emitter]
     low_watermark_before_us = MIN_TIME
     late = 0
 
@@ -133,6 +51,10 @@ class BatchStepContext(StepContext[Emitter]):
     def produce(self, stream: str, keys: Keys, values: Any, *, timestamps_us: Any = None) -> None:
         """Produce records; see :class:`headrace.columnar.BatchContext`."""
         self.output(stream).add(keys, values, timestamps_us)
+
+    def post(self, keys: Keys, values: Any, *, times_us: Any, stream: str | None = None) -> None:
+        """Send records to the keys; see :class:`headrace.columnar.BatchContext`."""
+        self.posts[self.declared_post(stream)].add(keys, values, times_us)
 
 
 class BatchVisitor:
@@ -148,7 +70,11 @@ class BatchVisitor:
             for name, stream in node.outputs.items()
             if not stream.is_late
         }
+        self._posts = BatchPosts(node, state)
         self.context = BatchStepContext(node, self.outputs)
+        self.context.posts = self._posts.streams
+        self._emitters = [*self.outputs.values(), *self._posts.streams.values()]
+        self._ordered = OrderedInputs(state) if node.ordered else None
         self._late = LateRecords(node)
         self._timers = [
             state.timers[name]
@@ -158,7 +84,7 @@ class BatchVisitor:
         ]
 
     def step(
-        self, inputs: list[pa.RecordBatch | None], owned: Any, *, late_before: int,
+        self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
         watermark: int, output_before: int, clock_us: int, seed: int,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; see :meth:`headrace.step.visit.Visitor.step`."""
@@ -167,16 +93,22 @@ class BatchVisitor:
         self.context.low_watermark_before_us, self.context.late = late_before, 0
         self.state.clock.now_us = clock_us
         wall_cause = clock_us if output_before <= MIN_TIME else output_before
+        until = {EVENT_TIME: due_until(self.node, watermark), WALL_TIME: clock_us}
         for number, rows in enumerate(inputs):
             if rows is not None:
                 kept = self._late.on_time(number, rows, late_before, report)
-                if kept.num_rows:
+                if self._ordered is not None:
+                    self._ordered.arrive(number, kept, until[EVENT_TIME], step)
+                elif kept.num_rows:
                     self._process(number, kept, report)
-        until = {EVENT_TIME: watermark, WALL_TIME: clock_us}
         for domain, time in until.items():
             self.state.load_due(domain, time, owned)
-        if self._timers:
+        if self._ordered is not None:
+            for number, rows in self._ordered.passed(until[EVENT_TIME]):
+                self._process(number, rows, report)
+        if self._timers or self.node.posts:
             self._fire(until, wall_cause, report)
+            self._posts.keep(step)
         for domain, time in until.items():
             self.state.expire(domain, time)
         report.late += self.context.late
@@ -192,6 +124,9 @@ class BatchVisitor:
             stream.name, stream.values, rows, self.state.key_types, key_names(self.node)
         )
         self.state.load_bins_of(batch.keys.hashes)
+        self._process_batch(batch, report)
+
+    def _process_batch(self, batch: KeyedBatch, report: NodeReport) -> None:
         report.records += len(batch)
         report.keys += len(batch.keys)
         handle = self.computation.process_batch
@@ -208,19 +143,23 @@ class BatchVisitor:
     def _fire(self, until: dict[TimeDomain, int], wall_cause: int, report: NodeReport) -> None:
         """Fire what is due, and again what those have set behind the clocks."""
         for _ in range(_MAX_ROUNDS):
-            before = report.timers
+            quiet = True
+            for batch in self._posts.due(until[EVENT_TIME]):
+                quiet = False
+                self._process_batch(batch, report)
             for timer in self._timers:
                 cause = None if timer.domain is EVENT_TIME else wall_cause
                 fired = timer.fire(until[timer.domain], cause)
                 if fired is not None:
+                    quiet = False
                     report.timers += len(fired)
                     self._fire_batch(fired, report)
-            if report.timers == before:
+            if quiet:
                 return
         raise UserCodeError(
-            f"timers were set behind the clock {_MAX_ROUNDS} times in one step",
+            f"timers were set (or records posted) behind the clock {_MAX_ROUNDS} times in one step",
             place=f"computation {self.node.name!r}",
-            remedy="process_timers sets a timer behind the clock again and again",
+            remedy="a handler sets a timer, or posts, behind the clock again and again",
         )
 
     def _fire_batch(self, fired: FiredBatch, report: NodeReport) -> None:
@@ -265,7 +204,7 @@ class BatchVisitor:
     def _attempt(self, call: Callable[[], None]) -> Exception | None:
         """Call a handler; undo all it did when it raises, and return what it raised."""
         marks = self.state.begin()
-        lengths = {name: len(output.batches) for name, output in self.outputs.items()}
+        lengths = [len(emitter.batches) for emitter in self._emitters]
         late = self.context.late
         try:
             call()
@@ -274,8 +213,8 @@ class BatchVisitor:
         except Exception as error:
             self.state.undo(marks)
             self.context.late = late
-            for name, output in self.outputs.items():
-                del output.batches[lengths[name] :]
+            for emitter, length in zip(self._emitters, lengths, strict=True):
+                del emitter.batches[length:]
             return error
         self.state.keep()
         return None
@@ -330,19 +269,3 @@ def _row_halves(item: Any) -> list[Any]:
     if isinstance(item, KeyedBatch):
         return [item.rows(0, middle), item.rows(middle, len(item))]
     return [item[:middle], item[middle:]]
-
-
-def _value_types(values: ValueType) -> dict[str, ColumnType]:
-    """Return the columns that NumPy arrays are taken for; others are given as Arrow or lists."""
-    found = {}
-    for field in values.schema:
-        try:
-            found[field.name] = ColumnType(field.name, field.type)
-        except TypeError:
-            continue
-        if field.nullable:
-            del found[field.name]
-    return found
-
-
-_TIMES = ColumnType("timestamps_us", pa.int64())

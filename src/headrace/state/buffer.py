@@ -1,0 +1,311 @@
+"""Records that wait for their time with the bin of their key: posts, and records that are put in order.
+
+Vectorised: rows lie in a few stretches, each in order of event time and at least twice as long as the
+next was when it came. So taking what is due costs what is taken, adding costs what is added times a
+logarithm, and a slice of the hash space costs its own rows (and, once for each stretch, a sort by hash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation import TimeDomain
+from headrace.errors import ensure
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.runs import HASH, LAST_TIMER
+from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+#: The column that tells the waiting records of a key apart, ascending in the order in which they came.
+SEQUENCE = "__sequence"
+_STORED_SEQUENCE = f"{SUB_PREFIX}sequence"
+_NUMBER_BITS = 28
+
+
+def sequences(step: int, numbers: I64) -> I64:
+    """Return what tells a key's records apart, and says which came first.
+
+    Args:
+        step: the step in which they came.
+        numbers: which of the key's records in this step each is.
+    """
+    ensure(step < 1 << (63 - _NUMBER_BITS), "the steps' numbers are used up")
+    ensure(int(numbers.max(initial=0)) < 1 << _NUMBER_BITS, "a key has too many records in a step")
+    return np.int64(step << _NUMBER_BITS) + numbers
+
+
+def sequence(step: int, number: int) -> int:
+    """Return the same for one record."""
+    return (step << _NUMBER_BITS) + number
+
+
+def ranks(group_starts: I64, length: int) -> I64:
+    """Return for each row its position in its group.
+
+    Args:
+        group_starts: the row that each group starts at.
+        length: how many rows there are.
+    """
+    found: I64 = np.arange(length) - np.repeat(group_starts, np.diff(group_starts, append=length))
+    return found
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return some batches (at least one) as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+class _Stretch:
+    """Rows ascending by event time, of equal times in the order in which they came."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+        self.times: I64 = rows.column(TIMESTAMP_COLUMN).to_numpy()
+        self.hashes: U64 = rows.column(HASH).to_numpy()
+        self.nbytes = rows.nbytes
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def before(self, until: int) -> int:
+        """Return how many rows are not after a time."""
+        return int(np.searchsorted(self.times, until, side="right"))
+
+    @cached_property
+    def by_hash(self) -> tuple[I64, U64]:
+        """The positions of the rows in order of their hashes, and these."""
+        order = order_by_hash(self.hashes)
+        return order, self.hashes[order]
+
+
+class RecordBuffer:
+    """Waiting records of one stream of one computation on one worker.
+
+    Rows have the columns of ``schema``: hash, event time, sequence, key and values.
+
+    Args:
+        section: its section in run files.
+        keys: the parts of the key, as they are called in files.
+        values: the columns of the records' values.
+    """
+
+    def __init__(self, section: str, keys: Sequence[pa.Field], values: pa.Schema) -> None:
+        self.section = section
+        at_work = [pa.field(f"__{field.name}", field.type) for field in keys]
+        own = [
+            pa.field(HASH, pa.uint64()),
+            pa.field(TIMESTAMP_COLUMN, pa.int64()),
+            pa.field(SEQUENCE, pa.int64()),
+        ]
+        self.schema = pa.schema([*own, *at_work, *values])
+        self._naming = self.schema.names[: len(own) + len(at_work)]
+        self._stored = _stored_schema(keys, values)
+        self._sources = _sources(self._stored)
+        self._stretches: list[_Stretch] = []
+        self._passed: list[int] = []  # how many rows at the beginning of each stretch have left
+        self._added: list[pa.RecordBatch] = []
+        self._taken: list[pa.RecordBatch] = []
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def add(self, rows: pa.RecordBatch, numbered: I64) -> None:
+        """Let records wait that are not due in this step.
+
+        Args:
+            rows: hash, event time, key and values by name, in any order; other columns are left out.
+            numbered: see :func:`sequences`; no two of one key have the same.
+        """
+        if not rows.num_rows:
+            return
+        columns = [
+            pa.array(numbered) if name == SEQUENCE else rows.column(name)
+            for name in self.schema.names
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        self._push(batch)
+        self._added.append(batch)
+
+    def take(self, until: int) -> pa.RecordBatch | None:
+        """Remove the records up to an event time; return them, or None where there are none.
+
+        They ascend by event time; a key's with the same time are in the order in which they came.
+        """
+        found = self._pop(until)
+        if not found:
+            return None
+        rows = joined(found)
+        self._taken.append(rows.select(self._naming))
+        return rows if len(found) == 1 else by_time(rows)
+
+    def take_changes(self) -> pa.RecordBatch | None:
+        """Return what was added and taken since the last time, as its section has it, by hash."""
+        parts = [self._as_stored(rows, gone=False) for rows in self._added]
+        parts += [self._as_stored(rows, gone=True) for rows in self._taken]
+        self._added, self._taken = [], []
+        return _sorted_by_hash(joined(parts)) if parts else None
+
+    def lowest(self) -> int:
+        """Return the lowest event time that waits, or ``MAX_TIME``."""
+        return min(
+            (int(s.times[n]) for s, n in zip(self._stretches, self._passed, strict=True)),
+            default=MAX_TIME,
+        )
+
+    def __len__(self) -> int:
+        return sum(map(len, self._stretches)) - sum(self._passed)
+
+    # -- stretches ----------------------------------------------------------------------------
+
+    def _push(self, rows: pa.RecordBatch) -> None:
+        parts = [rows]
+        length = rows.num_rows
+        while self._stretches and len(self._stretches[-1]) - self._passed[-1] < 2 * length:
+            last = self._stretches.pop().rows.slice(self._passed.pop())
+            parts.insert(0, last)
+            length += last.num_rows
+        self._stretches.append(_Stretch(by_time(joined(parts))))
+        self._passed.append(0)
+
+    def _pop(self, until: int) -> list[pa.RecordBatch]:
+        found: list[pa.RecordBatch] = []
+        left: list[tuple[_Stretch, int]] = []
+        for stretch, passed in zip(self._stretches, self._passed, strict=True):
+            end = max(stretch.before(until), passed)
+            if end > passed:
+                found.append(stretch.rows.slice(passed, end - passed))
+            if 2 * end <= len(stretch):
+                left.append((stretch, end))
+            elif end < len(stretch):  # give back the memory of those that have left
+                stay = pa.array(np.arange(end, len(stretch)))
+                left.append((_Stretch(stretch.rows.take(stay)), 0))
+        self._stretches = [stretch for stretch, _ in left]
+        self._passed = [passed for _, passed in left]
+        return found
+
+    # -- storage ------------------------------------------------------------------------------
+
+    def _as_stored(self, rows: pa.RecordBatch, *, gone: bool) -> pa.RecordBatch:
+        """Return rows as the section has them; of those that are gone only what names them."""
+        columns = []
+        for field in self._stored:
+            if field.name == DELETED:
+                column = pa.array(np.full(rows.num_rows, gone))
+            elif gone and field.name.startswith(COLUMN_PREFIX):
+                column = pa.nulls(rows.num_rows, field.type)
+            else:
+                column = rows.column(self._sources[field.name])
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._stored)
+
+    def absorb(self, table: pa.Table) -> None:
+        """Take rows of the section over what is there; they count as no change of this step."""
+        gone = table.column(DELETED).to_numpy()
+        if gone.any():
+            # A step takes all that are due: what is not after those that it took is gone as well.
+            self._pop(int(table.column(DUE).to_numpy()[gone].max()))
+            table = table.filter(pa.array(~gone))
+        if not table.num_rows:
+            return
+        at_work = {name: stored for stored, name in self._sources.items()}
+        columns = [table.column(at_work[name]).combine_chunks() for name in self.schema.names]
+        self._push(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
+        """Return the waiting records of some hashes as the section has them, by hash; None if none."""
+        found = []
+        for stretch, passed in zip(self._stretches, self._passed, strict=True):
+            order, hashes = stretch.by_hash
+            lows = np.searchsorted(hashes, ranges.firsts, side="left").tolist()
+            highs = np.searchsorted(hashes, ranges.lasts, side="right").tolist()
+            for low, high in zip(lows, highs, strict=True):
+                rows = order[low:high]
+                rows = np.sort(rows[rows >= passed])
+                if len(rows):
+                    found.append(stretch.rows.take(pa.array(rows)))
+        return _sorted_by_hash(self._as_stored(joined(found), gone=False)) if found else None
+
+    # -- memory -------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the records take."""
+        return sum(stretch.nbytes + 16 * len(stretch) for stretch in self._stretches)
+
+    def bytes_of_bins(self, layout: Layout) -> I64:
+        """Return about how much memory the records of each bin take."""
+        sizes = np.zeros(len(layout), dtype=np.int64)
+        for stretch in self._stretches:
+            each = stretch.nbytes // len(stretch) + 16
+            sizes += np.bincount(layout.bins_of(stretch.hashes), minlength=len(sizes)) * each
+        return sizes
+
+    def drop(self, bins: npt.NDArray[np.bool_], layout: Layout) -> I64:
+        """Forget the records of some bins; return the lowest event time of each of these bins."""
+        lowest = np.full(len(bins), MAX_TIME, dtype=np.int64)
+        pairs = list(zip(self._stretches, self._passed, strict=True))
+        self._stretches, self._passed = [], []
+        for stretch, passed in pairs:
+            of = layout.bins_of(stretch.hashes[passed:])
+            goes = bins[of]
+            np.minimum.at(lowest, of[goes], np.minimum(stretch.times[passed:][goes], LAST_TIMER))
+            if not goes.all():
+                stays = pa.array(np.flatnonzero(~goes) + passed)
+                self._stretches.append(_Stretch(stretch.rows.take(stays)))
+                self._passed.append(0)
+        return lowest
+
+
+def by_time(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows ascending by event time, of equal times as they are."""
+    times = rows.column(TIMESTAMP_COLUMN).to_numpy()
+    if (times[1:] >= times[:-1]).all():
+        return rows
+    return rows.take(pa.array(np.argsort(times, kind="stable")))
+
+
+def _sorted_by_hash(rows: pa.RecordBatch) -> pa.RecordBatch:
+    hashes = rows.column(HASH).to_numpy()
+    if (hashes[1:] >= hashes[:-1]).all():
+        return rows
+    return rows.take(pa.array(order_by_hash(hashes)))
+
+
+def _stored_schema(keys: Sequence[pa.Field], values: pa.Schema) -> pa.Schema:
+    """Return the columns of a section: those of a table whose rows are due at an event time."""
+    return pa.schema(
+        [
+            pa.field(HASH, pa.uint64(), nullable=False),
+            *keys,
+            pa.field(_STORED_SEQUENCE, pa.int64(), nullable=False),
+            *(pa.field(COLUMN_PREFIX + field.name, field.type) for field in values),
+            pa.field(
+                DUE, pa.int64(), nullable=False, metadata={"domain": TimeDomain.EVENT_TIME.value}
+            ),
+            pa.field(DELETED, pa.bool_(), nullable=False),
+        ]
+    )
+
+
+def _sources(stored: pa.Schema) -> dict[str, str]:
+    """Return for each column of a section the column at work that it is made of."""
+    special = {HASH: HASH, _STORED_SEQUENCE: SEQUENCE, DUE: TIMESTAMP_COLUMN}
+    return {
+        name: special.get(name) or (
+            name.removeprefix(COLUMN_PREFIX) if name.startswith(COLUMN_PREFIX) else f"__{name}"
+        )
+        for name in stored.names
+        if name != DELETED
+    }  # fmt: skip
