@@ -5,7 +5,7 @@ General layout, from the inside out:
 * ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
 * ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
 * ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
-* ``topology``, ``computation``: what the user draws and writes; ``ops``: what is ready made
+* ``topology``, ``computation``, ``forms``: what the user draws and writes; ``ops``: what is ready made
   of that; ``api``, ``cli``: how it is run.
 """
 
@@ -37,6 +37,7 @@ from headrace.eventtime.watermark import (
     by_function,
     exact,
 )
+from headrace.forms import TwoInput, state_machine
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
@@ -72,6 +73,7 @@ __all__ = [
     "TableState",
     "TimeDomain",
     "Timer",
+    "TwoInput",
     "ValueState",
     "ascending",
     "bounded_delay",
@@ -82,4 +84,5 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "state_machine",
 ]
