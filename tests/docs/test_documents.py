@@ -19,7 +19,9 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/how-to/use-operators.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/tutorial.md", "docs/how-to/use-operators.md", "docs/how-to/wait-and-order.md"]
+)
 def test_a_page_of_blocks_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str
 ) -> None:
