@@ -20,7 +20,8 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/tutorial.md", "docs/how-to/use-operators.md", "docs/how-to/wait-and-order.md"]
+    "document",
+    ["docs/tutorial.md", "docs/how-to/use-operators.md", "docs/how-to/wait-and-order.md"],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str

@@ -101,10 +101,9 @@ class Key:
 
     def rounds(self, until: int) -> None:
         """Work on what is due as columnar code does: all of one name, then all of the next."""
-        for number in (0, 1):
-            for record in sorted(r for r in self.waiting if r[0] <= until and r[1] == number):
-                self.waiting.remove(record)
-                self.work("ab"[number], record[3], record[0])
+        for record in sorted(record for record in self.waiting if record[0] <= until):
+            self.waiting.remove(record)
+            self.work("ab"[record[1]], record[3], record[0])
         while True:
             before = len(self.said), len(self.posts), len(self.timers)
             for stream in ("later", "other"):
@@ -147,18 +146,11 @@ def outcome(
         if ordered and until not in (START, END):
             until -= 1
         for key, time, number, order, n in arrived:
-            if ordered or columnar:
-                # columnar code that is not ordered gets them as they came
-                keys[key].waiting.append((time if ordered else START, number, order, n))
-                if not ordered:
-                    keys[key].waiting[-1] = (order, number, time, n)
+            if ordered:
+                keys[key].waiting.append((time, number, order, n))
             else:
                 keys[key].work("ab"[number], n, time)
         for state in keys.values():
-            if columnar and not ordered:
-                batch, state.waiting = sorted(state.waiting, key=lambda w: (w[1], w[0])), []
-                for _, number, time, n in batch:
-                    state.work("ab"[number], n, time)
             (state.rounds if columnar else state.turns)(until)
     return {key: state.said for key, state in keys.items() if state.said}
 

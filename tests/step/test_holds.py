@@ -284,7 +284,7 @@ def histories(draw: st.DrawFn) -> list[Round]:
     return rounds
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     histories(), st.integers(1, 3), st.sampled_from([1, 16, 64]), st.sampled_from([1, 3]),
     st.integers(0, 100), st.sampled_from([0, 2_000, 1 << 30]), st.sampled_from([2, 16]),

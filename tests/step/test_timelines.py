@@ -166,7 +166,7 @@ def summed(collected: Collected) -> dict[int, list[Any]]:
     return found
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(cases(), WAYS)
 def test_each_key_lives_through_what_the_model_says(case: Case, way: dict[str, Any]) -> None:
     collected = Collected()
@@ -179,7 +179,7 @@ def test_each_key_lives_through_what_the_model_says(case: Case, way: dict[str, A
         assert summed(collected) == in_order(expected, hash_key)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(cases(), WAYS, WAYS)
 def test_two_ways_to_run_a_timeline_give_the_same_digests(
     case: Case, one: dict[str, Any], other: dict[str, Any]
@@ -190,7 +190,7 @@ def test_two_ways_to_run_a_timeline_give_the_same_digests(
     assert digests(first) == digests(second)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(cases(), st.lists(WAYS, min_size=1, max_size=4), FAULTS)
 def test_what_waits_outlives_crashes_and_other_layouts_after_them(
     case: Case, ways: list[dict[str, Any]], faults: list[str]
@@ -211,7 +211,7 @@ def test_what_waits_outlives_crashes_and_other_layouts_after_them(
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(cases(), st.sampled_from([1, 3, 7, 50]), WAYS)
 def test_in_order_the_result_does_not_depend_on_how_the_input_was_cut_into_steps(
     case: Case, rows: int, way: dict[str, Any]
@@ -222,3 +222,55 @@ def test_in_order_the_result_does_not_depend_on_how_the_input_was_cut_into_steps
     run_inline(drawn(case, other), rows=rows, **way)
     assert said(one) == said(other)
     assert summed(one) == summed(other)
+
+
+class Folded(hr.Computation):
+    """Folds its inputs into a number that tells in which order they came."""
+
+    total = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        side = 7 if record.stream == "a" else 11
+        self.total.value = (self.total.value * 31 + record.value.n * side) % 1_000_003
+        ctx.produce("out", self.total.value)
+
+
+class FoldedInBulk(hr.ColumnarComputation):
+    """The same, the first records of all keys at once, then the second ones, and so on."""
+
+    totals = hr.TableState({"total": int})
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        side = 7 if batch.stream == "a" else 11
+        for rank in range(int(batch.counts.max())):
+            now = batch.ranks == rank
+            rows = self.totals.at(batch.row_keys[now])
+            total = (rows["total"] * 31 + batch["n"][now] * side) % 1_000_003
+            rows.upsert(total=total)
+            ctx.produce("out", batch.row_keys[now], total)
+
+
+@settings(max_examples=30)
+@given(cases(), st.sampled_from([1, 3, 7, 50]), WAYS)
+def test_in_order_per_record_and_columnar_code_agree_over_inputs_and_cuts(
+    case: Case, rows: int, way: dict[str, Any]
+) -> None:
+    found = []
+    for kind, how in ((Folded, {"rows": case.rows}), (FoldedInBulk, {"rows": rows, **way})):
+        pipeline, collected = hr.Pipeline("folded"), Collected()
+        keys: dict[Any, Any] = {}
+        for name, records in zip("ab", case.inputs, strict=False):
+            source = hr.sources.Iterable([Item(*r) for r in records], Item, event_time="at")
+            keys[pipeline.inject(name, source, watermark=hr.bounded_delay(case.bound))] = "key"
+        pipeline.sink(
+            "it", pipeline.compute("it", kind(), keys=keys, ordered=True), collected.sink("it")
+        )
+        run_inline(pipeline, **how)
+        by_key: dict[str, list[Any]] = {}
+        for step in collected.rows().get("it", []):
+            for key, time, total in step:
+                by_key.setdefault(key, []).append((time, total))
+        found.append(by_key)
+    assert found[0] == found[1]

@@ -6,6 +6,8 @@ all that come before it are there (but for late ones, which are judged as they c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -61,6 +63,36 @@ class OrderedInputs:
             if parts:
                 found.append((number, by_time(joined(parts))))
         return found
+
+
+def in_turns(passed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield records of several inputs so that each key's come in order of event time over all inputs.
+
+    Each key's records are parted where another input takes over; first come all keys' first parts, then
+    all second parts, and so on. So there are as many rounds as the inputs of any one key alternate.
+
+    Args:
+        passed: (input, records), inputs ascending, each input's records ascending by event time.
+    """
+    if len(passed) < 2:
+        yield from passed
+        return
+    hashes = np.concatenate([rows.column(HASH).to_numpy() for _, rows in passed])
+    times = np.concatenate([rows.column(TIMESTAMP_COLUMN).to_numpy() for _, rows in passed])
+    lengths = [rows.num_rows for _, rows in passed]
+    source = np.repeat(np.arange(len(passed)), lengths)
+    row = np.concatenate([np.arange(length) for length in lengths])
+    order = np.lexsort((source, times, hashes))  # stable: of one input and time, as they are
+    begins = np.append(True, hashes[order][1:] != hashes[order][:-1])
+    changes = np.append(0, np.cumsum(source[order][1:] != source[order][:-1]))
+    groups = np.flatnonzero(begins)
+    turn = changes - np.repeat(changes[groups], np.diff(groups, append=len(order)))
+    by_turn = order[np.argsort(turn, kind="stable")]
+    for chosen in np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]):
+        for at, (number, rows) in enumerate(passed):
+            own = row[chosen[source[chosen] == at]]
+            if len(own):
+                yield number, rows.take(pa.array(own))
 
 
 def _rank_in_hash(hashes: U64) -> I64:

@@ -21,7 +21,7 @@ from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
 from headrace.step.emitter import Emitter
 from headrace.step.late import LateRecords
-from headrace.step.ordered import OrderedInputs
+from headrace.step.ordered import OrderedInputs, in_turns
 from headrace.step.plan import NodeReport
 from headrace.step.posts import BatchPosts
 from headrace.step.route import key_names
@@ -104,7 +104,7 @@ class BatchVisitor:
         for domain, time in until.items():
             self.state.load_due(domain, time, owned)
         if self._ordered is not None:
-            for number, rows in self._ordered.passed(until[EVENT_TIME]):
+            for number, rows in in_turns(self._ordered.passed(until[EVENT_TIME])):
                 self._process(number, rows, report)
         if self._timers or self.node.posts:
             self._fire(until, wall_cause, report)
