@@ -21,6 +21,8 @@ from headrace.runners.spark import SparkRunner
 from headrace.runners.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
 from tests.oracle.model import Model, NodeSpec, Spec
+from tests.oracle.timelines import outcome
+from tests.step import test_timelines as timelines
 from tests.step.test_user_code import ITEMS, Fussy, Item
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.specs import specs
@@ -63,6 +65,33 @@ DEEP = Spec(
         NodeSpec("node2", [("node1", "b"), ("first", "b")], delay=5, echo=True, chain=15),
     ],
 )
+
+
+@pytest.mark.parametrize(
+    ("exchange", "ordered", "columnar"),
+    [
+        ("driver", True, False),
+        ("host", False, True),
+        ("shuffle", False, False),
+        ("host", True, True),
+    ],
+)
+def test_what_waits_arrives_on_spark_as_the_model_says(
+    local_spark: Any, tmp_path: Path, exchange: str, ordered: bool, columnar: bool
+) -> None:
+    inputs = [
+        [("xyz"[i * step % 3], i * step % 21, 3 * i + i * 7 % 20) for i in range(150)]
+        for step in (1, 5)
+    ]
+    case = timelines.Case(inputs, 20, 40, ordered, columnar)
+    collected = Collected()
+    run_inline(
+        timelines.drawn(case, collected), store=LocalStore(tmp_path), rows=case.rows, workers=2,
+        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), slices=8, base_every=4,
+        cached_bytes=4_000,
+    )  # fmt: skip
+    expected = outcome(inputs, 20, 40, ordered=ordered, columnar=columnar)
+    assert timelines.said(collected) == expected
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
