@@ -31,6 +31,8 @@ U64 = npt.NDArray[np.uint64]
 SEQUENCE = "__sequence"
 _STORED_SEQUENCE = f"{SUB_PREFIX}sequence"
 _NUMBER_BITS = 28
+#: So often a stretch is looked through before it is worth a sort by hash.
+_FEW_LOOKS = 8
 
 
 def sequences(step: int, numbers: I64) -> I64:
@@ -76,6 +78,7 @@ class _Stretch:
         self.times: I64 = rows.column(TIMESTAMP_COLUMN).to_numpy()
         self.hashes: U64 = rows.column(HASH).to_numpy()
         self.nbytes = rows.nbytes
+        self._looks = 0
 
     def __len__(self) -> int:
         return len(self.times)
@@ -84,9 +87,23 @@ class _Stretch:
         """Return how many rows are not after a time."""
         return int(np.searchsorted(self.times, until, side="right"))
 
+    def rows_in(self, ranges: Ranges) -> I64:
+        """Return the positions of the rows of some hashes, ascending.
+
+        Young stretches soon become part of longer ones, so they are looked through; one that stays is
+        put in order of hashes once, and then costs what it returns.
+        """
+        self._looks += 1
+        if self._looks <= _FEW_LOOKS:
+            return np.flatnonzero(ranges.contain(self.hashes))
+        order, hashes = self._by_hash
+        lows = np.searchsorted(hashes, ranges.firsts, side="left").tolist()
+        highs = np.searchsorted(hashes, ranges.lasts, side="right").tolist()
+        parts = [order[low:high] for low, high in zip(lows, highs, strict=True)]
+        return np.sort(np.concatenate(parts)) if parts else order[:0]
+
     @cached_property
-    def by_hash(self) -> tuple[I64, U64]:
-        """The positions of the rows in order of their hashes, and these."""
+    def _by_hash(self) -> tuple[I64, U64]:
         order = order_by_hash(self.hashes)
         return order, self.hashes[order]
 
@@ -227,14 +244,10 @@ class RecordBuffer:
         """Return the waiting records of some hashes as the section has them, by hash; None if none."""
         found = []
         for stretch, passed in zip(self._stretches, self._passed, strict=True):
-            order, hashes = stretch.by_hash
-            lows = np.searchsorted(hashes, ranges.firsts, side="left").tolist()
-            highs = np.searchsorted(hashes, ranges.lasts, side="right").tolist()
-            for low, high in zip(lows, highs, strict=True):
-                rows = order[low:high]
-                rows = np.sort(rows[rows >= passed])
-                if len(rows):
-                    found.append(stretch.rows.take(pa.array(rows)))
+            rows = stretch.rows_in(ranges)
+            rows = rows[rows >= passed]
+            if len(rows):
+                found.append(stretch.rows.take(pa.array(rows)))
         return _sorted_by_hash(self._as_stored(joined(found), gone=False)) if found else None
 
     # -- memory -------------------------------------------------------------------------------

@@ -166,6 +166,7 @@ class TimelineVisitor(Visitor):
         self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
         report: NodeReport,
     ) -> None:  # fmt: skip
+        """Visit a key, whatever the policy for errors: it is kept where handlers are called."""
         report.keys += 1
         self.state.stand_on(cells)
         self.context.stand_on(cells)
