@@ -108,6 +108,22 @@ def test_what_a_killed_process_was_writing_is_tidied_away(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path / "a")) == [".young.1-2.tmp", "name"]
 
 
+def test_what_a_killed_process_was_writing_stands_in_nobodys_way(tmp_path: Path) -> None:
+    """In a container each process has the same number, and counts its files from 0 again."""
+    write = (
+        "import os, sys\n"
+        "from headrace.storage import LocalStore\n"
+        "os.getpid = lambda: 1\n"
+        "if sys.argv[2] == 'killed': os.link = lambda *_: os._exit(9)\n"
+        "LocalStore(sys.argv[1]).create('a/name', sys.argv[2].encode())\n"
+    )
+    for who, code in (("killed", 9), ("next", 0)):
+        command = [sys.executable, "-c", write, str(tmp_path), who]
+        assert subprocess.run(command, check=False).returncode == code
+    assert LocalStore(tmp_path).read("a/name") == b"next"
+    assert len(os.listdir(tmp_path / "a")) == 2, "the one that was killed did leave something"
+
+
 def test_a_read_only_directory_is_a_typed_error(tmp_path: Path) -> None:
     """Runs as another user where the tests run as root, whom permissions do not stop."""
     script = (

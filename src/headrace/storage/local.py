@@ -25,6 +25,8 @@ _ASIDE_FOR_S = 900
 #: Fewer bytes are written sooner than a thread is started.
 _WORTH_A_THREAD = 1 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: Of this process: in containers, and on several hosts, the numbers of processes come again.
+_TOKEN = os.urandom(8).hex()
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -49,11 +51,12 @@ class LocalStore(Store):
         path = self._root / name
         with _typed_errors(path):
             self._make_directory(path.parent)
-            aside = path.with_name(f".{path.name}.{os.getpid()}-{next(self._numbers)}.tmp")
+            number = f"{_TOKEN}-{os.getpid()}-{next(self._numbers)}"
+            aside = path.with_name(f".{path.name}.{number}.tmp")
             try:
                 _write_synced(aside, data)
-                os.link(aside, path)
-                _sync_directory(path.parent)
+                with _synced(path.parent):
+                    os.link(aside, path)
             finally:
                 aside.unlink(missing_ok=True)
 
@@ -127,6 +130,19 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _synced(directory: Path) -> Iterator[None]:
+    """Sync a directory after a name was made there, also when another process was first.
+
+    Whoever is told that a name is taken relies on it; the one that made it may have been killed before
+    it was durable.
+    """
+    try:
+        yield
+    finally:
+        _sync_directory(directory)
 
 
 def _sync_directory(directory: Path) -> None:
