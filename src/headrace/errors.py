@@ -86,6 +86,12 @@ class SinkConflict(HeadraceError):
     code = "HR203"
 
 
+class BatchConflict(HeadraceError):
+    """An inbox cannot take a batch: its number has other records or leaves a gap, or its producer ended."""
+
+    code = "HR204"
+
+
 # -- the operator of the storage --------------------------------------------------------------
 
 

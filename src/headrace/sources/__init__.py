@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sources.base import Limit, Offer, Part, Source, Split
 from headrace.sources.files import Files
+from headrace.sources.inbox import Inbox
 from headrace.sources.iterables import Iterable
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Files",
+    "Inbox",
     "Iterable",
     "Limit",
     "Offer",

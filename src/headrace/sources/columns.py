@@ -24,15 +24,18 @@ class Columns:
         event_time: the column that holds the event time.
         zone: the time zone of times that name none.
         unit: the unit of event times that are numbers.
+        remedy: what the owner of the data can do about a bad record.
     """
 
     def __init__(
-        self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit = "us"
-    ) -> None:
+        self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit = "us",
+        remedy: str = "mend the record; nothing of this step was committed",
+    ) -> None:  # fmt: skip
         self._values = values
         self._event_time = event_time
         self._zone = zone
         self._unit: TimeUnit = unit
+        self._remedy = remedy
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
         """Return event times, and columns of the declared types.
@@ -43,19 +46,45 @@ class Columns:
         Raises:
             BadInput: for the first null where none may be, or value that cannot be converted.
         """
-        columns = {TIMESTAMP_COLUMN: self._times(self._event_time, table, place_of)}
+        times = self.times(table, place_of)
+        return self.convert(table, place_of).add_column(0, TIMESTAMP_COLUMN, times)
+
+    def times(self, table: pa.Table, place_of: Place) -> pa.Array:
+        """Return the event times, as int64 microseconds.
+
+        Raises:
+            BadInput: for the first that is missing or no time.
+        """
+        self._find(self._event_time, table, place_of)
+        return self._times(self._event_time, table, place_of)
+
+    def convert(self, table: pa.Table, place_of: Place) -> pa.Table:
+        """Return columns of the declared types.
+
+        Raises:
+            BadInput: for the first null where none may be, or value that cannot be converted.
+        """
+        columns = {}
         for field in self._values.schema:
-            column = table.column(field.name).combine_chunks()
+            column = self._find(field.name, table, place_of).combine_chunks()
             if column.null_count and not field.nullable:
                 row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
                 raise BadInput(
                     f"column {field.name!r} is null or missing",
                     place=place_of(row),
-                    remedy=f"mend the record, or declare {field.name!r} as optional "
-                    "(`... | None`); nothing of this step was committed",
+                    remedy=f"{self._remedy}; or declare {field.name!r} as optional (`... | None`)",
                 )
             columns[field.name] = self._converted(column, field, table, place_of)
         return pa.table(columns)
+
+    def _find(self, name: str, table: pa.Table, place_of: Place) -> pa.ChunkedArray:
+        if name in table.column_names:
+            return table.column(name)
+        raise BadInput(
+            f"there is no column {name!r}",
+            place=place_of(0),
+            remedy=f"{self._remedy}; the columns are: {', '.join(table.column_names)}",
+        )
 
     def _converted(
         self, column: pa.Array, field: pa.Field, table: pa.Table, place_of: Place
@@ -66,11 +95,12 @@ class Columns:
             return self._times_or_null(field.name, column, place_of)
         try:
             return column.cast(field.type)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            row, why = _first_bad(column, field.type, str(error))
             raise BadInput(
-                f"column {field.name!r} cannot be read as {field.type}: {error}",
-                place=place_of(0),
-                remedy="declare the type that the column has",
+                f"column {field.name!r} cannot be read as {field.type}: {why}",
+                place=place_of(row),
+                remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
 
     def _times_or_null(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
@@ -93,6 +123,18 @@ class Columns:
             raise BadInput(
                 f"the time in column {name!r} cannot be read: {error}",
                 place=place_of(row),
-                remedy="mend the record; times are ISO 8601, or numbers with time_unit=; "
-                "nothing of this step was committed",
+                remedy=f"{self._remedy}; times are ISO 8601, or numbers with time_unit=",
             ) from error
+
+
+def _first_bad(column: pa.Array, kind: pa.DataType, why: str) -> tuple[int, str]:
+    """Return the first row that cannot be converted, and why; by halves, for there is one."""
+    low, high = 0, len(column)  # the first bad row is in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            column.slice(low, middle - low).cast(kind)
+            low = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            high, why = middle, str(error)
+    return low, why

@@ -1,0 +1,9 @@
+"""A place where any number of outside processes leave batches, and a pipeline reads each exactly once."""
+
+from __future__ import annotations
+
+from headrace.sources.inbox.producer import Producer
+from headrace.sources.inbox.receipts import Receipts, recorded
+from headrace.sources.inbox.source import Inbox
+
+__all__ = ["Inbox", "Producer", "Receipts", "recorded"]

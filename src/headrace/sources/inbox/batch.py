@@ -1,0 +1,129 @@
+"""One batch of one producer as one file: a header of fixed size, and its records.
+
+Layout of the file::
+
+    header    64 bytes: magic, flags, rows, length and checksum of the records, promise, nonce, seal
+    records   an Arrow IPC stream; nothing when there are none
+
+The header can be read alone: whether the batch is there, what it holds and whether it is whole is
+known from one small read. The *seal* is the checksum of the header and of the batch's name, and the
+header has the checksum of the records; so the seal names exactly these bytes at exactly this place.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Damaged, NewerFormat
+from headrace.eventtime.timestamps import MIN_TIME
+
+_MAGIC = b"HRBATCH1"
+_FIELDS = struct.Struct("<8sQQQQq8s")
+_SEAL = struct.Struct("<Q")
+HEADER_BYTES = _FIELDS.size + _SEAL.size
+_FINAL = 1
+_MEND = "restore the file, or remove it and let its producer append this sequence again"
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a batch says of itself.
+
+    Attributes:
+        rows: how many records it has.
+        size: their length in bytes.
+        checksum: of those bytes.
+        promise_us: no record before it comes after this batch; ``MIN_TIME`` without a promise. It never
+            falls from one batch of a producer to the next.
+        final: whether it is the last one of its producer.
+        nonce: tells this writing of the batch from any other, when a reply was lost.
+        seal: names exactly this batch.
+    """
+
+    rows: int
+    size: int
+    checksum: int
+    promise_us: int
+    final: bool
+    nonce: bytes
+    seal: int
+
+
+def encode_records(table: pa.Table) -> bytes:
+    """Return records as they are stored; equal records give equal bytes, however they were chunked."""
+    if table.num_rows == 0:
+        return b""
+    table = table.replace_schema_metadata(None).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def encode_batch(
+    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, nonce: bytes
+) -> tuple[bytes, Header]:
+    """Return the bytes of a batch, and its header."""
+    checksum = xxhash.xxh3_64_intdigest(records)
+    flags = _FINAL if final else 0
+    fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
+    seal = _seal_of(name, fields)
+    header = Header(rows, len(records), checksum, promise_us, final, nonce, seal)
+    return fields + _SEAL.pack(seal) + records, header
+
+
+def decode_header(name: str, data: bytes, place: str) -> Header:
+    """Return a batch's header from its first bytes.
+
+    Args:
+        name: the batch's name in its store.
+        place: what to call it in an error.
+
+    Raises:
+        NewerFormat: when a newer version of Headrace wrote it.
+        Damaged: when these are not the bytes that were written under this name.
+    """
+    if len(data) < HEADER_BYTES:
+        raise Damaged(f"a batch is torn: it has {len(data)} bytes", place=place, remedy=_MEND)
+    fields, sealed = data[: _FIELDS.size], data[_FIELDS.size : HEADER_BYTES]
+    magic, flags, rows, size, checksum, promise_us, nonce = _FIELDS.unpack(fields)
+    seal = _seal_of(name, fields)
+    if _SEAL.unpack(sealed)[0] != seal:
+        raise Damaged("a batch is not what was written there", place=place, remedy=_MEND)
+    if magic != _MAGIC:
+        raise NewerFormat(
+            f"a batch has format {magic!r}; this version reads {_MAGIC!r}",
+            place=place,
+            remedy="run the version of Headrace that its producer runs, or a newer one",
+        )
+    return Header(rows, size, checksum, promise_us, bool(flags & _FINAL), nonce, seal)
+
+
+def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
+    """Return the records of a whole batch's bytes.
+
+    Raises:
+        Damaged: when they are not what was written.
+    """
+    records = memoryview(data)[HEADER_BYTES:]
+    if len(records) != header.size:
+        what = f"a batch is torn: it has {len(records)} bytes of records, not {header.size}"
+        raise Damaged(what, place=place, remedy=_MEND)
+    if xxhash.xxh3_64_intdigest(records) != header.checksum:
+        raise Damaged("the records of a batch are not what was written", place=place, remedy=_MEND)
+    if not header.rows:
+        return pa.table({})
+    return pa.ipc.open_stream(pa.py_buffer(records)).read_all()
+
+
+def has_promise(header: Header) -> bool:
+    """Say whether a batch's producer has made a promise."""
+    return header.promise_us > MIN_TIME
+
+
+def _seal_of(name: str, fields: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(fields + name.encode())

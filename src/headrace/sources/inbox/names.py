@@ -1,0 +1,113 @@
+"""Where things are in an inbox, and which inbox it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+
+import msgspec
+
+from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
+from headrace.storage import Store, open_store
+
+Place = str | os.PathLike[str] | Store
+
+FORMAT = 1
+_IDENTITY = "inbox"
+_REGISTERED = "producers/"
+_PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}")
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What the first file of an inbox says; for ever."""
+
+    format: int
+    id: str
+
+
+def store_of(place: Place) -> Store:
+    """Return the store at a place: a directory, ``memory:NAME``, or the store itself."""
+    return place if isinstance(place, Store) else open_store(os.fspath(place))
+
+
+def identify(store: Store) -> str:
+    """Return the inbox's id; whoever comes first, producer or pipeline, makes it.
+
+    Raises:
+        Damaged, NewerFormat: as :func:`find_id`.
+    """
+    found = find_id(store)
+    while found is None:
+        with contextlib.suppress(AlreadyExists):
+            store.create(_IDENTITY, msgspec.json.encode(_Identity(FORMAT, uuid.uuid4().hex)))
+        found = find_id(store)
+    return found
+
+
+def find_id(store: Store) -> str | None:
+    """Return the inbox's id; None when there is no inbox yet.
+
+    Raises:
+        Damaged: when something else is there.
+        NewerFormat: when a newer version of Headrace made it.
+    """
+    try:
+        found = msgspec.json.decode(store.read(_IDENTITY), type=_Identity)
+    except NotFound:
+        return None
+    except msgspec.MsgspecError as error:
+        raise Damaged(
+            f"{_IDENTITY} is not what an inbox has there",
+            place=store.location,
+            remedy="see that this is the inbox's directory, or restore the file from a copy of it",
+        ) from error
+    if found.format > FORMAT:
+        raise NewerFormat(
+            f"the inbox has format {found.format}; this version reads up to {FORMAT}",
+            place=store.location,
+            remedy="run the version of Headrace that made it, or a newer one",
+        )
+    return found.id
+
+
+def checked_producer(name: str) -> str:
+    """Return a producer's name, if it is one.
+
+    Raises:
+        PipelineError: when it cannot be part of a file's name.
+    """
+    if not isinstance(name, str) or not _PRODUCER.fullmatch(name):
+        raise PipelineError(
+            f"{name!r} cannot be the name of a producer",
+            remedy="use letters, digits, '-' and '.', beginning with a letter or digit, at most 64",
+        )
+    return name
+
+
+def register(store: Store, producer: str) -> None:
+    """Let the pipeline know of a producer, durably, before its first batch."""
+    with contextlib.suppress(AlreadyExists):
+        store.create(_REGISTERED + producer, b"")
+
+
+def registered(store: Store) -> list[str]:
+    """Return the producers that are known; a hint, for the list may lag behind."""
+    return [name.removeprefix(_REGISTERED) for name in store.list(_REGISTERED)]
+
+
+def batch_name(producer: str, sequence: int) -> str:
+    """Return the one name of a batch."""
+    return f"from-{producer}/{sequence:012d}"
+
+
+def cleaned_mark(producer: str) -> str:
+    """Return the name that is made, for ever, before a producer's first batch is deleted."""
+    return f"from-{producer}/cleaned"
+
+
+def listed(store: Store, producer: str) -> list[int]:
+    """Return the sequences of the batches that are there, ascending; a hint."""
+    names = [name.rpartition("/")[2] for name in store.list(f"from-{producer}/0")]
+    return [int(name) for name in names]

@@ -1,0 +1,304 @@
+"""The outside's end of an inbox: a process that appends batches.
+
+**Append.** Batch *n* of a producer is created if absent, after batch *n*-1: the numbers are dense, so
+the pipeline needs no list to know that it has them all. When the reply was lost, the name is read
+back, and the nonce decides.
+
+**Why create-if-absent alone is not safe** is what ``docs/internals/ledger.md`` says of manifests: a
+producer stalls in its create, is taken for dead, another process of its name appends batch *n*, the
+pipeline records it and cleans it away; then the stalled create succeeds, and a batch that nobody
+will ever read would be acknowledged. The same rules close the hole: the pipeline deletes a
+producer's batches in ascending order and keeps the last one; a producer whose create succeeded
+reads its *predecessor* back. If that is there, with the seal that the producer knows, nothing from it
+on was deleted. Batch 0 has no predecessor: before it is deleted, a mark is made for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import AlreadyExists, BatchConflict, NotFound, PipelineError, StorageError
+from headrace.eventtime.parsing import TimeUnit
+from headrace.eventtime.timestamps import MIN_TIME, TimeLike, checked_micros
+from headrace.sources.inbox.batch import (
+    HEADER_BYTES,
+    Header,
+    decode_header,
+    decode_records,
+    encode_batch,
+    encode_records,
+)
+from headrace.sources.inbox.names import (
+    Place,
+    batch_name,
+    checked_producer,
+    cleaned_mark,
+    identify,
+    listed,
+    register,
+    store_of,
+)
+from headrace.sources.inbox.receipts import Receipts
+from headrace.sources.inbox.records import Records
+from headrace.storage import Store
+
+#: How often an append gives way to another process of its name, or asks for its outcome again.
+ATTEMPTS = 5
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """A batch on its way: what it holds, but for its number."""
+
+    records: bytes = b""
+    rows: int = 0
+    promise_us: int = MIN_TIME
+    final: bool = False
+
+
+class Producer:
+    """Appends batches to an inbox, under a name.
+
+    Args:
+        inbox: its directory (or store).
+        name: who appends; each process has its own, and keeps it when it is started again.
+        type: the type of the records (a struct or dataclass), or a dict of column → type. With it
+            mappings can be appended, and everything is checked before it is.
+        event_time: the column of event times; with it they are checked, too, also against promises.
+        time_zone, time_unit: of event times that name none, or are numbers.
+
+    Opening one makes the name known to the pipeline, whose watermark waits for it from then on. Of two
+    processes under one name each gets numbers of its own. Not for several threads at once.
+
+    Guarantees: an append that returned is durable and will be read exactly once; one that raised a
+        ``StorageError`` may have happened. ``append(batch, sequence=producer.next)`` may be repeated
+        without harm until it returns, also by the next process of that name.
+
+    Cost: an append is one created file (on a local disk two syncs) and one small read.
+    """
+
+    def __init__(
+        self,
+        inbox: Place,
+        name: str,
+        *,
+        type: Any = None,
+        event_time: str | None = None,
+        time_zone: str = "UTC",
+        time_unit: TimeUnit = "us",
+    ) -> None:
+        self.name = checked_producer(name)
+        if event_time is not None and type is None:
+            raise PipelineError(
+                "event_time= without type= checks nothing", remedy="give the producer both"
+            )
+        self._store: Store = store_of(inbox)
+        self._records = Records(f"producer {name!r}", type, event_time, time_zone, time_unit)
+        self._receipts: dict[str, Receipts] = {}
+        self.inbox = identify(self._store)
+        register(self._store, name)
+        self._next, self._last = 0, None
+        self._find_next()
+
+    _last: Header | None
+
+    # -- appending ----------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """The sequence of the next batch."""
+        return self._next
+
+    def append(
+        self, records: Any, *, sequence: int | None = None, promise: TimeLike | None = None
+    ) -> int:
+        """Append a batch; return its sequence.
+
+        Args:
+            records: a table or record batch of Arrow's; or structs, dataclasses, mappings.
+            sequence: its number. Appending the same records under the same number again is a no-op,
+                also when they were recorded and cleaned away since. By default the next number.
+            promise: as :meth:`promise`, in the same file.
+
+        Raises:
+            BadInput: for a record that is not of the declared type; nothing was appended.
+            BatchConflict: when the number has other records, or would leave a gap; or after
+                :meth:`finish`.
+            StorageError: when it is not known whether the batch was appended.
+        """
+        table = self._records.table(records, self._promised_us)
+        return self._append(self._content(table, promise), sequence)
+
+    def promise(self, time: TimeLike) -> None:
+        """Say durably that no record before a time will come from this producer any more.
+
+        It is what ``watermark=headrace.exact()`` goes by, and a sign of life. A time that was promised
+        already appends nothing.
+
+        Raises:
+            BatchConflict: after :meth:`finish`.
+            StorageError: when it is not known whether the promise was made.
+        """
+        if checked_micros(time) > self._promised_us:
+            self._append(self._content(pa.table({}), time), None)
+
+    def finish(self) -> None:
+        """Say durably that this producer's input has ended. A no-op when that was said already.
+
+        Raises:
+            StorageError: when it is not known whether that was said.
+        """
+        self._append(_Content(promise_us=self._promised_us, final=True), None)
+
+    # -- what became of it --------------------------------------------------------------------
+
+    def recorded(self, storage: Place) -> int:
+        """Return how many of this producer's batches a pipeline has recorded.
+
+        Batches below that number are part of committed steps, for ever: the producer may drop its own
+        copy of their records.
+
+        Args:
+            storage: the pipeline's.
+
+        Cost: reads the manifests that have come since the last call.
+        """
+        store = store_of(storage)
+        receipts = self._receipts.setdefault(store.location, Receipts(store, self.inbox))
+        return receipts.recorded(self.name)
+
+    def is_recorded(self, sequence: int, storage: Place) -> bool:
+        """Say whether a batch was recorded; see :meth:`recorded`. Does not wait."""
+        return sequence < self.recorded(storage)
+
+    # -- details ------------------------------------------------------------------------------
+
+    @property
+    def _promised_us(self) -> int:
+        return MIN_TIME if self._last is None else self._last.promise_us
+
+    def _content(self, table: pa.Table, promise: TimeLike | None) -> _Content:
+        promised = MIN_TIME if promise is None else checked_micros(promise)
+        return _Content(encode_records(table), table.num_rows, max(promised, self._promised_us))
+
+    def _append(self, content: _Content, sequence: int | None) -> int:
+        if sequence is not None and sequence > self._next:
+            self._find_next()
+        for _ in range(ATTEMPTS):
+            if sequence is not None and sequence < self._next:
+                self._check_same(content, sequence)
+                return sequence
+            if self._last is not None and self._last.final:
+                if content.final:
+                    return self._next - 1
+                raise self._conflict("it has finished", "append under another name")
+            if sequence is not None and sequence > self._next:
+                raise self._conflict(
+                    f"batch {sequence} would leave a gap: the next one is {self._next}",
+                    "append the batches before it first",
+                )
+            if self._create(content):
+                return self._next - 1
+            self._find_next()  # another process of this name has gone on
+        raise StorageError(
+            f"batch {self._next} of producer {self.name!r} could not be appended: others come first, "
+            "or the storage's list lags behind",
+            place=self._store.location,
+            remedy="see that each process has a name of its own, and append again",
+        )
+
+    def _create(self, content: _Content) -> bool:
+        """Create the next batch; say whether it is this one, and was never there before."""
+        name = batch_name(self.name, self._next)
+        promise_us = max(content.promise_us, self._promised_us)
+        data, header = encode_batch(
+            name, content.records, content.rows, promise_us=promise_us, final=content.final,
+            nonce=os.urandom(8),
+        )  # fmt: skip
+        if not self._is_created(name, data, header) or not self._was_never_there():
+            return False
+        self._next, self._last = self._next + 1, header
+        return True
+
+    def _is_created(self, name: str, data: bytes, header: Header) -> bool:
+        """Create a name, or find out whether this very content was created."""
+        failure: StorageError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                self._store.create(name, data)
+                return True
+            except AlreadyExists:
+                found = self._header(self._next)
+                return found is not None and found.nonce == header.nonce
+            except StorageError as error:
+                failure = error
+            with contextlib.suppress(StorageError):
+                found = self._header(self._next)
+                if found is None:
+                    break
+                return found.nonce == header.nonce
+        assert failure is not None
+        raise failure
+
+    def _was_never_there(self) -> bool:
+        """Say whether the name that was just created is one that nobody has cleaned away."""
+        if self._last is None:
+            return not self._exists(cleaned_mark(self.name))
+        before = self._header(self._next - 1)
+        if before is not None and before.seal != self._last.seal:
+            raise self._conflict(
+                f"batch {self._next - 1} is not the one that batch {self._next} was to follow: "
+                "another process appends under this name, or the batch was replaced",
+                f"open the producer anew, and append batch {self._next} with sequence=",
+            )
+        return before is not None
+
+    def _find_next(self) -> None:
+        """Find the next number: from where the list (a hint) ends, name by name."""
+        known = listed(self._store, self.name)
+        at = max([self._next, *(number + 1 for number in known[-1:])])
+        last = self._header(at - 1) if at else None
+        while (header := self._header(at)) is not None:
+            at, last = at + 1, header
+        self._next, self._last = at, last
+
+    def _check_same(self, content: _Content, sequence: int) -> None:
+        """Check that a batch that is there has this content. One that is not was recorded, and cleaned."""
+        name = batch_name(self.name, sequence)
+        try:
+            data = self._store.read(name)
+        except NotFound:
+            return
+        place = f"{self._store.location}: {name}"
+        header = decode_header(name, data, place)
+        found = decode_records(header, data, place)
+        # Encoded again: another version of Arrow may write the same records in other bytes.
+        if header.final or encode_records(found) != content.records:
+            raise self._conflict(
+                f"batch {sequence} is there already, with other content",
+                "append under the next number, or give this process a name of its own",
+            )
+
+    def _header(self, sequence: int) -> Header | None:
+        name = batch_name(self.name, sequence)
+        try:
+            data = self._store.read(name, 0, HEADER_BYTES)
+        except NotFound:
+            return None
+        return decode_header(name, data, f"{self._store.location}: {name}")
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._store.read(name, 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    def _conflict(self, what: str, remedy: str) -> BatchConflict:
+        return BatchConflict(
+            f"producer {self.name!r}: {what}", place=self._store.location, remedy=remedy
+        )

@@ -1,0 +1,138 @@
+"""What a producer is given to append, as a table of the declared columns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import BadInput, PipelineError
+from headrace.eventtime.parsing import TimeUnit
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.columns import Columns
+
+_MEND = "mend the record; nothing was appended"
+
+
+class Records:
+    """Checks records and makes tables of them.
+
+    Args:
+        place: what to call the producer in errors.
+        declared: the type of the records; None takes tables as they are, and objects as their own type.
+        event_time: the column of event times, for their check; None leaves them unchecked.
+        zone, unit: of event times that name none, or are numbers.
+    """
+
+    def __init__(
+        self, place: str, declared: Any, event_time: str | None, zone: str, unit: TimeUnit
+    ) -> None:
+        self._place = place
+        self._values = None if declared is None else value_type_of(declared, place=place)
+        self._event_time = event_time
+        self._zone = zone
+        self._unit: TimeUnit = unit
+
+    def table(self, records: Any, promised_us: int) -> pa.Table:
+        """Return records as a table.
+
+        Args:
+            records: a table or record batch of Arrow's; or structs, dataclasses, scalars, mappings.
+            promised_us: the producer's word that no record comes before it.
+
+        Raises:
+            BadInput: for the first record that is not of the declared type, has no event time, or
+                comes before what was promised; with its row.
+            PipelineError: for records whose type cannot be told.
+        """
+        if isinstance(records, pa.RecordBatch):
+            records = pa.Table.from_batches([records])
+        if isinstance(records, pa.Table):
+            values, table = self._values, records
+        else:
+            items = list(records)
+            if not items:
+                return pa.table({})
+            values = self._values or self._type_of(items[0])
+            table = self._from_items(items, values)
+        if values is None or table.num_rows == 0:
+            return table
+        return self._checked(table, values, promised_us)
+
+    def _checked(self, table: pa.Table, values: ValueType, promised_us: int) -> pa.Table:
+        columns = Columns(
+            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_MEND
+        )
+        checked = columns.convert(table, self._row)
+        if self._event_time is None:
+            return checked
+        self._check_promise(columns.times(table, self._row), promised_us)
+        if self._event_time not in checked.column_names:
+            column = table.column(self._event_time)
+            checked = checked.append_column(self._event_time, column)
+        return checked
+
+    def _check_promise(self, times: pa.Array, promised_us: int) -> None:
+        early = pc.less(times, promised_us)
+        if pc.any(early).as_py():
+            raise BadInput(
+                "a record comes before the time that was promised",
+                place=self._row(pc.index(early, True).as_py()),
+                remedy="promise no time before which records may still come; nothing was appended",
+            )
+
+    def _row(self, row: int) -> str:
+        return f"{self._place}, row {row + 1} of what is appended"
+
+    # -- objects ------------------------------------------------------------------------------
+
+    def _type_of(self, item: Any) -> ValueType:
+        if isinstance(item, msgspec.Struct) or dataclasses.is_dataclass(item):
+            return value_type_of(type(item), place=self._place)
+        raise PipelineError(
+            f"the type of records such as {item!r} is not known",
+            place=self._place,
+            remedy="give the producer type=, or append structs, dataclasses or an Arrow table",
+        )
+
+    def _from_items(self, items: list[Any], values: ValueType) -> pa.Table:
+        make = self._from_mappings if isinstance(items[0], Mapping) else self._from_objects
+        try:
+            return make(items, values)
+        except (TypeError, AttributeError, pa.ArrowInvalid) as error:
+            row, why = _first_bad(items, lambda part: make(part, values), str(error))
+            raise BadInput(why, place=self._row(row), remedy=_MEND) from error
+
+    def _from_objects(self, items: list[Any], values: ValueType) -> pa.Table:
+        return pa.table(values.to_columns(items), schema=values.schema)
+
+    def _from_mappings(self, items: list[Any], values: ValueType) -> pa.Table:
+        columns = {field.name: _column(items, field) for field in values.schema}
+        if self._event_time is not None and self._event_time not in columns:
+            columns[self._event_time] = pa.array([item.get(self._event_time) for item in items])
+        return pa.table(columns)
+
+
+def _column(items: Iterable[Any], field: pa.Field) -> pa.Array:
+    """Return a field of mappings as a column; times may also be text, which is parsed later."""
+    found = [item.get(field.name) for item in items]
+    if pa.types.is_timestamp(field.type) and any(isinstance(item, str) for item in found):
+        return pa.array(found)
+    try:
+        return pa.array(found, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise TypeError(f"column {field.name!r} wants {field.type}: {error}") from error
+
+
+def _first_bad(items: list[Any], make: Callable[[list[Any]], Any], why: str) -> tuple[int, str]:
+    """Return the first of the items of which no column can be made, and why."""
+    for row, item in enumerate(items):
+        try:
+            make([item])
+        except (TypeError, AttributeError, pa.ArrowInvalid) as error:
+            return row, str(error)
+    return 0, why

@@ -1,0 +1,377 @@
+"""The pipeline's end of an inbox: batches of many producers, each read exactly once.
+
+A producer is a *partition*, its batches have dense numbers, and the position is the next number of
+each. So to look for more is one small read a producer, of a name that is there or not; the list of
+the storage only tells of producers that were not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import AlreadyExists, BadInput, NotFound, PipelineError, SourceChanged
+from headrace.eventtime.parsing import TimeUnit
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
+from headrace.sources.columns import Columns
+from headrace.sources.inbox.batch import (
+    HEADER_BYTES,
+    Header,
+    decode_header,
+    decode_records,
+    has_promise,
+)
+from headrace.sources.inbox.names import (
+    Place,
+    batch_name,
+    checked_producer,
+    cleaned_mark,
+    identify,
+    listed,
+    registered,
+    store_of,
+)
+from headrace.sources.inbox.position import InboxPosition
+from headrace.sources.inbox.receipts import recorded
+from headrace.storage import Store, open_store
+
+Others = Literal["accept", "refuse"]
+
+#: Batches of one producer that one task reads, in bytes.
+_SPLIT_BYTES = 4 << 20
+#: A step takes at most so many batches, however small.
+_MOST_BATCHES = 4_096
+_MEND = (
+    "remove the batch and let its producer append that sequence again, mended; "
+    "nothing of this step was committed"
+)
+
+
+class Inbox(Source):
+    """Records that other processes append, in batches.
+
+    Args:
+        inbox: the directory (or store) that the producers append to; tasks must see it, too.
+        type: the type of the values (a struct or dataclass), or a dict of column → type.
+        event_time: the column that holds the event time.
+        producers: those that are expected: the watermark does not move before each was heard of.
+        others: whether producers that are not expected are read as well. By default they are if none is
+            declared, and are otherwise refused: the pipeline stops, for to skip what somebody appended
+            would be to lose it.
+        clean: whether batches are deleted when a committed step has read them. The inbox then belongs to
+            this pipeline and its storage alone. The last batch of each producer stays.
+        time_zone, time_unit: of event times that name none, or are numbers.
+
+    The input ends when all of ``producers`` have finished and no others are accepted; else never.
+
+    Guarantees: each (producer, sequence) is read exactly once, whole, in one step; a producer's batches
+        in their order. What is damaged, torn, replaced or of another type stops the pipeline with its
+        producer and sequence.
+
+    Cost: a look without news is one failed read a producer that has not finished, and one listing of the
+        producers. A position names every producer in every manifest: thousands are fine, millions not.
+        A step takes at least one batch, however large it is.
+    """
+
+    def __init__(
+        self,
+        inbox: Place,
+        type: Any,
+        *,
+        event_time: str,
+        producers: Sequence[str] | None = None,
+        others: Others | None = None,
+        clean: bool = False,
+        time_zone: str = "UTC",
+        time_unit: TimeUnit = "us",
+    ) -> None:
+        self._store = store_of(inbox)
+        self._expected = [checked_producer(name) for name in producers or ()]
+        if others not in (None, "accept", "refuse"):
+            raise PipelineError(f"others={others!r} is no choice", remedy='use "accept", "refuse"')
+        if producers is None and others == "refuse":
+            raise PipelineError(
+                "an inbox that refuses all producers reads nothing", remedy="declare producers="
+            )
+        self._accepts = others == "accept" or (others is None and producers is None)
+        self._cleans = clean
+        self._reader = _Reader(type, event_time, time_zone, time_unit)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew: what is remembered between calls is only there to save reads."""
+        self._id: str | None = None
+        self._headers: dict[tuple[str, int], Header] = {}  # of batches that no committed step has
+        self._seen: set[str] = set()  # producers whose place in the inbox was checked
+        self._first: dict[str, int] = {}  # the first batch that was not deleted, where we clean
+        self._told: dict[str, Part] = {}
+
+    def values(self) -> ValueType:
+        return self._reader.values
+
+    def start(self) -> Position:
+        return msgspec.to_builtins(InboxPosition())
+
+    def open(self, store: Store) -> None:
+        self._forget()
+        self._id = identify(self._store)
+        self._store.tidy()
+
+    def recorded(self, producer: str, *, storage: Place) -> int:
+        """Return how many of a producer's batches a pipeline has recorded.
+
+        See :meth:`headrace.sources.inbox.Producer.recorded`.
+        """
+        return recorded(producer, inbox=self._store, storage=storage)
+
+    # -- dividing -----------------------------------------------------------------------------
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        at = self._converted(position)
+        known = self._known(at)
+        taken = self._take(at, known, limit)
+        end = self._after(at, taken)
+        parts = {
+            name: Part(name in end.ended, _promise(taken.get(name, []))) for name in sorted(known)
+        }
+        final = not self._accepts and set(end.ended) >= known
+        if not taken and not final and parts == self._told:
+            return None
+        self._told = {name: Part(part.final) for name, part in parts.items()}
+        headers = [header for batches in taken.values() for header in batches]
+        return Offer(
+            msgspec.to_builtins(end),
+            rows=sum(header.rows for header in headers),
+            bytes=sum(header.size + HEADER_BYTES for header in headers),
+            final=final,
+            empty=not taken,
+            parts=parts,
+        )
+
+    def _converted(self, position: Position) -> InboxPosition:
+        at = msgspec.convert(position, InboxPosition)
+        if self._id is None:
+            self._id = identify(self._store)
+        if at.inbox not in (None, self._id):
+            raise SourceChanged(
+                "this is not the inbox that was read before",
+                place=self._store.location,
+                remedy="give the inbox that the storage was made with; or start with a new storage",
+            )
+        return at
+
+    def _known(self, at: InboxPosition) -> set[str]:
+        """Return the producers: the expected ones, those that were read, those that are registered."""
+        known = {*self._expected, *at.next}
+        unknown = sorted({*registered(self._store)} - known)
+        if unknown and not self._accepts:
+            raise BadInput(
+                f"producer {unknown[0]!r} is not expected",
+                place=self._store.location,
+                remedy='declare it in producers=, or say others="accept"; or stop it and remove '
+                f"producers/{unknown[0]} from the inbox",
+            )
+        return known.union(unknown)
+
+    def _take(self, at: InboxPosition, known: set[str], limit: Limit) -> dict[str, list[Header]]:
+        """Return the headers of the batches that a step takes: one of each producer in turn.
+
+        Who begins depends on how much was read before; so none waits for ever, however little a step may
+        take.
+        """
+        taken: dict[str, list[Header]] = {}
+        rows = size = count = 0
+        waiting = deque(sorted(known - {*at.ended} - limit.paused))
+        waiting.rotate(-sum(at.next.values()))
+        while waiting and rows < limit.rows and size < limit.bytes and count < _MOST_BATCHES:
+            name = waiting.popleft()
+            header = self._header(name, at.next.get(name, 0) + len(taken.get(name, ())))
+            if header is None:
+                continue
+            too_much = rows + header.rows > limit.rows or size + header.size > limit.bytes
+            if count and too_much:
+                break  # it waits, and others wait behind it: so it comes to be the first
+            taken.setdefault(name, []).append(header)
+            rows, size = rows + header.rows, size + header.size + HEADER_BYTES
+            count += 1
+            if not header.final:
+                waiting.append(name)
+        return taken
+
+    def _after(self, at: InboxPosition, taken: dict[str, list[Header]]) -> InboxPosition:
+        after = {name: at.next.get(name, 0) + len(headers) for name, headers in taken.items()}
+        ended = [name for name, headers in taken.items() if headers[-1].final]
+        return InboxPosition(self._id, {**at.next, **after}, sorted({*at.ended, *ended}))
+
+    def _header(self, producer: str, sequence: int) -> Header | None:
+        """Return a batch's header, read once; None when it is not there yet."""
+        known = self._headers.get((producer, sequence))
+        if known is not None:
+            return known
+        name = batch_name(producer, sequence)
+        try:
+            data = self._store.read(name, 0, HEADER_BYTES)
+        except NotFound:
+            if producer not in self._seen:
+                self._check_place(producer, sequence)
+                self._seen.add(producer)
+            return None
+        self._seen.add(producer)
+        header = decode_header(name, data, _place(self._store, name))
+        self._headers[producer, sequence] = header
+        return header
+
+    def _check_place(self, producer: str, sequence: int) -> None:
+        """Check that a batch that is not there is still to come, and was not cleaned away.
+
+        The last batch that was recorded stays; so if the one before is gone, somebody has read on.
+        """
+        before = batch_name(producer, sequence - 1) if sequence else None
+        if before is None and not self._exists(cleaned_mark(producer)):
+            return
+        if before is not None and self._exists(before):
+            return
+        raise SourceChanged(
+            f"batch {sequence} of producer {producer!r} was read by another, and cleaned away",
+            place=self._store.location,
+            remedy="a newer driver has taken over, or another pipeline cleans this inbox; or give the "
+            "storage that it was read with",
+        )
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._store.read(name, 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        first, after = self._converted(start), self._converted(end)
+        found: list[Split] = []
+        for producer in sorted(after.next):
+            found += self._splits_of(producer, first.next.get(producer, 0), after.next[producer])
+        return found
+
+    def _splits_of(self, producer: str, first: int, after: int) -> Iterator[Split]:
+        """Yield a producer's batches in parts of a few MB."""
+        batches: list[list[str]] = []
+        size = 0
+        for sequence in range(first, after):
+            header = self._header(producer, sequence)
+            if header is None:
+                raise _gone(_place(self._store, batch_name(producer, sequence)))
+            if header.rows:
+                batches.append([batch_name(producer, sequence), f"{header.seal:016x}"])
+                size += header.size
+            if batches and (size >= _SPLIT_BYTES or sequence == after - 1):
+                place = f"{self._store.location}: {batches[0][0]}"
+                yield Split([self._store.location, batches], b"", place, producer)
+                batches, size = [], 0
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, split: Split) -> pa.Table:
+        return self._reader.read(self._store, split)
+
+    def for_tasks(self) -> Source:
+        return _InTasks(self._reader)
+
+    # -- cleaning -----------------------------------------------------------------------------
+
+    def committed(self, position: Position) -> None:
+        at = msgspec.convert(position, InboxPosition)
+        done = [key for key in self._headers if key[1] < at.next.get(key[0], 0)]
+        for key in done:
+            del self._headers[key]
+        if self._cleans:
+            for producer in {producer for producer, _ in done}:
+                self._clean(producer, at.next[producer] - 1)
+
+    def _clean(self, producer: str, upto: int) -> None:
+        """Delete a producer's batches before one that stays; ascending, for its appends rely on that."""
+        first = self._first.get(producer)
+        if first is None:  # what an earlier run has left, too; a hint is good enough
+            doomed = [sequence for sequence in listed(self._store, producer) if sequence < upto]
+        else:
+            doomed = list(range(first, upto))
+        if doomed[:1] == [0]:
+            with contextlib.suppress(AlreadyExists):
+                self._store.create(cleaned_mark(producer), b"")
+        for sequence in doomed:
+            self._store.delete(batch_name(producer, sequence))
+        self._first[producer] = upto
+
+
+class _Reader:
+    """Reads batches; all that a task needs of an inbox."""
+
+    def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit) -> None:
+        self.values = value_type_of(type, place="an inbox's type")
+        self._columns = Columns(self.values, event_time, zone=zone, unit=unit, remedy=_MEND)
+
+    def read(self, store: Store, split: Split) -> pa.Table:
+        """Return the records of a split's batches."""
+        return pa.concat_tables(
+            [self._batch(store, name, seal) for name, seal in split.spec[1]]
+        ).combine_chunks()
+
+    def _batch(self, store: Store, name: str, seal: str) -> pa.Table:
+        place = _place(store, name)
+        try:
+            data = store.read(name)
+        except NotFound as error:
+            raise _gone(place) from error
+        header = decode_header(name, data, place)
+        if f"{header.seal:016x}" != seal:
+            raise SourceChanged(
+                "a batch was replaced while it was read",
+                place=place,
+                remedy="start again; nothing of this step was committed",
+            )
+        table = decode_records(header, data, place)
+        return self._columns.finish(table, lambda row: f"{place}, row {row + 1}")
+
+
+class _InTasks(Source):
+    """What tasks see of an inbox."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    def values(self) -> ValueType:
+        return self._reader.values
+
+    def start(self) -> Position:
+        raise AssertionError("a task does not divide input")
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        raise AssertionError("a task does not divide input")
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        raise AssertionError("a task does not divide input")
+
+    def read(self, split: Split) -> pa.Table:
+        return self._reader.read(open_store(split.spec[0]), split)
+
+
+def _promise(headers: list[Header]) -> int | None:
+    """Return what a producer has promised in the last of these batches; what came before, holds."""
+    return headers[-1].promise_us if headers and has_promise(headers[-1]) else None
+
+
+def _place(store: Store, name: str) -> str:
+    return f"{store.location}: {name}"
+
+
+def _gone(place: str) -> SourceChanged:
+    return SourceChanged(
+        "a batch is gone that was not read yet",
+        place=place,
+        remedy="bring it back; or a newer driver has taken over and cleans this inbox",
+    )

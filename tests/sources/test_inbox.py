@@ -1,0 +1,598 @@
+"""An inbox: batches of outside processes are taken once, whole, in order; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headrace.errors import (
+    BadInput,
+    BatchConflict,
+    Damaged,
+    NotFound,
+    PipelineError,
+    SourceChanged,
+    StorageError,
+)
+from headrace.sources import Inbox, Limit, Part
+from headrace.sources.inbox import Producer
+from headrace.sources.inbox.batch import HEADER_BYTES
+from headrace.storage import LocalStore, MemoryStore, Store
+from tests.support.faults import FaultStore
+
+WIDE = Limit(1_000, 1 << 20)
+
+
+class Hit(msgspec.Struct):
+    at: int
+    page: str
+    note: str | None = None
+
+
+@dataclass
+class PlainHit:
+    at: int
+    page: str
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "inbox")
+
+
+def producer(store: Store, name: str = "a") -> Producer:
+    return Producer(store, name, type=Hit, event_time="at")
+
+
+def inbox(store: Store, **more: Any) -> Inbox:
+    return Inbox(store, Hit, event_time="at", **more)
+
+
+def hits(*times: int) -> list[Hit]:
+    return [Hit(time, f"p{time}") for time in times]
+
+
+class Reading:
+    """A source that is read on, step by step."""
+
+    def __init__(self, source: Inbox, position: Any = None) -> None:
+        self.source = source
+        self.position = source.start() if position is None else position
+        self.parts: dict[str, Part] = {}
+
+    def step(self, limit: Limit = WIDE) -> list[int]:
+        """Take a step; return its event times, read twice to see that they stay."""
+        offer = self.source.offer(self.position, limit)
+        if offer is None:
+            return []
+        self.parts = offer.parts
+        if offer.empty:
+            return []
+        end = json.loads(json.dumps(offer.end))
+        splits = self.source.splits(self.position, end)
+        tables = [self.source.read(split) for split in splits]
+        assert tables == [self.source.read(split) for split in splits]
+        assert sum(table.num_rows for table in tables) == offer.rows
+        self.position = end
+        self.source.committed(end)
+        return [time for table in tables for time in table.column(0).to_pylist()]
+
+    def all(self, limit: Limit = WIDE) -> list[list[int]]:
+        return list(self._steps(limit))
+
+    def _steps(self, limit: Limit) -> Iterator[list[int]]:
+        while step := self.step(limit):
+            yield step
+
+
+# -- appending --------------------------------------------------------------------------------
+
+
+def test_batches_are_numbered_densely_and_read_in_their_order(store: Store) -> None:
+    a = producer(store)
+    assert [a.append(hits(3, 1)), a.append(hits(2)), a.next] == [0, 1, 2]
+    assert Reading(inbox(store)).all() == [[3, 1, 2]]
+
+
+RECORDS = [
+    hits(1, 2),
+    [PlainHit(1, "p1"), PlainHit(2, "p2")],
+    [{"at": 1, "page": "p1"}, {"page": "p2", "at": 2}],
+    pa.table({"page": ["p1", "p2"], "at": [1, 2], "note": [None, "x"], "more": [1, 2]}),
+    pa.record_batch({"at": pa.array([1, 2], pa.int8()), "page": ["p1", "p2"], "note": [None, "x"]}),
+]
+
+
+@pytest.mark.parametrize("records", RECORDS, ids=["structs", "dataclasses", "dicts", "table", "batch"])
+def test_records_are_appended_in_whatever_form_they_have(store: Store, records: Any) -> None:
+    declared = PlainHit if isinstance(records[0], PlainHit) else Hit
+    Producer(store, "a", type=declared, event_time="at").append(records)
+    source = Inbox(store, declared, event_time="at")
+    offer = source.offer(source.start(), WIDE)
+    assert offer is not None
+    (split,) = source.splits(source.start(), offer.end)
+    assert source.read(split).column("page").to_pylist() == ["p1", "p2"]
+
+
+def test_a_producer_without_a_type_takes_tables_and_objects_as_they_are(store: Store) -> None:
+    a = Producer(store, "a")
+    a.append(pa.table({"at": [1], "page": ["x"], "note": pa.array([None], pa.string())}))
+    a.append(hits(2))
+    assert Reading(inbox(store)).all() == [[1, 2]]
+    with pytest.raises(PipelineError, match="type"):
+        a.append([{"at": 1}])
+
+
+def test_an_event_time_that_is_no_field_of_the_type_comes_along(store: Store) -> None:
+    a = Producer(store, "a", type={"page": str}, event_time="when")
+    a.append([{"page": "x", "when": "2024-01-01T00:00:00Z"}])
+    reading = Reading(Inbox(store, {"page": str}, event_time="when"))
+    assert reading.step() == [1_704_067_200_000_000]
+
+
+def test_the_same_batch_under_the_same_number_is_appended_once(store: Store) -> None:
+    a = producer(store)
+    assert a.append(hits(1, 2), sequence=0) == 0
+    assert a.append(hits(1, 2), sequence=0) == 0
+    assert producer(store).append(hits(1, 2), sequence=0) == 0, "nor by the next process"
+    table = pa.concat_tables([pa.table({"at": [t], "page": [f"p{t}"]}) for t in (1, 2)])
+    table = table.append_column("note", pa.nulls(2, pa.string()))
+    assert a.append(table, sequence=0) == 0, "nor in other chunks"
+    assert a.next == 1
+    assert Reading(inbox(store)).all() == [[1, 2]]
+
+
+def test_other_records_under_a_number_that_is_taken_are_refused(store: Store) -> None:
+    a = producer(store)
+    a.append(hits(1))
+    with pytest.raises(BatchConflict, match="batch 0 is there already, with other content"):
+        a.append(hits(2), sequence=0)
+    with pytest.raises(BatchConflict, match="leave a gap: the next one is 1"):
+        a.append(hits(2), sequence=2)
+    assert Reading(inbox(store)).all() == [[1]]
+
+
+def test_a_producer_goes_on_after_the_last_batch_that_is_there(store: Store) -> None:
+    for time in (1, 2, 3):
+        assert producer(store).append(hits(time)) == time - 1
+    assert Reading(inbox(store)).all() == [[1, 2, 3]]
+
+
+def test_a_list_that_lags_misleads_no_producer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = producer(store)
+    for time in (1, 2, 3):
+        first.append(hits(time))
+    names = store.list
+    monkeypatch.setattr(store, "list", lambda prefix: names(prefix)[:1])
+    assert producer(store).append(hits(4)) == 3
+    assert Reading(inbox(store)).all() == [[1, 2, 3, 4]]
+
+
+def test_two_processes_under_one_name_get_numbers_of_their_own(store: Store) -> None:
+    one, other = producer(store), producer(store)
+    assert [one.append(hits(1)), other.append(hits(1)), one.append(hits(3))] == [0, 1, 2]
+    assert Reading(inbox(store)).all() == [[1, 1, 3]]
+
+
+@pytest.mark.parametrize("act", ["lost reply", "error"])
+def test_an_append_whose_reply_was_lost_is_settled_by_reading_back(store: Store, act: str) -> None:
+    failing = FaultStore(store)
+    a = producer(failing)
+    failing._at, failing._act = failing.operations + 1, act
+    if act == "error":
+        with pytest.raises(StorageError, match="hiccupped"):
+            a.append(hits(1))
+    assert a.append(hits(1), sequence=0) == 0
+    assert Reading(inbox(store)).all() == [[1]]
+
+
+def test_after_its_end_a_producer_appends_nothing(store: Store) -> None:
+    a = producer(store)
+    a.append(hits(1))
+    a.finish()
+    a.finish()
+    producer(store).finish()
+    with pytest.raises(BatchConflict, match="has finished"):
+        a.append(hits(2))
+    with pytest.raises(BatchConflict, match="has finished"):
+        producer(store).promise(9)
+    assert a.append(hits(1), sequence=0) == 0, "what was appended before is still known"
+    assert a.next == 2
+
+
+BAD = [
+    ([Hit(1, "x"), Hit("soon", "x")], BadInput, "'at' wants int64", "row 2"),  # type: ignore[arg-type]
+    ([Hit(1, "x"), Hit(2, None)], BadInput, "'page'", "row 2"),  # type: ignore[arg-type]
+    ([{"at": 1, "page": "x"}, {"at": 2}], BadInput, "'page' is null or missing", "row 2"),
+    ([{"at": 1, "page": "x"}, {"at": 1, "page": 7}], BadInput, "'page' wants string", "row 2"),
+    (pa.table({"at": [1]}), BadInput, "no column 'page'", "row 1"),
+    (
+        pa.table({"at": ["1", "x"], "page": ["x", "y"], "note": ["", ""]}),
+        BadInput, "'at' cannot be read as int64", "row 2",
+    ),
+    ([Hit(1, "x"), object()], BadInput, "has no attribute 'at'", "row 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "kind", "says", "row"), BAD)
+def test_a_record_of_another_type_is_named_and_nothing_is_appended(
+    store: Store, records: Any, kind: Any, says: str, row: str
+) -> None:
+    a = producer(store)
+    with pytest.raises(kind, match=says) as caught:
+        a.append(records)
+    assert f"producer 'a', {row} of what is appended" in str(caught.value)
+    assert "nothing was appended" in str(caught.value)
+    assert a.next == 0
+
+
+def test_a_record_before_what_was_promised_is_refused_also_by_the_next_process(
+    store: Store,
+) -> None:
+    producer(store).append(hits(5), promise=5)
+    with pytest.raises(BadInput, match="before the time that was promised") as caught:
+        producer(store).append(hits(7, 4))
+    assert "row 2" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".a", "a b", "ä", "x" * 65])
+def test_a_name_that_can_be_no_file_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(PipelineError, match="cannot be the name of a producer"):
+        Producer(store, name)
+
+
+# -- dividing ---------------------------------------------------------------------------------
+
+
+def test_a_batch_belongs_to_one_step_and_a_step_takes_as_many_as_fit(store: Store) -> None:
+    a = producer(store)
+    for start in (0, 3, 6, 9):
+        a.append(hits(*range(start, start + 3)))
+    steps = Reading(inbox(store)).all(Limit(7, 1 << 20))
+    assert [len(step) for step in steps] == [6, 6]
+    assert Reading(inbox(store)).all(Limit(1, 1)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+def test_producers_are_taken_in_turn_and_none_waits_behind_a_busy_one(store: Store) -> None:
+    busy, large = producer(store, "busy"), producer(store, "large")
+    for time in range(100):
+        busy.append(hits(time))
+    large.append(hits(*range(1_000, 1_050)))
+    reading = Reading(inbox(store))
+    steps = [reading.step(Limit(10, 1 << 20)) for _ in range(3)]
+    assert any(1_000 in step for step in steps)
+    rest = [time for step in reading.all() for time in step]
+    in_order = [time for step in [*steps, rest] for time in step if time < 1_000]
+    assert in_order == list(range(100))
+
+
+def test_a_paused_producer_is_left_alone(store: Store) -> None:
+    producer(store, "a").append(hits(1))
+    producer(store, "b").append(hits(2))
+    reading = Reading(inbox(store))
+    assert reading.step(Limit(10, 1 << 20, frozenset("a"))) == [2]
+    assert reading.step() == [1]
+
+
+def test_a_look_without_news_costs_one_look_a_producer_and_not_a_batch(store: Store) -> None:
+    for name in "abc":
+        for time in range(20):
+            producer(store, name).append(hits(time))
+    producer(store, "d").finish()
+    counting = FaultStore(store)
+    reading = Reading(inbox(counting))
+    reading.all()
+    before = counting.operations
+    assert reading.source.offer(reading.position, WIDE) is None
+    assert counting.operations - before == 4, "a list, and a look at each that has not finished"
+
+
+def test_what_producers_say_of_their_time_and_end_is_told_with_the_offer(store: Store) -> None:
+    a, b = producer(store, "a"), producer(store, "b")
+    reading = Reading(inbox(store, producers=("a", "b", "c")))
+    a.append(hits(1), promise=1)
+    a.promise(8)
+    a.promise(5)
+    b.finish()
+    assert a.next == 2, "what was promised already is not promised again"
+    assert reading.step() == [1]
+    assert reading.parts == {"a": Part(promise_us=8), "b": Part(final=True), "c": Part()}
+    assert reading.source.offer(reading.position, WIDE) is None
+
+
+def test_a_producer_that_only_came_is_told_of_once(store: Store) -> None:
+    reading = Reading(inbox(store))
+    assert reading.source.offer(reading.position, WIDE) is None
+    producer(store)
+    offer = reading.source.offer(reading.position, WIDE)
+    assert offer is not None
+    assert (offer.empty, offer.parts) == (True, {"a": Part()})
+    assert reading.source.offer(reading.position, WIDE) is None
+
+
+def test_the_input_ends_when_all_that_are_expected_have_finished(store: Store) -> None:
+    reading = Reading(inbox(store, producers=("a", "b")))
+    a = producer(store, "a")
+    a.append(hits(1))
+    a.finish()
+    offer = reading.source.offer(reading.position, WIDE)
+    assert offer is not None
+    assert not offer.final
+    producer(store, "b").finish()
+    offer = reading.source.offer(reading.position, WIDE)
+    assert offer is not None
+    assert (offer.final, offer.empty, offer.rows) == (True, False, 1)
+    again = inbox(store, producers=("a", "b")).offer(offer.end, WIDE)
+    assert again is not None
+    assert (again.final, again.empty) == (True, True), "also for who comes later"
+
+
+def test_an_inbox_open_to_all_never_ends(store: Store) -> None:
+    producer(store).finish()
+    reading = Reading(inbox(store))
+    reading.step()
+    assert reading.parts == {"a": Part(final=True)}
+    assert reading.source.offer(reading.position, WIDE) is None
+
+
+def test_producers_that_are_not_expected_are_refused_unless_they_are_accepted(store: Store) -> None:
+    producer(store, "stray").append(hits(1))
+    with pytest.raises(BadInput, match="producer 'stray' is not expected"):
+        Reading(inbox(store, producers=("a",))).step()
+    reading = Reading(inbox(store, producers=("a",), others="accept"))
+    assert reading.step() == [1]
+    assert set(reading.parts) == {"a", "stray"}
+    for wrong in ({"others": "refuse"}, {"others": "some"}, {"producers": ("a/b",)}):
+        with pytest.raises(PipelineError):
+            inbox(store, **wrong)
+
+
+# -- what is wrong ----------------------------------------------------------------------------
+
+
+def stored(store: Store, name: str) -> bytes:
+    return store.read(name)
+
+
+def put(store: Store, name: str, data: bytes) -> None:
+    store.delete(name)
+    store.write(name, data)
+
+
+def test_every_flipped_byte_and_every_cut_is_named_and_never_computed_with() -> None:
+    store = MemoryStore()
+    producer(store).append(hits(1, 2, 3))
+    name = "from-a/000000000000"
+    whole = stored(store, name)
+    damaged = [whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :] for at in range(len(whole))]
+    torn = [whole[:at] for at in range(len(whole))]
+    for data in [*damaged, *torn, whole + b"x"]:
+        put(store, name, data)
+        with pytest.raises(Damaged, match=name):
+            Reading(inbox(store)).step()
+    put(store, name, whole)
+    assert Reading(inbox(store)).step() == [1, 2, 3]
+
+
+def test_a_batch_under_another_name_is_not_taken_for_that_one(store: Store) -> None:
+    producer(store, "a").append(hits(1))
+    producer(store, "b").append(hits(2))
+    put(store, "from-b/000000000000", stored(store, "from-a/000000000000"))
+    with pytest.raises(Damaged, match="not what was written there"):
+        Reading(inbox(store)).step()
+
+
+def test_a_batch_that_is_replaced_between_offer_and_read_is_noticed(store: Store) -> None:
+    producer(store).append(hits(1))
+    source = inbox(store)
+    offer = source.offer(source.start(), WIDE)
+    assert offer is not None
+    splits = source.splits(source.start(), offer.end)
+    store.delete("from-a/000000000000")
+    with pytest.raises(SourceChanged, match="is gone"):
+        source.read(splits[0])
+    producer(store).append(hits(2))
+    with pytest.raises(SourceChanged, match="replaced"):
+        source.read(splits[0])
+
+
+def test_a_bad_batch_is_named_with_its_row_and_can_be_mended_by_its_producer(store: Store) -> None:
+    unchecked = Producer(store, "a")
+    unchecked.append(pa.table({"at": [1, 2, 3], "page": ["x", None, "z"], "note": ["", "", ""]}))
+    reading = Reading(inbox(store))
+    with pytest.raises(BadInput, match="'page' is null or missing") as caught:
+        reading.step()
+    assert "from-a/000000000000, row 2" in str(caught.value)
+    assert "append that sequence again" in str(caught.value)
+    store.delete("from-a/000000000000")
+    producer(store).append(hits(1, 2, 3), sequence=0)
+    assert Reading(inbox(store), reading.position).step() == [1, 2, 3]
+
+
+def test_a_column_that_is_missing_or_cannot_be_converted_is_named(store: Store) -> None:
+    Producer(store, "a").append(pa.table({"page": ["x"], "note": [""]}))
+    with pytest.raises(BadInput, match="no column 'at'"):
+        Reading(inbox(store)).step()
+    other = MemoryStore()
+    table = pa.table({"at": [1, 2], "page": ["x", "y"], "note": ["", ""], "n": ["7", "seven"]})
+    Producer(other, "a").append(table)
+    with pytest.raises(BadInput, match="'n' cannot be read as int64.*seven") as caught:
+        Reading(Inbox(other, {"at": int, "n": int}, event_time="at")).step()
+    assert "row 2" in str(caught.value)
+
+
+def test_another_inbox_in_its_place_is_noticed(tmp_path: Path) -> None:
+    first, second = LocalStore(tmp_path / "first"), LocalStore(tmp_path / "second")
+    for store in (first, second):
+        producer(store).append(hits(1))
+    reading = Reading(inbox(first))
+    reading.step()
+    with pytest.raises(SourceChanged, match="not the inbox that was read before"):
+        Reading(inbox(second), reading.position).step()
+
+
+def test_a_directory_of_something_else_is_no_inbox(tmp_path: Path) -> None:
+    (tmp_path / "inbox").write_text("milk, eggs")
+    with pytest.raises(Damaged, match="not what an inbox has there"):
+        Producer(tmp_path, "a")
+
+
+# -- cleaning ---------------------------------------------------------------------------------
+
+
+def batches(store: Store, name: str = "a") -> list[int]:
+    return [int(name[-12:]) for name in store.list(f"from-{name}/0")]
+
+
+def test_what_committed_steps_have_read_is_cleaned_but_for_the_last(store: Store) -> None:
+    a = producer(store)
+    for time in (1, 2, 3):
+        a.append(hits(time))
+    reading = Reading(inbox(store, clean=True))
+    assert reading.step() == [1, 2, 3]
+    assert batches(store) == [2]
+    a.append(hits(4))
+    assert producer(store).append(hits(5)) == 4, "the next process goes on after it"
+    assert reading.step() == [4, 5]
+    assert batches(store) == [4]
+
+
+def test_what_a_driver_left_behind_that_ended_before_it_cleaned_is_cleaned(store: Store) -> None:
+    a = producer(store)
+    for time in (1, 2, 3):
+        a.append(hits(time))
+    reading = Reading(inbox(store))
+    reading.step()
+    a.append(hits(4))
+    assert Reading(inbox(store, clean=True), reading.position).step() == [4]
+    assert batches(store) == [3]
+
+
+def test_a_batch_that_was_cleaned_away_is_not_appended_again(store: Store) -> None:
+    a = producer(store)
+    for number in range(4):
+        a.append(hits(number), sequence=number)
+    reading = Reading(inbox(store, clean=True))
+    reading.step()
+    assert a.append(hits(1), sequence=1) == 1
+    assert producer(store).append(hits(0), sequence=0) == 0
+    assert batches(store) == [3]
+    assert reading.step() == []
+
+
+def test_a_new_pipeline_on_an_inbox_that_another_has_cleaned_is_told_so(store: Store) -> None:
+    a = producer(store)
+    for time in (1, 2):
+        a.append(hits(time))
+    Reading(inbox(store, clean=True)).step()
+    with pytest.raises(SourceChanged, match="batch 0 of producer 'a' was read by another"):
+        Reading(inbox(store)).step()
+
+
+class Stalling(FaultStore):
+    """Before it creates a batch, something else happens."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.meanwhile: Any = None
+
+    def create(self, name: str, data: bytes) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self.inner.create(name, data)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_producer_that_stalls_past_a_clean_up_loses_nothing_and_doubles_nothing(
+    store: Store, before: int, numbered: bool
+) -> None:
+    """The hole of create-if-absent: the name of a batch that was cleaned away is free again."""
+    stalling = Stalling(store)
+    stale = producer(stalling)
+    for time in range(before):
+        stale.append(hits(time))
+    reading = Reading(inbox(store, clean=True))
+    found = [time for step in reading.all() for time in step]
+
+    def meanwhile() -> None:
+        """Another process of this name goes on, is recorded, and is cleaned away."""
+        new = producer(store)
+        for time in (100, 101, 102):
+            new.append(hits(time))
+            found.extend(reading.step())
+        with pytest.raises(NotFound):
+            store.read(f"from-a/{before:012d}")
+
+    stalling.meanwhile = meanwhile
+    number = stale.append(hits(100 if numbered else 200), sequence=before if numbered else None)
+    found += [time for step in reading.all() for time in step]
+    assert number == (before if numbered else before + 3)
+    assert found == [*range(before), 100, 101, 102, *([] if numbered else [200])]
+    again = Reading(inbox(store, clean=True), reading.position)
+    assert again.step() == [], "nor does what it left behind come to a later driver"
+
+
+def test_what_such_a_producer_left_behind_is_swept(store: Store) -> None:
+    stalling = Stalling(store)
+    stale = producer(stalling)
+    reading = Reading(inbox(store, clean=True))
+
+    def meanwhile() -> None:
+        for time in (1, 2, 3):
+            producer(store).append(hits(time))
+            reading.step()
+
+    stalling.meanwhile = meanwhile
+    stale.append(hits(4))
+    assert batches(store) == [0, 2, 3], "batch 0 is a ghost"
+    assert Reading(inbox(store, clean=True), reading.position).step() == [4]
+    assert batches(store) == [3]
+
+
+def test_a_batch_behind_the_ghost_of_another_is_not_acknowledged(store: Store) -> None:
+    """Two stalled processes: the ghost of the first must not pass for the second's predecessor."""
+    first = Stalling(store)
+    producer(store).append(hits(0))
+    stale = producer(first)
+    second = producer(store)
+    reading = Reading(inbox(store, clean=True))
+
+    def meanwhile() -> None:
+        second.append(hits(1))
+        behind = Stalling(store)
+        stalled = producer(behind)
+        behind.meanwhile = lambda: go_on(stalled)
+        with pytest.raises(BatchConflict, match="is not the one that batch 2 was to follow"):
+            stalled.append(hits(7))
+
+    def go_on(stalled: Producer) -> None:
+        new = producer(store)
+        for time in (2, 3, 4):
+            new.append(hits(time))
+            reading.step()
+        store.create("from-a/000000000001", ghost())
+
+    def ghost() -> bytes:
+        other = MemoryStore()
+        for time in (0, 99):
+            producer(other).append(hits(time))
+        return other.read("from-a/000000000001")
+
+    first.meanwhile = meanwhile
+    stale.append(hits(5))
+    assert reading.all() == [[5]]
+
+
+def test_the_header_is_of_the_size_that_is_read(store: Store) -> None:
+    a = producer(store)
+    a.finish()
+    assert len(store.read("from-a/000000000000")) == HEADER_BYTES == 64
