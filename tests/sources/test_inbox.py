@@ -110,7 +110,9 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("records", RECORDS, ids=["structs", "dataclasses", "dicts", "table", "batch"])
+@pytest.mark.parametrize(
+    "records", RECORDS, ids=["structs", "dataclasses", "dicts", "table", "batch"]
+)
 def test_records_are_appended_in_whatever_form_they_have(store: Store, records: Any) -> None:
     declared = PlainHit if isinstance(records[0], PlainHit) else Hit
     Producer(store, "a", type=declared, event_time="at").append(records)
@@ -165,7 +167,9 @@ def test_a_producer_goes_on_after_the_last_batch_that_is_there(store: Store) -> 
     assert Reading(inbox(store)).all() == [[1, 2, 3]]
 
 
-def test_a_list_that_lags_misleads_no_producer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_lags_misleads_no_producer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = producer(store)
     for time in (1, 2, 3):
         first.append(hits(time))
@@ -423,7 +427,7 @@ def test_a_column_that_is_missing_or_cannot_be_converted_is_named(store: Store) 
     other = MemoryStore()
     table = pa.table({"at": [1, 2], "page": ["x", "y"], "note": ["", ""], "n": ["7", "seven"]})
     Producer(other, "a").append(table)
-    with pytest.raises(BadInput, match="'n' cannot be read as int64.*seven") as caught:
+    with pytest.raises(BadInput, match=r"'n' cannot be read as int64.*seven") as caught:
         Reading(Inbox(other, {"at": int, "n": int}, event_time="at")).step()
     assert "row 2" in str(caught.value)
 
