@@ -21,7 +21,12 @@ def blocks(document: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "document",
-    ["docs/tutorial.md", "docs/how-to/use-operators.md", "docs/how-to/wait-and-order.md"],
+    [
+        "docs/tutorial.md",
+        "docs/how-to/read-data.md",
+        "docs/how-to/use-operators.md",
+        "docs/how-to/wait-and-order.md",
+    ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str
