@@ -144,13 +144,14 @@ def test_it_can_be_said_who_holds_the_watermark() -> None:
     assert "held by a timer or record" in told
 
 
+@pytest.mark.parametrize("slices", [1, 256])
 @pytest.mark.parametrize("cached_bytes", [0, 1 << 30])
-def test_a_hold_outlives_a_restart_with_other_workers(cached_bytes: int) -> None:
+def test_a_hold_outlives_a_restart_with_other_workers(cached_bytes: int, slices: int) -> None:
     rounds = [at(1_000, ("a", 5), ("b", 8)), at(1_100, ("c", 31)), at(1_200, ("c", 40))]
     store, clock = MemoryStore(), WaitingClock(1_000)
     script = Script(rounds, clock)
     way: dict[str, Any] = {"store": store, "clock": clock, "script": script}
-    first = Run(rounds, Batches(after=500), workers=3, steps=2, **way)
+    first = Run(rounds, Batches(after=500), workers=3, steps=2, slices=slices, **way)
     assert first.marks()[-1] == (31, 5)
     second = Run(rounds, Batches(after=500), workers=2, bins=4, cached_bytes=cached_bytes, **way)
     assert second.marks()[0][1] == 5

@@ -508,7 +508,8 @@ class KeyedState(BinnedState):
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""
-        domains = {cell.slot: cell.domain for cell in self.cells if cell.kind in _DATED}
+        dated = self.node.shape.dated_cells
+        domains = {cell.slot: dated[cell.name] for cell in self.cells if cell.kind in _DATED}
         if not domains:
             return None
         found = [
