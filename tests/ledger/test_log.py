@@ -13,8 +13,9 @@ from headrace.errors import (
     StorageFull,
     WrongPipeline,
 )
+from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.log import CommitUnknown, Ledger
-from headrace.ledger.manifest import Head, digest_of_bytes, manifest_name
+from headrace.ledger.manifest import Head, manifest_name
 from headrace.storage.memory import MemoryStore
 from tests.ledger.worlds import manifest
 

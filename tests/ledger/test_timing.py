@@ -14,8 +14,9 @@ import pytest
 import headrace as hr
 from headrace.driver import Clock, Driver
 from headrace.errors import Damaged
+from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Manifest, digest_of_bytes, manifest_name
+from headrace.ledger.manifest import Manifest, manifest_name
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.sources.base import Limit, Offer, Position

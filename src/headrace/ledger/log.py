@@ -15,6 +15,13 @@ step, and it needs nothing of a store but create-if-absent and read-after-write 
 ``tests/ledger/test_interleavings.py`` drives the real ledger through hundreds of interleavings, and
 shows that without rule 2 the stalled writer is told "committed".
 
+**Intent.** Before a weak sink sees a step's results, the step's *intent* is created if absent (see
+:mod:`headrace.ledger.intent`); whoever finds another's there computes that one. Intents, too, are deleted
+only after all manifests that their step could follow, so rule 2 protects them from stalled writers:
+a driver whose head is still there knows that the intent that it created or read is the first of its name.
+A driver that takes over claims first and then looks for an intent; one that intends looks for a
+claim afterwards. So one of the two sees the other, whatever the new one's sinks are.
+
 **Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides.
 """
 
@@ -32,11 +39,13 @@ from headrace.errors import (
     WrongPipeline,
     ensure,
 )
+from headrace.ledger.envelope import digest_of_bytes
+from headrace.ledger.intent import FOLDER as INTENTS
+from headrace.ledger.intent import Intent, decode_intent, encode_intent, intent_name
 from headrace.ledger.manifest import (
     Head,
     Manifest,
     decode_manifest,
-    digest_of_bytes,
     encode_manifest,
     fold,
     manifest_name,
@@ -214,7 +223,7 @@ class Ledger:
         data = encode_manifest(manifest)
         self._create(manifest, data)
         if head is not None and self._check_predecessor:
-            self._require_predecessor(head, manifest)
+            self._require_head(head, manifest.epoch)
         return fold(head, manifest, digest_of_bytes(data))
 
     def _create(self, manifest: Manifest, data: bytes) -> None:
@@ -228,7 +237,7 @@ class Ledger:
             except AlreadyExists:
                 if self._is_mine_if_there(name, manifest):
                     return
-                raise self._fenced(manifest, "its step was committed by another driver") from None
+                raise self._fenced_by_commit(manifest) from None
             except StorageError as error:
                 failure = error
             try:
@@ -239,7 +248,7 @@ class Ledger:
                 raise failure from None
             except StorageError:
                 continue
-            raise self._fenced(manifest, "its step was committed by another driver")
+            raise self._fenced_by_commit(manifest)
         raise CommitUnknown(
             f"whether step {manifest.step} was committed is not known",
             place=name,
@@ -257,31 +266,83 @@ class Ledger:
         found = decode_manifest(self._store.read(name), name)
         return found.nonce == manifest.nonce and found.epoch == manifest.epoch
 
-    def _require_predecessor(self, head: Head, manifest: Manifest) -> None:
+    def _fenced_by_commit(self, manifest: Manifest) -> Fenced:
+        why = "its step was committed by another driver"
+        return self._fenced(manifest.epoch, manifest.step, why)
+
+    def _require_head(self, head: Head, epoch: int) -> None:
+        """Check that nothing after a head was cleaned away: what was just created was the first.
+
+        Raises:
+            Fenced: when another driver has gone on far beyond it.
+        """
         try:
             data = self._store.read(manifest_name(head.step))
         except NotFound:
             data = b""
-        cleaned = manifest.step == 1 and self._exists(CLEANED_MARK)
+        cleaned = head.step == 0 and self._exists(CLEANED_MARK)
         if cleaned or digest_of_bytes(data) != head.digest:
-            raise self._fenced(manifest, "its predecessor was cleaned away by another driver")
+            raise self._fenced(
+                epoch, head.step + 1, "its predecessor was cleaned away by another driver"
+            )
 
-    def _fenced(self, manifest: Manifest, why: str) -> Fenced:
+    def _fenced(self, epoch: int, step: int, why: str) -> Fenced:
         return Fenced(
-            f"driver of epoch {manifest.epoch} is fenced at step {manifest.step}: {why}",
+            f"driver of epoch {epoch} is fenced at step {step}: {why}",
             place=self._store.location,
             remedy="nothing of it is ever read; let the newer driver work, or start again to take over",
         )
 
+    # -- intents ------------------------------------------------------------------------------
+
+    def intent(self, order: int) -> Intent | None:
+        """Return the intent of a step, if there is one.
+
+        Raises:
+            Damaged, NewerFormat: for one that cannot be read.
+        """
+        name = intent_name(order)
+        try:
+            return decode_intent(self._store.read(name), name)
+        except NotFound:
+            return None
+
+    def intend(self, head: Head, intent: Intent) -> Intent:
+        """Make the intent of the step after a head durable; return it, or the one that was there first.
+
+        What it returns is for ever the only intent of that step: its results may be shown before the
+        commit.
+
+        Raises:
+            Fenced: when another driver has taken over.
+            StorageError: when it is not known to be durable. It may be tried again.
+        """
+        ensure(intent.order == head.done + 1, "an intent must be of the next step")
+        try:
+            self._store.create(intent_name(intent.order), encode_intent(intent))
+            first = intent
+        except AlreadyExists:
+            found = self.intent(intent.order)
+            if found is None:  # it was there, and was cleaned away since
+                raise self._fenced(head.epoch, intent.step, "its intent was cleaned away") from None
+            first = found
+        if self._exists(manifest_name(head.step + 1)):
+            raise self._fenced(head.epoch, head.step + 1, "another driver has claimed the pipeline")
+        if self._check_predecessor:
+            self._require_head(head, head.epoch)
+        return first
+
     # -- cleaning -----------------------------------------------------------------------------
 
-    def clean(self, names: list[str], manifests: range) -> None:
-        """Delete files that no retained manifest needs, and manifests below a durable boundary.
+    def clean(self, names: list[str], manifests: range, intents: range = range(0)) -> None:
+        """Delete files that no retained manifest needs, and what is below a durable boundary.
 
         Args:
             names: dead files.
             manifests: steps below the boundary of a *committed* manifest; ascending, because the
                 protocol rests on that (see the module's text). Manifest 0 is never deleted.
+            intents: numbers of order of steps below the boundary, of which all manifests are deleted
+                already or with this call.
         """
         for name in names:
             self._store.delete(name)
@@ -290,6 +351,8 @@ class Ledger:
                 self._mark_cleaned()
             if step > 0:
                 self._store.delete(manifest_name(step))
+        for order in intents:
+            self._store.delete(intent_name(order))
 
     def _mark_cleaned(self) -> None:
         """Say, for ever and before it happens, that manifest 1 is deleted."""
@@ -315,7 +378,10 @@ class Ledger:
         old = [n for n in self._store.list("manifests/") if 0 < step_of_name(n) < head.boundary]
         for name in old:
             self.clean([], range(step_of_name(name), step_of_name(name) + 1))
-        return gone + old
+        intents = [n for n in self._store.list(INTENTS) if step_of_name(n) <= head.settled]
+        for name in intents:
+            self._store.delete(name)
+        return gone + old + intents
 
 
 def files_of(head: Head) -> Iterator[str]:

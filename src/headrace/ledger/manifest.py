@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.envelope import seal, unseal
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
 
-FORMAT = 1
-_MAGIC = "headrace-manifest"
+_KIND = "headrace-manifest"
 
 #: How many links of a chain the plan carries, for soft state that missed some steps.
 RECENT_LINKS = 8
@@ -96,6 +95,18 @@ def link(digest: str, run: FileRef | None) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where a step's outputs come from, as sinks are told.
+
+    Attributes:
+        id: the number that sinks know them by: the step's, as it was when it was first planned.
+        positions: (start, end) of what the step read, by injector.
+    """
+
+    id: int
+    positions: dict[str, tuple[Any, Any]] = {}
+
+
 class Head(msgspec.Struct, frozen=True):
     """The pipeline as of a committed step: the sum of all manifests up to it.
 
@@ -116,13 +127,18 @@ class Head(msgspec.Struct, frozen=True):
         runs: files of steps that some slice still needs, ascending.
         slices: the newest whole content of each slice.
         chains: adopted files by ``"layer/worker"``.
-        unreleased: staged outputs that sinks have not been seen to receive, by step.
+        unreleased: staged outputs that some sink has not been seen to receive, by step.
+        origins: where they come from, by step.
         retained: files of retained productions.
         dead: (file, step since which no manifest needs it).
         released: every output up to this step has been delivered.
+        delivered: up to which step each sink has received its outputs.
+        waits_for: sinks for which the input waits since the step, because the outbox is full.
         boundary: manifests below it may be gone.
         counts: what each computation has done so far.
         bases: the steps of the bases that are retained, ascending.
+        done: how many steps have computed something.
+        done_before: how many had, before each retained base.
         chains_since: names the manifest that all chains begin with, never the same for another.
     """
 
@@ -151,11 +167,25 @@ class Head(msgspec.Struct, frozen=True):
     counts: dict[str, Counts] = {}
     bases: list[int] = []
     chains_since: str = ""
+    origins: dict[int, Origin] = {}
+    delivered: dict[str, int] = {}
+    waits_for: list[str] = []
+    done: int = 0
+    done_before: dict[int, int] = {}
 
     @property
     def last_base(self) -> int:
         """The step of the newest base; 0 before there is one."""
         return self.bases[-1] if self.bases else 0
+
+    @property
+    def settled(self) -> int:
+        """How many steps have computed something below the boundary: their intents may go."""
+        return self.done_before.get(self.boundary, 0)
+
+    def origin_of(self, step: int) -> Origin:
+        """Return where the outputs of an unreleased step come from."""
+        return self.origins.get(step) or Origin(step)
 
     def watermark_of(self, node: str) -> tuple[int, int]:
         """Return input and output watermark of a computation."""
@@ -202,7 +232,10 @@ class Manifest(msgspec.Struct, frozen=True):
         state_digests, stream_digests: what its changes and productions add up to.
         counts: what each computation did.
         layout, identity: new values, when the step changes them.
+        delivery: the number that sinks know the step's outputs by; -1 if it computed nothing.
         released: outputs up to this step were delivered before this manifest was made.
+        delivered: the same, sink by sink.
+        waits_for: sinks for which the input waits after it, because the outbox is full.
         boundary: manifests below it may be deleted from now on.
         cleaned: files that died up to this step were deleted.
         base: the sum of all manifests before this one, now and then.
@@ -239,6 +272,15 @@ class Manifest(msgspec.Struct, frozen=True):
     cleaned: int = 0
     base: Head | None = None
     timing: Timing | None = None
+    delivery: int = -1
+    delivered: dict[str, int] = {}
+    waits_for: list[str] = []
+
+    @property
+    def origin(self) -> Origin:
+        """Where its outputs come from, as sinks are told."""
+        positions = {name: (part.start, part.end) for name, part in self.divisions.items()}
+        return Origin(self.delivery if self.delivery >= 0 else self.step, positions)
 
 
 _encoder = msgspec.json.Encoder()
@@ -255,15 +297,9 @@ def step_of_name(name: str) -> int:
     return int(name.rpartition("/")[2])
 
 
-def digest_of_bytes(data: bytes) -> str:
-    """Return the digest by which the next manifest names this one."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return a manifest as it is stored."""
-    body = _encoder.encode(manifest)
-    return f"{_MAGIC} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
+    return seal(_KIND, _encoder.encode(manifest))
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
@@ -273,22 +309,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         NewerFormat: when a newer version of Headrace wrote it.
         Damaged: when these are not the bytes that were written.
     """
-    envelope, _, body = data.partition(b"\n")
-    parts = envelope.split(b" ")
-    body = body.removesuffix(b"\n")
-    if len(parts) == 3 and parts[0] == _MAGIC.encode() and parts[1].isdigit():
-        if int(parts[1]) > FORMAT:
-            raise NewerFormat(
-                f"{name} has format {int(parts[1])}; this version reads up to {FORMAT}",
-                remedy="run the version of Headrace that wrote it, or a newer one",
-            )
-        if parts[2].decode(errors="replace") == digest_of_bytes(body) and data.endswith(b"\n"):
-            return _decoder.decode(body)
-    raise Damaged(
-        f"{name} is damaged: it is not what was written",
-        place=name,
-        remedy="restore the file from a copy of the storage; nothing was computed with it",
-    )
+    return _decoder.decode(unseal(_KIND, data, name))
 
 
 def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
@@ -323,6 +344,13 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         retained=[*head.retained, *manifest.retained],
         counts=_sum_counts(head.counts, manifest.counts),
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
+        delivered={**head.delivered, **manifest.delivered},
+        waits_for=manifest.waits_for,
+        done=head.done + (manifest.delivery >= 0),
+        done_before={
+            **{at: done for at, done in head.done_before.items() if at >= manifest.boundary},
+            **({step: head.done} if based else {}),
+        },
         chains=chains,
         chains_since=_since(manifest) if manifest.claim else head.chains_since,
     )
@@ -330,11 +358,12 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     for run in manifest.runs:
         at = f"{run.layer}/{run.worker}"
         chains[at] = chains.get(at, after.chain_of(run.layer, run.worker)).then(run)
-    unreleased = dict(head.unreleased)
+    unreleased, origins = dict(head.unreleased), dict(head.origins)
     if manifest.outputs:
-        unreleased[step] = manifest.outputs
+        unreleased[step], origins[step] = manifest.outputs, manifest.origin
     for released in [at for at in unreleased if at <= after.released]:
         dead += [(file.name, step) for file in unreleased.pop(released)]
+        origins.pop(released, None)
     slices = dict(head.slices)
     replaced: list[FileRef] = []
     if manifest.slice is not None:
@@ -342,7 +371,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         replaced = before.files if before is not None else []
         slices[manifest.slice.number] = manifest.slice
     after = msgspec.structs.replace(
-        after, slices=slices, unreleased=unreleased, chains=chains, runs=runs
+        after, slices=slices, unreleased=unreleased, origins=origins, chains=chains, runs=runs
     )
     floor = after.slices_floor
     dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]

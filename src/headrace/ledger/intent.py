@@ -1,0 +1,67 @@
+"""Intents: what a step will read, made durable before anybody sees its results.
+
+A weak sink sees results before their step is committed. If the driver then crashes, the next one must
+compute the very same results, or the sink would have seen what never was. So all that they depend on,
+besides the committed state and the code, is written down first.
+
+Intents are named by the step's *number of order*: the count of committed steps that computed something,
+plus one. (Step numbers will not do: the claim of the next driver takes one.) All drivers that
+may compute that step, the fenced ones too, contend for one name, and the first to create it decides.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.eventtime.watermark import Frontiers
+from headrace.ledger.envelope import seal, unseal
+from headrace.sources.base import Offer
+
+FOLDER = "intents/"
+_KIND = "headrace-intent"
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What a step will read, and when it says it is.
+
+    The rest of the plan follows from it and from the committed state.
+
+    Attributes:
+        order: the step's number of order.
+        step: the number that the step bore when it was planned; sinks know its results by it.
+        nonce: tells the intent of one driver from that of another.
+        clock_us: its clock reading.
+        offers: what it takes, by injector; for injectors that have something.
+        known: what it takes for granted of the injectors' partitions.
+    """
+
+    order: int
+    step: int
+    nonce: str
+    clock_us: int
+    offers: dict[str, Offer]
+    known: dict[str, Frontiers]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Intent)
+
+
+def intent_name(order: int) -> str:
+    """Return the one name of the intent of a step."""
+    return f"{FOLDER}{order:012d}"
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """Return an intent as it is stored."""
+    return seal(_KIND, _encoder.encode(intent))
+
+
+def decode_intent(data: bytes, name: str) -> Intent:
+    """Return the intent that was stored.
+
+    Raises:
+        NewerFormat: when a newer version of Headrace wrote it.
+        Damaged: when these are not the bytes that were written.
+    """
+    return _decoder.decode(unseal(_KIND, data, name))
