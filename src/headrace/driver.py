@@ -13,24 +13,27 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
 from headrace.coordinator.machine import Coordinator, Settings, Shape
 from headrace.coordinator.messages import (
+    AwaitSinks,
+    Checkpoint,
+    Checkpointed,
     Clean,
     Commit,
     Committed,
     Event,
+    HandedOut,
+    HandOut,
     Instruction,
     Offered,
     Opened,
     Poll,
+    Recall,
+    Recalled,
     Release,
-    Released,
     Run,
     Stop,
     StopAsked,
@@ -38,28 +41,30 @@ from headrace.coordinator.messages import (
     TryBroke,
     TryEnded,
     Wait,
+    Woken,
 )
+from headrace.delivery import Deliveries
 from headrace.errors import ensure
-from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
-from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.planner import contiguous
+from headrace.ledger.intent import Intent
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, Manifest
+from headrace.productions import Productions, checkpoint
 from headrace.runners.base import Runner, TryFailed
-from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.runs import HASH, FileRef, RunReader
-from headrace.step.layer import OUTPUT
-from headrace.step.plan import Plan
-from headrace.step.route import stream_schema
-from headrace.stopwatch import DELIVER, Lap, Stopwatch
+from headrace.step.plan import Plan, TaskReport
+from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
-from headrace.topology import Pipeline, SinkNode
+from headrace.topology import Pipeline
 
 _WARM_EVERY_S = 25.0
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
+    Recall: "poll",
     Poll: "poll",
+    HandOut: "hand out",
+    Checkpoint: "hand out",
     Release: "release",
+    AwaitSinks: "outbox",
     Clean: "clean",
     Sweep: "sweep",
 }
@@ -132,14 +137,16 @@ class Driver:
         self.listeners: list[Listener] = []
         self.woken = threading.Event()
         self._layout = contiguous(bins, workers)
+        self._streams = pipeline.streams()
         self._sources = {name: item.source for name, item in pipeline.injectors.items()}
         self._asked: deque[StopAsked] = deque()
-        self._stop_asked = False
-        self._inline: dict[int, dict[str, list[bytes]]] = {}
-        self._releaser = ThreadPoolExecutor(1, "headrace-release") if runner.concurrent else None
-        self._releasing: Future[Released] | None = None
+        self._inline: tuple[int, dict[str, list[bytes]]] = (-1, {})  # of the newest step
         self._running: tuple[Plan, float] | None = None
         self._stopwatch = Stopwatch()
+        self._deliveries = Deliveries(
+            pipeline, store, self._stopwatch, concurrent=runner.concurrent
+        )
+        self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
         shape = Shape(
             name=pipeline.name,
@@ -153,6 +160,8 @@ class Driver:
             rules={name: injector.rules for name, injector in pipeline.injectors.items()},
             readers={name: pipeline.readers_of(name) for name in pipeline.injectors},
             wide_exchange=runner.wide_exchange(),
+            sinks={name: node.stream.name for name, node in pipeline.sinks.items()},
+            weak=[name for name, node in pipeline.sinks.items() if node.weak],
         )
         self.coordinator = Coordinator(
             shape, settings or Settings(), nonce or (lambda: uuid.uuid4().hex), drain=drain
@@ -173,7 +182,6 @@ class Driver:
         todo = deque(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
         while True:
             while self._asked:
-                self._stop_asked = True
                 todo.extend(self._tell(self._asked.popleft()))
             ensure(bool(todo), "the coordinator asked for nothing")
             instruction = todo.popleft()
@@ -182,22 +190,21 @@ class Driver:
                     raise instruction.error
                 return instruction.why
             event = self._do(instruction)
-            if self._releasing is not None and self._releasing.done():
-                todo.extend(self._finish_release())
+            self._tell_released()
             if event is not None:
-                if isinstance(event, Offered) and self._may_end(event):
-                    todo.extend(self._finish_release())
                 todo.extend(self._tell(event))
 
     def ask_to_stop(self, *, drain: bool) -> None:
         """Ask for a stop: after the running step, or when the input has ended. From any thread."""
         self._asked.append(StopAsked(drain))
         self.woken.set()
+        self._deliveries.news.set()
 
     def close(self) -> None:
         """Let go of runner, sources and sinks."""
-        if self._releaser is not None:
-            self._releaser.shutdown()
+        self._deliveries.close()
+        if self._intending is not None:
+            self._intending.shutdown()
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
             for node in self.pipeline.sinks.values():
                 stack.callback(node.sink.close)
@@ -208,6 +215,12 @@ class Driver:
     def _tell(self, event: Event) -> list[Instruction]:
         with self._stopwatch.phase("plan"):
             return self.coordinator.handle(event)
+
+    def _tell_released(self) -> None:
+        """Tell of all that sinks have acknowledged; raise what one of them raised."""
+        self._deliveries.news.clear()
+        for released in self._deliveries.released():
+            self.coordinator.handle(released)
 
     def _do(self, instruction: Instruction) -> Event | None:
         match instruction:
@@ -225,11 +238,26 @@ class Driver:
         match instruction:
             case Poll():
                 return self._poll(instruction)
+            case Recall():
+                return self._recall(instruction)
+            case HandOut():
+                return self._hand_out(instruction)
+            case Checkpoint():
+                streams = [self._streams[name] for name in instruction.streams]
+                adopted = instruction.adopted
+                return Checkpointed(
+                    checkpoint(instruction.plan, adopted, streams, self._layout, self.store)
+                )
             case Release():
-                return self._begin_release(instruction.step)
+                self._release(instruction)
+            case AwaitSinks():
+                return self._await_sinks()
             case Clean():
-                manifests = range(instruction.manifests_from, instruction.manifests_to)
-                self.ledger.clean(instruction.names, manifests)
+                self.ledger.clean(
+                    instruction.names,
+                    range(instruction.manifests_from, instruction.manifests_to),
+                    range(instruction.intents_from, instruction.intents_to),
+                )
             case Sweep():
                 assert self.coordinator.head is not None
                 self.ledger.sweep(self.coordinator.head)
@@ -245,8 +273,7 @@ class Driver:
         now = time.perf_counter()
         if adopted is None:
             return Committed(head)
-        if adopted.outputs:
-            self._inline[head.step] = adopted.inline_outputs
+        self._inline = head.step, adopted.inline_outputs
         assert self._running is not None
         plan, started = self._running
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
@@ -289,97 +316,90 @@ class Driver:
         plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
         self._running = (plan, started)
         self._warmed = time.monotonic()
+        first = self._intend(instruction.intent)
+        broke: TryFailed | None = None
+        reports: list[TaskReport] = []
         try:
             with self._stopwatch.phase("try"):
                 reports = self.runner.run(plan)
-            return TryEnded(reports, round((time.perf_counter() - started) * 1e6))
         except TryFailed as error:
-            return TryBroke(str(error))
+            broke = error
+        outrun = self._was_outrun(instruction.intent, first)
+        if broke is not None:
+            return TryBroke(str(broke), outrun)
+        return TryEnded(reports, round((time.perf_counter() - started) * 1e6), outrun)
+
+    def _intend(self, intent: Intent | None) -> Future[Intent] | None:
+        """Begin to make an intent durable: while the try runs, if that runs elsewhere."""
+        head = self.coordinator.head
+        if intent is None or head is None:
+            return None
+        if self._intending is not None:
+            return self._intending.submit(self.ledger.intend, head, intent)
+        done: Future[Intent] = Future()
+        with self._stopwatch.phase("intent"):
+            done.set_result(self.ledger.intend(head, intent))
+        return done
+
+    def _was_outrun(self, intent: Intent | None, first: Future[Intent] | None) -> bool:
+        """Wait for the intent; say whether that of another driver was there first."""
+        if intent is None or first is None:
+            return False
+        with self._stopwatch.phase("intent"):
+            return first.result().nonce != intent.nonce
+
+    def _recall(self, instruction: Recall) -> Recalled:
+        intent = self.ledger.intent(instruction.order)
+        if intent is None:
+            return Recalled(None)
+        ready = [
+            self._sources[name].recover(instruction.positions[name], offer.end)
+            for name, offer in intent.offers.items()
+            if name in self._sources and not offer.empty
+        ]
+        return Recalled(intent, all(ready), self.clock.now_us())
 
     def _wait(self, until_us: int) -> None:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
-        if time.monotonic() - self._warmed > _WARM_EVERY_S:
-            self.runner.keep_warm()
-            self._warmed = time.monotonic()
+        self._keep_warm()
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
 
-    # -- release ------------------------------------------------------------------------------
+    def _keep_warm(self) -> None:
+        if time.monotonic() - self._warmed > _WARM_EVERY_S:
+            self.runner.keep_warm()
+            self._warmed = time.monotonic()
 
-    def _begin_release(self, step: int) -> Released | None:
-        """Deliver a step's outputs; where tries run elsewhere, while the next one runs.
+    # -- sinks --------------------------------------------------------------------------------
 
-        One step at a time and in order: a sink that is slower than the steps holds them back.
-        """
-        head = self.coordinator.head
+    def _hand_out(self, instruction: HandOut) -> HandedOut:
+        """Give a step to its weak sinks, and wait for those that must acknowledge it now."""
+        adopted = instruction.adopted
+        productions = Productions(
+            instruction.step, instruction.origin, adopted.outputs, adopted.inline_outputs,
+            adopted.unstaged, committed=False,
+        )  # fmt: skip
+        until = self.clock.now_us() + instruction.patience_us
+        self._deliveries.give(instruction.sinks, productions)
+        while True:
+            self._tell_released()
+            late = self.coordinator.lagging(instruction.await_)
+            if not late or self.clock.now_us() >= until:
+                return HandedOut(late)
+            self.clock.wait_until(until, self._deliveries.news)
+
+    def _release(self, instruction: Release) -> None:
+        """Deliver a committed step's outputs; where tries run elsewhere, while the next ones run."""
+        head, step = self.coordinator.head, instruction.step
         assert head is not None
-        files, inline = head.unreleased[step], self._inline.pop(step, {})
-        if self._releaser is None:
-            return self._release(step, files, inline)
-        before = None
-        if self._releasing is not None:
-            before = self._releasing.result()
-        self._releasing = self._releaser.submit(self._release, step, files, inline)
-        return before
+        inline = self._inline[1] if self._inline[0] == step else {}
+        productions = Productions(step, head.origin_of(step), head.unreleased[step], inline)
+        self._deliveries.give(instruction.sinks, productions)
 
-    def _finish_release(self) -> list[Instruction]:
-        """Wait for the release that is under way, and tell of it; raise what its sink raised."""
-        if self._releasing is None:
-            return []
-        with self._stopwatch.phase("release"):
-            released, self._releasing = self._releasing.result(), None
-        return self._tell(released)
-
-    def _may_end(self, event: Offered) -> bool:
-        """Say whether the coordinator may now stop, for which it must know what was released."""
-        return not any(event.offers.values()) or self._stop_asked
-
-    def _release(self, step: int, files: list[FileRef], inline: dict[str, list[bytes]]) -> Released:
-        with self._stopwatch.phase(DELIVER):
-            for node in self.pipeline.sinks.values():
-                table = self._productions(node, files, inline.get(node.stream.name))
-                if table is not None:
-                    node.sink.deliver(step, table)
-        return Released(step)
-
-    def _productions(
-        self, node: SinkNode, files: list[FileRef], inline: list[bytes] | None
-    ) -> pa.Table | None:
-        """Return a step's productions on a stream, in the order that is the same for any layout."""
-        schema = stream_schema(node.stream)
-        holding = [file for file in files if node.stream.name in file.owners]
-        if inline is not None and len(inline) == len(holding):
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(data), schema) for data in inline]
-            tables = [pa.Table.from_batches(batches, schema)]
-        else:
-            readers = [RunReader(self.store.read, file) for file in holding]
-            found = [r.rows(node.stream.name, OUTPUT, 0, 2**64 - 1) for r in readers]
-            tables = [table for table in found if table is not None]
-        if not tables:
-            return None
-        return public_rows(pa.concat_tables(tables), len(node.stream.key_fields))
-
-
-def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
-    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value.
-
-    Where the value has a field of such a name, ours gets an underscore.
-    """
-    hashes = table.column(HASH).to_numpy()
-    if (hashes[1:] < hashes[:-1]).any():
-        table = table.take(pa.array(order_by_hash(hashes)))
-    values = table.column_names[2 + key_parts :]
-    keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
-    columns: dict[str, Any] = {
-        _beside(name, values): table.column(f"__key{i}") for i, name in enumerate(keys)
-    }
-    micros = table.column(TIMESTAMP_COLUMN).to_numpy()
-    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
-    columns[_beside("timestamp", values)] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
-    columns.update({name: table.column(name) for name in values})
-    return pa.table(columns)
-
-
-def _beside(name: str, taken: list[str]) -> str:
-    """Return a name for a column of ours that leaves the user's own names alone."""
-    return f"_{name}" if name in taken else name
+    def _await_sinks(self) -> Woken:
+        while True:
+            self._tell_released()
+            if self._asked or not self.coordinator.waits:
+                return Woken()
+            self._deliveries.news.wait(_WARM_EVERY_S)
+            self._keep_warm()

@@ -25,7 +25,10 @@ class Lap(NamedTuple):
         """Return the phases that belong to the step itself, not to upkeep."""
         spent = self.spent
         found = {"poll": spent.get("poll", 0.0), "try": spent.get("split", 0.0) + spent["try"]}
-        return {**found, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
+        early: dict[str, float] = {
+            name: spent[name] for name in ("intent", "hand out") if name in spent
+        }
+        return {**found, **early, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
 
     def timing(self, adopted: Adopted, exchange: str, *, side_by_side: bool) -> Timing:
         """Return what the manifest of the step that ends with this lap says of its time.

@@ -117,6 +117,7 @@ class Node(msgspec.Struct, eq=False):
         by_percentile: whether it goes by the percentile watermark instead of the low one.
         ordered: whether its records are applied in order of event time.
         posts: its streams of posts, by name.
+        weak: whether sinks of its outputs are weak, unless they say otherwise.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Node(msgspec.Struct, eq=False):
     late: Late
     allowed_lateness_us: int = 0
     by_percentile: bool = False
+    weak: bool = False
     layer: int = 0
     chained: bool = False
     ordered: bool = False
@@ -195,11 +197,12 @@ class Injector(msgspec.Struct, eq=False):
 
 
 class SinkNode(msgspec.Struct, eq=False):
-    """A sink in its place in the pipeline."""
+    """A sink in its place in the pipeline; a weak one sees results before they are committed."""
 
     name: str
     stream: Stream
     sink: Any
+    weak: bool = False
 
 
 class Pipeline:
@@ -290,6 +293,7 @@ class Pipeline:
         watermark: Clocked = "low",
         ordered: bool = False,
         retain: Sequence[str] = (),
+        weak: bool = False,
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
 
@@ -313,6 +317,7 @@ class Pipeline:
                 turns between the records. It costs that wait, and a write and a deletion of each
                 record that waits beyond its step.
             retain: outputs whose productions are kept as files, readable step by step.
+            weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
 
         Raises:
             PipelineError: for whatever is wrong, with the place and the remedy.
@@ -348,6 +353,7 @@ class Pipeline:
             allowed_lateness_us=_positive(allowed_lateness, "allowed_lateness", name, least=0) or 0,
             by_percentile=watermark == "percentile",
             ordered=ordered,
+            weak=weak,
         )
         self._check_clock(node)
         self._add_outputs(node, place, retain)
@@ -357,8 +363,19 @@ class Pipeline:
         self.nodes[name] = node
         return node
 
-    def sink(self, name: str, stream: Stream | Node, sink: Sink) -> None:
+    def sink(
+        self, name: str, stream: Stream | Node, sink: Sink, *, weak: bool | None = None
+    ) -> None:
         """Let a stream leave the pipeline: each step's productions, after the step's commit.
+
+        Args:
+            name: the sink's name.
+            stream: what it receives.
+            sink: where that goes.
+            weak: whether it receives a step before its commit: as soon as the step is computed, and what
+                the step reads is durable. It may then receive a step twice, never two different ones under
+                one id. Small results of which all sinks are weak are not even staged, unless a sink takes
+                longer than ``Settings.straggler_us``. By default what the computation says: not weak.
 
         Raises:
             PipelineError: for an injector's own stream, or a name that is taken.
@@ -375,7 +392,9 @@ class Pipeline:
                 f"sink {name!r}: {sink!r} is not a sink",
                 remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
             )
-        self.sinks[name] = SinkNode(name, stream, sink)
+        if weak is None:
+            weak = self.nodes[stream.name.partition(".")[0]].weak
+        self.sinks[name] = SinkNode(name, stream, sink, weak)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -427,7 +446,18 @@ class Pipeline:
     @property
     def staged(self) -> set[str]:
         """The streams whose productions a step keeps: those of sinks, and the retained."""
-        return self.retained | {sink.stream.name for sink in self.sinks.values()}
+        return self.retained | self.sink_streams
+
+    @property
+    def sink_streams(self) -> set[str]:
+        """The streams that sinks receive."""
+        return {sink.stream.name for sink in self.sinks.values()}
+
+    @property
+    def weak_only(self) -> set[str]:
+        """The streams that weak sinks receive, and nobody else keeps or receives."""
+        strong = {sink.stream.name for sink in self.sinks.values() if not sink.weak}
+        return self.sink_streams - strong - self.retained
 
     def identity(self) -> dict[str, Any]:
         """Return what durable data depends on, as plain data: kept in storage, compared at start."""

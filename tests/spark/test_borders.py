@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 import headrace as hr
 from headrace.driver import Driver, Settings
 from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.ledger.manifest import manifest_name
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
@@ -115,12 +116,12 @@ class Unreadable(DataSource):
 
 
 def run_until(source: hr.sources.Source, store: LocalStore, collected: Collected, read: int,
-              runner: Any, exchange: str = "auto") -> Driver:  # fmt: skip
+              runner: Any, exchange: str = "auto", weak: bool = False) -> Driver:  # fmt: skip
     """Run until so many records were read in all, then stop."""
     pipeline = hr.Pipeline("borders")
     stream = pipeline.inject("rows", source, watermark=hr.bounded_delay("1h"))
     node = pipeline.compute("sum", Sum(), keys={stream: "key"})
-    pipeline.sink("out", node, collected.sink("out"))
+    pipeline.sink("out", node, collected.sink("out"), weak=weak)
     driver = Driver(pipeline, store, runner, workers=2, drain=True,
                     settings=Settings(limit=hr.Limit(10, 1 << 20), exchange=exchange))  # fmt: skip
 
@@ -247,6 +248,35 @@ def test_a_batch_that_spark_repeats_is_recognised(local_spark: Any, tmp_path: Pa
     head = driver.coordinator.head
     assert head is not None
     assert head.counts["sum"].records == 20
+
+
+@pytest.mark.parametrize("options", [{}, {"repeatable": True}], ids=["logged", "repeatable"])
+def test_a_batch_that_a_weak_sink_has_seen_is_the_first_that_is_read_again(
+    local_spark: Any, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """The process ends between the delivery and the commit."""
+    for number in (0, 1):
+        add_file(tmp_path, number)
+    collected, store = Collected(), LocalStore(tmp_path / "store")
+    create = store.create
+
+    def die(name: str, data: bytes) -> None:
+        if name == manifest_name(2):
+            raise Stops
+        create(name, data)
+
+    store.create = die  # type: ignore[method-assign]
+    source = stream_of(local_spark, tmp_path, **options)
+    with pytest.raises(Stops):
+        run_until(source, store, collected, 20, InlineRunner(), weak=True)
+    assert totals(collected) == expected(20), "the second batch was seen, and never committed"
+    add_file(tmp_path, 2)
+    store = LocalStore(tmp_path / "store")
+    again = stream_of(local_spark, tmp_path, **options)
+    again.offer = _never_final(again.offer)  # type: ignore[method-assign]
+    run_until(again, store, collected, 30, InlineRunner(), weak=True)
+    assert totals(collected) == expected(30)
+    assert store.list("batches/") == []
 
 
 def test_a_deleted_checkpoint_is_refused_with_the_remedy(local_spark: Any, tmp_path: Path) -> None:

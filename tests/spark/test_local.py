@@ -38,18 +38,18 @@ def fresh(folder: Path) -> LocalStore:
 @settings(max_examples=8)
 @given(
     spec=specs(), workers=st.sampled_from([1, 2, 4]), bins=st.sampled_from([16, 1024]),
-    exchange=st.sampled_from(["driver", "host", "shuffle"]),
+    exchange=st.sampled_from(["driver", "host", "shuffle"]), weak=st.booleans(),
 )  # fmt: skip
 def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
     local_spark: Any, tmp_path_factory: pytest.TempPathFactory, spec: Spec, workers: int, bins: int,
-    exchange: str,
+    exchange: str, weak: bool,
 ) -> None:  # fmt: skip
     model = Model(spec, hr.hash_key)
     model.run()
     collected = Collected()
     store = LocalStore(tmp_path_factory.mktemp("store"))
     run_inline(
-        draw(spec, collected), store=store, rows=spec.rows, workers=workers, bins=bins,
+        draw(spec, collected, weak=weak), store=store, rows=spec.rows, workers=workers, bins=bins,
         exchange=exchange, runner=SparkRunner(local_spark.sparkContext), slices=8, base_every=4,
     )  # fmt: skip
     assert collected.rows() == dict(model.outputs)

@@ -30,18 +30,22 @@ def digests(driver: Driver) -> list[Any]:
     assert head is not None
     for step in range(head.boundary + 1, head.step + 1):
         manifest, _ = driver.ledger.read(step)
+        if not manifest.counts:  # a claim, or the note of what was delivered
+            continue
         reads = {name: (d.rows, d.digest) for name, d in manifest.divisions.items()}
         found.append((reads, manifest.state_digests, manifest.stream_digests, manifest.watermarks))
     return found
 
 
 @settings(max_examples=60)
-@given(specs(), WAYS)
-def test_a_pipeline_computes_what_the_oracle_says(spec: Spec, way: dict[str, Any]) -> None:
+@given(specs(), WAYS, st.booleans())
+def test_a_pipeline_computes_what_the_oracle_says(
+    spec: Spec, way: dict[str, Any], weak: bool
+) -> None:
     model = Model(spec, hash_key)
     model.run()
     collected = Collected()
-    driver = run_inline(draw(spec, collected), rows=spec.rows, **way)
+    driver = run_inline(draw(spec, collected, weak=weak), rows=spec.rows, **way)
     assert collected.rows() == dict(model.outputs)
     head = driver.coordinator.head
     assert head is not None
@@ -56,7 +60,8 @@ def test_two_ways_to_run_give_the_same_digests(
 ) -> None:
     keep = {"retain_steps": 10_000}
     first = run_inline(draw(spec, Collected()), rows=spec.rows, **{**one, **keep})
-    second = run_inline(draw(spec, Collected()), rows=spec.rows, **{**other, **keep})
+    weak = draw(spec, Collected(), weak=True)
+    second = run_inline(weak, rows=spec.rows, **{**other, **keep})
     assert digests(first) == digests(second)
 
 
@@ -98,9 +103,9 @@ FAULTS = st.lists(
 
 
 @settings(max_examples=60)
-@given(specs(), st.lists(WAYS, min_size=1, max_size=4), FAULTS)
+@given(specs(), st.lists(WAYS, min_size=1, max_size=4), FAULTS, st.booleans())
 def test_crashes_failed_tries_and_other_layouts_after_them_change_nothing(
-    spec: Spec, ways: list[dict[str, Any]], faults: list[str]
+    spec: Spec, ways: list[dict[str, Any]], faults: list[str], weak: bool
 ) -> None:
     """Each crash is followed by a start with another number of workers, bins and processes."""
     model = Model(spec, hash_key)
@@ -112,7 +117,8 @@ def test_crashes_failed_tries_and_other_layouts_after_them_change_nothing(
         starts += 1
         runner = Crashing(InlineRunner(way.pop("seed"), way.pop("processes")), faults)
         try:
-            run_inline(draw(spec, collected), store=store, rows=spec.rows, runner=runner, **way)
+            drawn = draw(spec, collected, weak=weak)
+            run_inline(drawn, store=store, rows=spec.rows, runner=runner, **way)
             break
         except (Crashing.Crash, TryAbandoned):
             continue

@@ -144,8 +144,8 @@ class Collected:
         return {name: [rows for _, rows in steps] for name, steps in self.steps.items() if steps}
 
 
-def draw(spec: Spec, collected: Collected) -> hr.Pipeline:
-    """Return the pipeline of a spec, with a sink at each computation."""
+def draw(spec: Spec, collected: Collected, *, weak: bool = False) -> hr.Pipeline:
+    """Return the pipeline of a spec, with a sink (weak or not) at each computation."""
     pipeline = hr.Pipeline("drawn")
     streams: dict[str, Any] = {}
     for name, records in spec.injectors.items():
@@ -156,7 +156,7 @@ def draw(spec: Spec, collected: Collected) -> hr.Pipeline:
         keys = {streams[s]: ("key" if keyed == "same" else keyed) for s, keyed in node.inputs}
         kind = ColumnarSums if node.columnar else Sums
         streams[node.name] = pipeline.compute(node.name, kind(node), keys=keys)
-        pipeline.sink(node.name, streams[node.name], collected.sink(node.name))
+        pipeline.sink(node.name, streams[node.name], collected.sink(node.name), weak=weak)
     return pipeline
 
 

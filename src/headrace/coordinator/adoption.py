@@ -24,7 +24,10 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks."""
+    """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
+
+    ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else.
+    """
 
     seen: dict[str, dict[str, Seen]]
     read_rows: dict[str, int]
@@ -44,6 +47,7 @@ class Adopted(msgspec.Struct, frozen=True):
     phases: dict[str, float]
     longest_phases: dict[str, float]
     soft_state: dict[str, int]
+    unstaged: dict[str, list[bytes]] = {}
 
 
 def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
@@ -86,6 +90,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
     streams: dict[str, tuple[int, int]] = {}
     phases: dict[str, float] = {}
     inline: dict[str, list[bytes]] = {}
+    unstaged: dict[str, list[bytes]] = {}
     soft: dict[str, int] = {}
     for report in reports:
         for name, produced in report.streams.items():
@@ -95,6 +100,8 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
             phases[name] = phases.get(name, 0.0) + seconds
         for name, data in report.inline_outputs.items():
             inline.setdefault(name, []).append(data)
+        for name, data in report.unstaged.items():
+            unstaged.setdefault(name, []).append(data)
         how = report.notes.get("soft_state")
         if how:
             soft[how] = soft.get(how, 0) + 1
@@ -140,6 +147,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         phases=phases,
         longest_phases=_longest(reports),
         soft_state=soft,
+        unstaged=unstaged,
     )
 
 

@@ -7,6 +7,11 @@
                                      │                        └── Wait ◄──────┘        Commit(step)
                                      └────────────────────────────────────────────────────┘
 
+After a claim, ``Recall`` comes before ``Poll``: an earlier driver may have shown results of the step that
+comes next, so that this very step must be run. Where there are weak sinks, ``HandOut`` (and for
+those that are late, ``Checkpoint``) comes before ``Commit``. When the outbox is full, ``AwaitSinks`` comes
+before ``Poll``, and so it does at the end: a stop, too, delivers what was committed.
+
 It reads no clock, draws no number and touches no store: times come with events, the nonces from a
 source that is passed in. So a run is a function of its events, and can be replayed.
 """
@@ -15,21 +20,28 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
 from headrace.coordinator.messages import (
+    AwaitSinks,
+    Checkpoint,
+    Checkpointed,
     Clean,
     Commit,
     Committed,
     Event,
+    HandedOut,
+    HandOut,
     Instruction,
     Offered,
     Opened,
     Poll,
+    Recall,
+    Recalled,
     Release,
     Released,
     Run,
@@ -39,14 +51,18 @@ from headrace.coordinator.messages import (
     TryBroke,
     TryEnded,
     Wait,
+    Woken,
 )
+from headrace.coordinator.outbox import Outbox
 from headrace.coordinator.pace import next_rows
 from headrace.errors import PipelineError, SchemaChanged, TryAbandoned, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Rules, changes, lowest, news
 from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Division, Head, Manifest
 from headrace.sources.base import Limit, Offer, Position
+from headrace.state.runs import FileRef
 from headrace.step.layer import error_of
 from headrace.step.plan import (
     ChainPlan,
@@ -81,6 +97,10 @@ class Settings(msgspec.Struct, frozen=True):
         retain_steps: how many newest steps stay readable, at least.
         sweep_every: leftovers are looked for every so many steps.
         clean_per_step: how many files are deleted after one step, unless the backlog is large.
+        outbox_steps: how many committed steps may wait for a slow sink; then the input waits, too.
+        outbox_bytes: how many bytes of outputs may, unless one step alone has more.
+        straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
+            stages that itself, and goes on.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -96,6 +116,9 @@ class Settings(msgspec.Struct, frozen=True):
     retain_steps: int = 16
     sweep_every: int = 1_024
     clean_per_step: int = 64
+    outbox_steps: int = 64
+    outbox_bytes: int = 256 << 20
+    straggler_us: int = 1_000_000
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -113,6 +136,8 @@ class Shape(msgspec.Struct, frozen=True):
         identity: what durable data depends on.
         layout: bins and owners that this run wants.
         store: where the storage is.
+        sinks: the stream of each sink.
+        weak: the sinks that see a step's results before its commit.
     """
 
     name: str
@@ -126,14 +151,25 @@ class Shape(msgspec.Struct, frozen=True):
     rules: dict[str, Rules] = {}
     readers: dict[str, list[str]] = {}
     wide_exchange: Exchange = "shuffle"
+    sinks: dict[str, str] = {}
+    weak: list[str] = []
 
 
 class _Pending(msgspec.Struct):
-    """The step under way."""
+    """The step under way.
+
+    Attributes:
+        plan, divisions, finals: what it computes.
+        intent: the same as another driver would have to know it.
+        manifest, adopted: what came of it, once weak sinks are given that.
+    """
 
     plan: Plan
     divisions: dict[str, tuple[Position, Position]]
     finals: set[str]
+    intent: Intent
+    manifest: Manifest | None = None
+    adopted: Adopted | None = None
 
 
 class Coordinator:
@@ -166,12 +202,25 @@ class Coordinator:
         self._ending: str | None = None
         self._live_rows = settings.limit.rows
         self._opened_us = 0
-        self._released = -1
-        self._releasing = -1  # up to here, releases were asked for
+        self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
+        self._awaiting: Literal["nothing", "room", "all"] = "nothing"
+        self._recalled = False  # whether it is known what an earlier driver has begun
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
         self._doomed_upto = 0  # those that died up to this step are doomed, or gone
         self._cleaned = 0  # those that died up to this step are gone
         self._manifests_from = 1
+        self._intents_from = 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether what ``AwaitSinks`` was for is still to come."""
+        if self._awaiting == "room":
+            return bool(self._outbox.waits_for(self._head.unreleased))
+        return self._awaiting == "all" and bool(self._outbox.undelivered(self._head.unreleased))
+
+    def lagging(self, sinks: Iterable[str]) -> list[str]:
+        """Return those of some sinks that have not acknowledged all that they were given."""
+        return self._outbox.lagging(sinks)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Return what to do after an event. Instructions are carried out in order."""
@@ -181,15 +230,25 @@ class Coordinator:
                 return self._opened(event)
             case Committed():
                 return self._committed(event.head)
+            case Recalled():
+                return self._recalled_by(event)
             case Offered():
                 return self._offered(event)
+            case TryEnded() | TryBroke() if event.outrun:
+                return [self._recall()]
             case TryEnded():
                 return self._try_ended(event)
             case TryBroke():
                 return self._again(event.why)
+            case HandedOut():
+                return self._handed_out(event.late)
+            case Checkpointed():
+                return self._checkpointed(event.file)
             case Released():
-                self._released = max(self._released, event.step)
+                self._outbox.note(event.sink, event.step)
                 return []
+            case Woken():
+                return self._woken()
             case StopAsked():
                 self._drain = True
                 self._stopping |= not event.drain
@@ -203,7 +262,8 @@ class Coordinator:
         if head is not None:
             check_identity(head.identity, shape.identity)
             self._manifests_from = max(1, head.boundary - 2 * self.settings.base_every)
-            self._released = self._releasing = head.released
+            self._outbox.open(head)
+            self._intents_from = max(1, head.settled - 2 * self.settings.base_every)
         changed = head is None or head.layout != shape.layout
         claim = Manifest(
             pipeline=shape.name,
@@ -217,10 +277,9 @@ class Coordinator:
             seed=0,
             layout=shape.layout if changed else None,
             identity=merged_identity({} if head is None else head.identity, shape.identity),
-            released=-1 if head is None else head.released,
             boundary=0 if head is None else head.boundary,
         )
-        return [Commit(head, claim)]
+        return [Commit(head, claim if head is None else self._outbox.noted(head, claim))]
 
     # -- after a commit -----------------------------------------------------------------------
 
@@ -230,15 +289,26 @@ class Coordinator:
         self._pending = None
         if self._ending is not None:
             return [Stop(self._ending)]
-        steps = sorted(step for step in head.unreleased if step > self._releasing)
-        self._releasing = max([self._releasing, *steps])
-        todo: list[Instruction] = [Release(step) for step in steps]
+        todo: list[Instruction] = [
+            Release(step, sinks) for step, sinks in self._outbox.give_all(head.unreleased)
+        ]
         if claimed or head.step % self.settings.sweep_every == 0:
             todo.append(Sweep())
         clean = self._clean(head)
         if clean is not None:
             todo.append(clean)
-        return [*todo, self._poll()]
+        return [*todo, *self._go_on()]
+
+    def _go_on(self) -> list[Instruction]:
+        """Begin the next step, if the outbox has room for it."""
+        if self._outbox.waits_for(self._head.unreleased):
+            self._awaiting = "room"
+            return [AwaitSinks()]
+        return [self._poll() if self._recalled else self._recall()]
+
+    def _woken(self) -> list[Instruction]:
+        self._awaiting = "nothing"
+        return self._end("stopped") if self._stopping else self._go_on()
 
     def _clean(self, head: Head) -> Clean | None:
         """Delete a bounded number of what is dead since the (durable) boundary or before."""
@@ -254,9 +324,29 @@ class Coordinator:
         self._manifests_from = manifests_to
         if not self._doomed:
             self._cleaned = self._doomed_upto
-        if not names and manifests_to == manifests_from:
+        intents_from = intents_to = self._intents_from
+        if self.shape.weak and manifests_to >= head.boundary:
+            intents_to = max(intents_from, min(head.settled + 1, intents_from + most))
+            self._intents_from = intents_to
+        if not names and manifests_to == manifests_from and intents_to == intents_from:
             return None
-        return Clean(names, manifests_from, manifests_to)
+        return Clean(names, manifests_from, manifests_to, intents_from, intents_to)
+
+    def _recall(self) -> Recall:
+        """Ask for the intent of the next step. Only after the claim: see the ledger's protocol."""
+        return Recall(self._head.done + 1, self._starts())
+
+    def _recalled_by(self, event: Recalled) -> list[Instruction]:
+        """Run what another driver intends, if it does: it may have shown the results."""
+        if self._stopping:
+            return self._end("stopped")
+        if event.intent is not None and not event.ready:
+            return [Wait(event.now_us + self.settings.poll_us), self._recall()]
+        self._recalled = True
+        if event.intent is None:
+            return [self._poll()]
+        outrun = self._pending
+        return self._begin(event.intent, try_=0 if outrun is None else outrun.plan.try_ + 1)
 
     def _poll(self) -> Poll:
         head = self._head
@@ -309,8 +399,26 @@ class Coordinator:
                 return self._end("drained")
             until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
             return [Wait(until), self._poll()]
-        self._pending = self._plan(offers, known, event.now_us)
-        return [Run(self._pending.plan, self._pending.divisions)]
+        intent = Intent(
+            order=head.done + 1,
+            step=head.step + 1,
+            nonce=self._nonce(),
+            clock_us=event.now_us,
+            offers=offers,
+            known=known,
+        )
+        return self._begin(intent)
+
+    def _begin(self, intent: Intent, *, try_: int = 0) -> list[Instruction]:
+        """Run what somebody intends: this driver, or one before it."""
+        pending = self._plan(intent)
+        pending.plan = msgspec.structs.replace(pending.plan, try_=try_)
+        self._pending = pending
+        return [self._run_of(pending)]
+
+    def _run_of(self, pending: _Pending) -> Run:
+        weak = bool(self.shape.weak)
+        return Run(pending.plan, pending.divisions, pending.intent if weak else None)
 
     def _held(self) -> bool:
         """Say whether a hold keeps an output watermark from the end: its timer is still to fire."""
@@ -342,9 +450,12 @@ class Coordinator:
         return msgspec.structs.replace(part, idle=part.idle or quiet)
 
     def _end(self, why: str) -> list[Instruction]:
-        """Stop; but first note durably what was released, so that the next start delivers nothing again."""
+        """Stop; but first deliver what was committed, and note that durably."""
         head = self._head
-        if not any(step <= self._released for step in head.unreleased):
+        if self._outbox.undelivered(head.unreleased):
+            self._awaiting = "all"
+            return [AwaitSinks()]
+        if not head.unreleased:
             return [Stop(why)]
         self._ending = why
         note = Manifest(
@@ -358,18 +469,25 @@ class Coordinator:
             clock_us=0,
             seed=0,
             next_wall_timer=head.next_wall_timer,
-            released=self._released,
             boundary=head.boundary,
             cleaned=self._cleaned,
         )
-        return [Commit(head, note)]
+        return [Commit(head, self._outbox.noted(head, note))]
 
-    def _plan(
-        self, offers: Mapping[str, Offer], known: Mapping[str, Frontiers], now_us: int
-    ) -> _Pending:
-        head, shape = self._head, self.shape
+    def _starts(self) -> dict[str, Position]:
+        """Return where the next step begins, by injector."""
+        positions = self._head.positions
+        return {name: positions.get(name, at) for name, at in self.shape.injectors.items()}
+
+    def _plan(self, intent: Intent) -> _Pending:
+        """Return the step that an intent is of; which only that and the committed state decide."""
+        head, shape, now_us = self._head, self.shape, intent.clock_us
+        offers = {name: of for name, of in intent.offers.items() if name in shape.injectors}
+        known = {
+            name: intent.known.get(name) or head.frontiers_of(name) for name in shape.injectors
+        }
         step = head.step + 1
-        starts = {name: head.positions.get(name, at) for name, at in shape.injectors.items()}
+        starts = self._starts()
         divisions = {
             name: (starts[name], offer.end) for name, offer in offers.items() if not offer.empty
         }
@@ -398,7 +516,7 @@ class Coordinator:
             slice=self._next_slice(head, step),
             percentiles=head.percentiles,
         )
-        return _Pending(plan, divisions, finals)
+        return _Pending(plan, divisions, finals, intent)
 
     def _exchange(self, offers: Mapping[str, Offer]) -> Exchange:
         if self.settings.exchange != "auto":
@@ -439,7 +557,42 @@ class Coordinator:
         if isinstance(result, Failure):
             return [Stop("failed", error_of(result))]
         self._set_pace(result, event.took_us)
-        return [Commit(self._head, self._manifest(pending, result), result)]
+        manifest = self._manifest(pending, result)
+        pending.manifest, pending.adopted = manifest, result
+        return self._hand_out(manifest, result) or [self._commit(pending)]
+
+    def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:
+        """Give weak sinks what they get of an adopted step, if there is anything."""
+        streams = {sink: self.shape.sinks[sink] for sink in self.shape.weak}
+        sinks = [sink for sink, name in streams.items() if adopted.stream_digests.get(name)]
+        if not sinks:
+            return []
+        awaited = [sink for sink in sinks if streams[sink] in adopted.unstaged]
+        # One that is behind already is not waited for again: its outputs are staged at once.
+        patience = 0 if self._outbox.lagging(awaited) else self.settings.straggler_us
+        self._outbox.give(sinks, manifest.step)
+        return [HandOut(manifest.step, manifest.origin, adopted, sinks, awaited, patience)]
+
+    def _handed_out(self, late: list[str]) -> list[Instruction]:
+        pending = self._pending
+        assert pending is not None and pending.adopted is not None
+        if not late:
+            return [self._commit(pending)]
+        streams = sorted({self.shape.sinks[sink] for sink in late})
+        return [Checkpoint(pending.plan, pending.adopted, streams)]
+
+    def _checkpointed(self, file: FileRef) -> list[Instruction]:
+        """Keep in the outbox what a weak sink has not acknowledged, and go on."""
+        pending = self._pending
+        assert pending is not None and pending.manifest is not None
+        outputs = [*pending.manifest.outputs, file]
+        pending.manifest = msgspec.structs.replace(pending.manifest, outputs=outputs)
+        return [self._commit(pending)]
+
+    def _commit(self, pending: _Pending) -> Commit:
+        assert pending.manifest is not None
+        head = self._head
+        return Commit(head, self._outbox.noted(head, pending.manifest), pending.adopted)
 
     def _set_pace(self, adopted: Adopted, took_us: int) -> None:
         """Let live injectors take what a step of the right length can do."""
@@ -462,7 +615,7 @@ class Coordinator:
             )
             return [Stop("failed", error)]
         pending.plan = msgspec.structs.replace(pending.plan, try_=tried)
-        return [Run(pending.plan, pending.divisions)]
+        return [self._run_of(pending)]
 
     def _manifest(self, pending: _Pending, adopted: Adopted) -> Manifest:
         plan, head = pending.plan, self._head
@@ -516,7 +669,7 @@ class Coordinator:
             state_digests=adopted.state_digests,
             stream_digests=adopted.stream_digests,
             counts=adopted.counts,
-            released=self._released,
+            delivery=pending.intent.step,
             boundary=self._boundary(head),
             cleaned=self._cleaned,
         )

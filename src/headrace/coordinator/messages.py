@@ -6,8 +6,10 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted
 from headrace.errors import HeadraceError
-from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.intent import Intent
+from headrace.ledger.manifest import Head, Manifest, Origin
 from headrace.sources.base import Limit, Offer, Position
+from headrace.state.runs import FileRef
 from headrace.step.plan import Plan, TaskReport
 
 # -- events -----------------------------------------------------------------------------------
@@ -33,23 +35,59 @@ class Offered(msgspec.Struct, frozen=True):
     now_us: int
 
 
+class Recalled(msgspec.Struct, frozen=True):
+    """The intent that another driver has left for the next step, if there is one.
+
+    Attributes:
+        intent: what it had begun to read.
+        ready: whether the sources can give that again by now.
+        now_us: the time of day.
+    """
+
+    intent: Intent | None
+    ready: bool = True
+    now_us: int = 0
+
+
 class TryEnded(msgspec.Struct, frozen=True):
-    """A try ran to its end; these reports came back, after so long."""
+    """A try ran to its end; these reports came back, after so long.
+
+    If ``outrun``, the intent of another driver was there first, and the try is of no use.
+    """
 
     reports: list[TaskReport]
     took_us: int = 0
+    outrun: bool = False
 
 
 class TryBroke(msgspec.Struct, frozen=True):
     """A try broke off: the engine failed, not the user's code."""
 
     why: str
+    outrun: bool = False
+
+
+class HandedOut(msgspec.Struct, frozen=True):
+    """Weak sinks were given a step's results; these had their patience and did not acknowledge."""
+
+    late: list[str]
+
+
+class Checkpointed(msgspec.Struct, frozen=True):
+    """Results that no task had staged are in this file now."""
+
+    file: FileRef
 
 
 class Released(msgspec.Struct, frozen=True):
-    """All sinks have received a step."""
+    """A sink has received its outputs up to a step."""
 
+    sink: str
     step: int
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """Sinks have received what had to be waited for, or somebody asked for something."""
 
 
 class StopAsked(msgspec.Struct, frozen=True):
@@ -58,7 +96,19 @@ class StopAsked(msgspec.Struct, frozen=True):
     drain: bool
 
 
-Event = Opened | Committed | Offered | TryEnded | TryBroke | Released | StopAsked
+Event = (
+    Opened
+    | Committed
+    | Recalled
+    | Offered
+    | TryEnded
+    | TryBroke
+    | HandedOut
+    | Checkpointed
+    | Released
+    | Woken
+    | StopAsked
+)
 
 # -- instructions -----------------------------------------------------------------------------
 
@@ -78,25 +128,71 @@ class Poll(msgspec.Struct, frozen=True):
     limits: dict[str, Limit]
 
 
+class Recall(msgspec.Struct, frozen=True):
+    """Look whether another driver has left an intent for the step after these positions."""
+
+    order: int
+    positions: dict[str, Position]
+
+
 class Run(msgspec.Struct, frozen=True):
-    """Run a try. The shell adds the splits of (start, end) to the plan first."""
+    """Run a try. The shell adds the splits of (start, end) to the plan first.
+
+    ``intent`` is made durable meanwhile; None where no weak sink is going to see the results.
+    """
 
     plan: Plan
     divisions: dict[str, tuple[Position, Position]]
+    intent: Intent | None = None
+
+
+class HandOut(msgspec.Struct, frozen=True):
+    """Give an adopted step to its weak sinks, before its commit.
+
+    Attributes:
+        step: the step.
+        origin: what the sinks are told of it.
+        adopted: its results.
+        sinks: the sinks.
+        await_: those of them that must acknowledge now, because nothing of theirs is staged.
+        patience_us: how long they have for it.
+    """
+
+    step: int
+    origin: Origin
+    adopted: Adopted
+    sinks: list[str]
+    await_: list[str]
+    patience_us: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Write the results on these streams, which no task has staged, as an output file of the step."""
+
+    plan: Plan
+    adopted: Adopted
+    streams: list[str]
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Deliver a committed step's staged productions to the sinks."""
+    """Deliver a committed step's staged productions to the sinks that have not got them yet."""
 
     step: int
+    sinks: list[str]
+
+
+class AwaitSinks(msgspec.Struct, frozen=True):
+    """Wait while the coordinator says that it must (``waits``), or until somebody asks for something."""
 
 
 class Clean(msgspec.Struct, frozen=True):
-    """Delete dead files, and manifests below the boundary (ascending)."""
+    """Delete dead files, then manifests below the boundary (ascending), then intents below it."""
 
     names: list[str]
     manifests_from: int
     manifests_to: int
+    intents_from: int = 0
+    intents_to: int = 0
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -116,4 +212,17 @@ class Stop(msgspec.Struct, frozen=True):
     error: HeadraceError | None = None
 
 
-Instruction = Commit | Poll | Run | Release | Clean | Sweep | Wait | Stop
+Instruction = (
+    Commit
+    | Recall
+    | Poll
+    | Run
+    | HandOut
+    | Checkpoint
+    | Release
+    | AwaitSinks
+    | Clean
+    | Sweep
+    | Wait
+    | Stop
+)

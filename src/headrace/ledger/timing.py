@@ -19,9 +19,11 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         span_us: the whole of it, waiting for input included.
         driver_us: what the driver spent, by phase, one after another. Of the step before:
             ``commit``; ``tell`` (sources and listeners), ``release``, ``clean``, ``sweep``. Of
-            this one: ``poll``, ``plan`` (all decisions), ``split`` (sources say what exactly is
-            read), ``try``, and ``lost`` for tries before that one, which were thrown away. They
-            add up to the time that the step took; the rest of the span is waiting.
+            this one: ``outbox`` (waiting for sinks, because it was full), ``poll``, ``plan`` (all
+            decisions), ``split`` (sources say what exactly is read), ``try``, and ``lost`` for tries
+            before that one, which were thrown away; with weak sinks ``intent`` (waiting for it,
+            beyond the try) and ``hand out``. They add up to the time that the step took; the rest
+            of the span is waiting.
         tasks_us: what tasks spent within the try, by phase: (in the slowest task of each layer, in
             all tasks). Where tasks run side by side, a step waits for the slowest; the first
             numbers add up to no more than the try.

@@ -1,8 +1,8 @@
-"""Sinks: where a step's productions go after its commit."""
+"""Sinks: where a step's productions go, after its commit or (weak) before."""
 
-from headrace.sinks.base import Sink
+from headrace.sinks.base import Delivery, Sink
 from headrace.sinks.calls import Calls
 from headrace.sinks.console import Console
 from headrace.sinks.files import Files
 
-__all__ = ["Calls", "Console", "Files", "Sink"]
+__all__ = ["Calls", "Console", "Delivery", "Files", "Sink"]

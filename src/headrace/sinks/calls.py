@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.sinks.base import Sink
+from headrace.sinks.base import Delivery, Sink
 
 
 class Calls(Sink):
-    """Calls ``function(step, batch)`` in the driver, once a committed step that produced something.
+    """Calls a function in the driver, once a step that produced something.
 
     Args:
-        function: takes the step and a ``pyarrow.Table``.
+        function: takes the step and a ``pyarrow.Table``; or, if it has one parameter, a
+            :class:`~headrace.sinks.Delivery`, which also says where the rows come from.
         idempotent: whether a repeated step has no further effect; say so if the function uses the
             step to recognise what it has seen. Otherwise delivery is at least once: after a crash the
             last steps come again, with the same numbers and the same rows.
     """
 
     def __init__(
-        self, function: Callable[[int, pa.Table], object], *, idempotent: bool = False
+        self,
+        function: Callable[[int, pa.Table], object] | Callable[[Delivery], object],
+        *,
+        idempotent: bool = False,
     ) -> None:
-        self._function = function
+        self._function: Callable[..., object] = function
+        self._takes_delivery = _parameters(function) == 1
         self.idempotent = idempotent
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         self._function(step, rows)
+
+    def receive(self, delivery: Delivery) -> None:
+        if self._takes_delivery:
+            self._function(delivery)
+        else:
+            self.deliver(delivery.id, delivery.rows)
+
+
+def _parameters(function: Callable[..., Any]) -> int | None:
+    """Return how many positional parameters a function has; None where Python cannot tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(item.kind is item.VAR_POSITIONAL for item in parameters):
+        return None
+    needed = [
+        item
+        for item in parameters
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        and item.default is item.empty
+    ]
+    return len(needed)

@@ -106,6 +106,16 @@ class Source(ABC):
     def splits(self, start: Position, end: Position) -> list[Split]:
         """Return the parts of a division, in the order of its records. Called in the driver."""
 
+    def recover(self, start: Position, end: Position) -> bool:
+        """Get ready to give a division that an earlier driver had begun and not committed.
+
+        Called in the driver before anything was offered, and again until it says True.
+
+        Returns:
+            whether ``splits(start, end)`` can be called by now; always, unless the source says otherwise.
+        """
+        return True
+
     @abstractmethod
     def read(self, split: Split) -> pa.Table:
         """Return a split's records: ``TIMESTAMP_COLUMN`` (int64, microseconds), and the value columns.

@@ -63,16 +63,19 @@ class Iterable(Source):
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         self._seek(position)
-        ahead = position + limit.rows - self._read
-        if ahead > 0:
-            assert self._iterator is not None
-            fresh = list(itertools.islice(self._iterator, ahead))
-            self._window += fresh
-            self._read += len(fresh)
+        self._read_to(position + limit.rows)
         end = min(self._read, position + limit.rows)
         final = end == self._read and self._read < position + limit.rows
         rows = end - position
         return Offer(end, rows, rows * 64, final=final, empty=rows == 0)
+
+    def _read_to(self, end: int) -> None:
+        """Take items from the iterator, if it has so many."""
+        if end > self._read:
+            assert self._iterator is not None
+            fresh = list(itertools.islice(self._iterator, end - self._read))
+            self._window += fresh
+            self._read += len(fresh)
 
     def _seek(self, position: int) -> None:
         if self._iterator is None or position < self._window_start:
@@ -88,6 +91,12 @@ class Iterable(Source):
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         self._seek(start)
+        self._read_to(end)  # it was offered by an earlier driver, if not by this one
+        if end > self._read:
+            raise SourceChanged(
+                f"items up to {end} were read before, but now there are only {self._read}",
+                remedy="give the function that was given when the pipeline was started",
+            )
         items = self._window[start - self._window_start : end - self._window_start]
         table = self._table(items, start)
         sink = pa.BufferOutputStream()

@@ -141,6 +141,13 @@ class SparkStream(Source):
         end = {"query": batch.query, "batch": batch.number, "file": self._log(batch)}
         return Offer(end, rows, size)
 
+    def recover(self, start: Position, end: Position) -> bool:
+        if end["file"] is not None:
+            return True
+        if self._current is None:
+            self._current = self._next(start)  # the query gives the same batch again
+        return self._current is not None
+
     def _next(self, position: Position) -> _Batch | None:
         """Return the next batch that was not seen before; those that were are acknowledged."""
         while True:
@@ -184,11 +191,7 @@ class SparkStream(Source):
         if self._repeatable:
             return None
         assert self._store is not None
-        prefix = f"batches/{batch.query}-{batch.number:012d}-"
-        name = f"{prefix}{digest_of(batch.table):016x}"
-        for leftover in self._store.list(prefix):  # of a driver that ended before its commit
-            if leftover != name:
-                self._store.delete(leftover)
+        name = f"batches/{batch.query}-{batch.number:012d}-{digest_of(batch.table):016x}"
         with contextlib.suppress(AlreadyExists):
             self._store.create(name, _to_bytes(batch.table))
         return name
@@ -216,11 +219,14 @@ class SparkStream(Source):
 
     def committed(self, position: Position) -> None:
         batch, self._current = self._current, None
-        if batch is None:
-            return
-        batch.committed.set()
+        if batch is not None:
+            batch.committed.set()
         if position["file"] is not None and self._store is not None:
-            self._store.delete(position["file"])
+            # With what drivers that ended before their commit have left of the same batch; until now
+            # an intent might have named it.
+            prefix, dash, _ = position["file"].rpartition("-")
+            for name in self._store.list(prefix + dash):
+                self._store.delete(name)
 
     def for_tasks(self) -> Source:
         return _LoggedBatches(self._values, self._columns)

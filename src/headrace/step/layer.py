@@ -253,8 +253,12 @@ class Worker:
 
         with self._phase(report, "write"):
             report.run, report.in_slice = file("runs", [*changes, *whole]), bool(whole)
-            sinks = {sink.stream.name for sink in self.pipeline.sinks.values()}
-            outputs = [Part(n, OUTPUT, b) for n, b in staged.items() if n in sinks]
+            sinks, weak_only = self.pipeline.sink_streams, self.pipeline.weak_only
+            small = {n for n, b in staged.items() if b.nbytes <= INLINE_BYTES}
+            unstaged = small & weak_only
+            outputs = [
+                Part(n, OUTPUT, b) for n, b in staged.items() if n in sinks and n not in unstaged
+            ]
             report.outputs = file("outputs", outputs)
             kept = [Part(n, OUTPUT, b) for n, b in staged.items() if n in self.pipeline.retained]
             report.retained = file("streams", kept)
@@ -262,8 +266,9 @@ class Worker:
         with self._phase(report, "digest"):
             for name, batch in staged.items():
                 report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))
-                if name in sinks and batch.nbytes <= INLINE_BYTES:
-                    report.inline_outputs[name] = batch.serialize().to_pybytes()
+                if name in sinks and name in small:
+                    told = report.unstaged if name in unstaged else report.inline_outputs
+                    told[name] = batch.serialize().to_pybytes()
 
     # -- watermarks, headers, parcels ---------------------------------------------------------
 

@@ -189,6 +189,8 @@ class TaskReport(msgspec.Struct):
         phases: seconds spent, by phase.
         notes: facts for people: process, whether soft state was at hand.
         failure: why it failed.
+        inline_outputs: copies of small staged productions, so that they need not be read.
+        unstaged: small productions that only weak sinks receive, and that are in no file.
     """
 
     layer: int
@@ -208,3 +210,4 @@ class TaskReport(msgspec.Struct):
     notes: dict[str, Any] = {}
     failure: Failure | None = None
     inline_outputs: dict[str, bytes] = {}
+    unstaged: dict[str, bytes] = {}

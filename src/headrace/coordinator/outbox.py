@@ -1,0 +1,94 @@
+"""The outbox: committed outputs that some sink has not received yet, and when it is full.
+
+What is in it is counted from what is durable: a restart finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.errors import PipelineError
+from headrace.ledger.manifest import Head, Manifest
+from headrace.state.runs import FileRef
+
+Unreleased = Mapping[int, list[FileRef]]
+
+
+class Outbox:
+    """What each sink has received, and what it was given.
+
+    Args:
+        sinks: the sinks' names.
+        steps: how many steps it holds, at most.
+        size: how many bytes it holds, at most, unless one step alone is larger.
+    """
+
+    def __init__(self, sinks: Iterable[str], *, steps: int, size: int) -> None:
+        if steps < 1:
+            raise PipelineError(
+                f"an outbox of {steps} steps could never take one",
+                remedy="use outbox_steps=1 or more",
+            )
+        self._steps = steps
+        self._size = size
+        self._received = dict.fromkeys(sinks, -1)
+        self._given = dict(self._received)
+
+    def open(self, head: Head) -> None:
+        """Take over what a head says of the sinks; one that it does not know gets all that is there."""
+        for sink in self._received:
+            received = max(head.released, head.delivered.get(sink, -1))
+            self._received[sink] = self._given[sink] = received
+
+    def give(self, sinks: Iterable[str], step: int) -> None:
+        """Note that sinks are being given their outputs of a step."""
+        for sink in sinks:
+            self._given[sink] = max(self._given[sink], step)
+
+    def give_all(self, unreleased: Unreleased) -> list[tuple[int, list[str]]]:
+        """Return each committed step with the sinks that were not given it; they are from now on."""
+        found = []
+        for step in sorted(unreleased):
+            sinks = [sink for sink, given in self._given.items() if given < step]
+            if sinks:
+                found.append((step, sinks))
+                self.give(sinks, step)
+        return found
+
+    def note(self, sink: str, step: int) -> None:
+        """Note that a sink has received its outputs up to a step."""
+        self._received[sink] = max(self._received[sink], step)
+
+    def lagging(self, sinks: Iterable[str]) -> list[str]:
+        """Return those of some sinks that have not received all that they were given."""
+        return [sink for sink in sinks if self._received[sink] < self._given[sink]]
+
+    def released(self, unreleased: Unreleased) -> int:
+        """Return the step up to which all sinks have received everything."""
+        return min(self._received.values(), default=max(unreleased, default=-1))
+
+    def undelivered(self, unreleased: Unreleased) -> list[int]:
+        """Return the committed steps that some sink has not received, ascending."""
+        released = self.released(unreleased)
+        return sorted(step for step in unreleased if step > released)
+
+    def waits_for(self, unreleased: Unreleased) -> list[str]:
+        """Return the sinks that keep it full, sorted; none while a further step may be begun."""
+        steps = self.undelivered(unreleased)
+        size = sum(file.length for step in steps for file in unreleased[step])
+        if len(steps) < self._steps and (len(steps) < 2 or size < self._size):
+            return []
+        return sorted(sink for sink, received in self._received.items() if received < steps[0])
+
+    def noted(self, head: Head, manifest: Manifest) -> Manifest:
+        """Return a manifest that keeps this: what was delivered before it, and who is waited for after."""
+        own = {manifest.step: manifest.outputs} if manifest.outputs else {}
+        unreleased = {**head.unreleased, **own}
+        return msgspec.structs.replace(
+            manifest,
+            released=max(head.released, self.released(unreleased)),
+            delivered=dict(self._received),
+            waits_for=self.waits_for(unreleased),
+        )

@@ -1,0 +1,110 @@
+"""A step's productions on their way to sinks: from reports and staged files to tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.coordinator.adoption import Adopted
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.ledger.manifest import Origin
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
+from headrace.step.layer import OUTPUT
+from headrace.step.plan import Plan
+from headrace.step.route import stream_schema
+from headrace.storage.base import Store
+from headrace.topology import Stream
+
+
+class Productions(msgspec.Struct, frozen=True):
+    """What a step has produced, and where it is.
+
+    Attributes:
+        step: the step.
+        origin: what sinks are told of it.
+        files: staged outputs.
+        inline: copies of staged outputs, by stream; they count only if they stand for all files.
+        unstaged: outputs that are in no file.
+        committed: whether the step is.
+    """
+
+    step: int
+    origin: Origin
+    files: list[FileRef]
+    inline: dict[str, list[bytes]] = {}
+    unstaged: dict[str, list[bytes]] = {}
+    committed: bool = True
+
+    def table(self, stream: Stream, store: Store) -> pa.Table | None:
+        """Return what was produced on a stream, in the order that is the same for any layout."""
+        schema, name = stream_schema(stream), stream.name
+        holding = [file for file in self.files if name in file.owners]
+        inline = self.inline.get(name, [])
+        tables = [_table(data, schema) for data in self.unstaged.get(name, [])]
+        if len(inline) == len(holding):
+            tables += [_table(data, schema) for data in inline]
+        else:
+            readers = [RunReader(store.read, file) for file in holding]
+            found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
+            tables += [table for table in found if table is not None]
+        if not tables:
+            return None
+        return public_rows(pa.concat_tables(tables), len(stream.key_fields))
+
+
+def checkpoint(
+    plan: Plan, adopted: Adopted, streams: list[Stream], layout: Layout, store: Store
+) -> FileRef:
+    """Write what is in no file, on some streams, as an output file of the step; return that."""
+    parts = []
+    for stream in streams:
+        tables = [_table(data, stream_schema(stream)) for data in adopted.unstaged[stream.name]]
+        (batch,) = in_hash_order(pa.concat_tables(tables)).combine_chunks().to_batches()
+        parts.append(Part(stream.name, OUTPUT, batch))
+    data, checksum = write_run(parts, layout)
+    name = f"outputs/{plan.file_stem(0, 0, 'driver')}"
+    store.write(name, data)
+    owners = [part.owner for part in parts]
+    return FileRef(name, len(data), checksum, plan.step, 0, 0, owners, layout.digest)
+
+
+def in_hash_order(table: pa.Table) -> pa.Table:
+    """Return rows by the hash of their keys; those of one key as they are."""
+    hashes = table.column(HASH).to_numpy()
+    if (hashes[1:] < hashes[:-1]).any():
+        return table.take(pa.array(order_by_hash(hashes)))
+    return table
+
+
+def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
+    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value.
+
+    Where the value has a field of such a name, ours gets an underscore.
+    """
+    table = in_hash_order(table)
+    values = table.column_names[2 + key_parts :]
+    keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
+    columns: dict[str, Any] = {
+        _beside(name, values): table.column(f"__key{i}") for i, name in enumerate(keys)
+    }
+    micros = table.column(TIMESTAMP_COLUMN).to_numpy()
+    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
+    columns[_beside("timestamp", values)] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
+    columns.update({name: table.column(name) for name in values})
+    return pa.table(columns)
+
+
+def _table(data: bytes, schema: pa.Schema) -> pa.Table:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    return pa.Table.from_batches([batch], schema)
+
+
+def _beside(name: str, taken: list[str]) -> str:
+    """Return a name for a column of ours that leaves the user's own names alone."""
+    return f"_{name}" if name in taken else name
