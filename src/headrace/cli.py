@@ -190,6 +190,12 @@ def status_of(name: str, head: Head) -> dict[str, Any]:
         "bins": sum(count for _, count, _ in head.layout.runs),
         "ended": head.ended,
         "released": head.released,
+        "outbox": {
+            "steps": len(head.unreleased),
+            "bytes": sum(file.length for files in head.unreleased.values() for file in files),
+            "delivered": head.delivered,
+            "waits_for": head.waits_for,
+        },
         "injectors": {
             injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
                        if injector in head.highest else None}
@@ -212,6 +218,11 @@ def _status_text(name: str, head: Head) -> str:
         f"{name}: step {head.step}, epoch {head.epoch}, {facts['workers']} workers, "
         f"{facts['bins']} bins"
     ]
+    if head.waits_for:
+        lines.append(
+            f"  the outbox is full ({facts['outbox']['steps']} steps, {facts['outbox']['bytes']:,} "
+            f"bytes): the input waits for sink {', '.join(head.waits_for)}"
+        )
     for injector in facts["injectors"]:
         state = "ended" if injector in head.ended else "reading"
         seen = facts["injectors"][injector]["highest_event_time"]

@@ -74,8 +74,9 @@ class ProgressLine:
         behind = lag_us(watermark, highest)
         lag = "" if behind is None else f"  lag {show_duration(behind)}"
         late = sum(counts.late for counts in head.counts.values())
+        waits = f"  waits for sink {', '.join(head.waits_for)}" if head.waits_for else ""
         return (
             f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "
             f"watermark {show_time(watermark)}{lag}  late {late}  "
-            f"last step {summary.seconds * 1e3:.0f} ms"
+            f"last step {summary.seconds * 1e3:.0f} ms{waits}"
         )

@@ -61,6 +61,8 @@ def _totals(view: View) -> list[Text]:
             lines.append(f"{label}: {_counts(counts)}")
     if view.deliver_ms:
         lines.append(f"sinks take {view.deliver_ms:.1f} ms a step")
+    if view.waits_for:
+        lines.append(f"the outbox is full: the input waits for sink {', '.join(view.waits_for)}")
     return [Text(line, style="bold" if number == 0 else "") for number, line in enumerate(lines)]
 
 

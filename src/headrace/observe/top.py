@@ -17,9 +17,9 @@ from headrace.ledger.timing import Timing
 from headrace.observe.lags import lag_us
 
 #: Phases in the order in which a step goes through them; those of tasks stand for ``try``.
-_BEFORE = ["poll", "plan", "split", "lost"]
+_BEFORE = ["outbox", "poll", "plan", "split", "lost"]
 _TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
-_AFTER = ["commit", "tell", "release", "clean", "sweep"]
+_AFTER = ["intent", "hand out", "commit", "tell", "release", "clean", "sweep"]
 #: What of a try is in no task: Spark's scheduling and shuffle, sending plan and parcels.
 ENGINE = "engine"
 
@@ -86,6 +86,7 @@ class View(msgspec.Struct, frozen=True):
         exchange: how many steps' records were carried by whom.
         soft_state: how many tasks found their soft state how: ``hit``, ``caught up``, ``cold``.
         computations: by name.
+        waits_for: sinks for which the input waits since the newest step, because the outbox is full.
     """
 
     pipeline: str
@@ -105,6 +106,7 @@ class View(msgspec.Struct, frozen=True):
     exchange: dict[str, int]
     soft_state: dict[str, int]
     computations: dict[str, ComputationView]
+    waits_for: list[str] = []
 
 
 def view_of(window: Sequence[Manifest], now_us: int) -> View:
@@ -137,6 +139,7 @@ def view_of(window: Sequence[Manifest], now_us: int) -> View:
         exchange=dict(Counter(timing.exchange for timing in timings)),
         soft_state=_added(timing.soft_state for timing in timings),
         computations=_computations(steps, timed, seconds),
+        waits_for=window[-1].waits_for,
     )
 
 
