@@ -1,15 +1,22 @@
-"""Latency in open loop: from the time that a record was scheduled to arrive until its step is released.
+"""Latency in open loop: from the time that a record was scheduled until a sink receives its result.
 
 Records come at a constant rate, whatever the pipeline does: one that has to wait is not forgiven its
-waiting. One computation, and three with different keys one after another; durable, exactly once, released
-to a sink. Beside it the bare jobs that a step rides on, of the exchange that ran, measured in the same run
-after each part of it; what computations add is compared with what the bare jobs add. No computation may
-hold the watermark back: the lag is that of the last one's output behind the newest event time.
+waiting. One computation, and three with different keys one after another (none is chained to another);
+durable. Beside it the bare jobs that a step rides on, of the exchange that ran, measured in the same run
+after each part of it; what computations add is compared with what the bare jobs add.
+
+At the first rate, with one computation, in the four ways of MillWheel's section 8.1: strong or weak
+productions, with and without record ids whose copies are dropped (an outside that repeats itself; inside,
+all of them are exactly once).
+
+No computation may hold the watermark back behind the newest event time; and for each of the three
+stages, how far its output watermark is behind real time just before a commit moves it.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import shutil
 import statistics
 import tempfile
@@ -39,10 +46,42 @@ FEWEST_STEPS = 10
 WORTH_TWO_TASKS = 20_000
 #: percentile → how many times the floor it may take
 OVER_FLOOR = {50: 2.0, 95: 2.5}
-#: percentile → what the better of others took in ms, at 10 000 records/s and one computation:
-#: MillWheel (p50, p95) and Spark's real-time mode with its own stateful operator in the JVM (p99).
-OTHERS_MS = {50: 33.7, 95: 93.8, 99: 141.0}
 GOAL_COMPUTATION = 1.25
+#: What a stage may add to the lag of the watermark; MillWheel's stayed below.
+GOAL_LAG_MS = 200.0
+HORIZON = "10s"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How results are delivered, and whether copies of records are looked for.
+
+    Attributes:
+        weak: whether the sink receives a step before its commit.
+        ids: whether records have ids, so that copies are dropped.
+        others_ms: percentile → what the better of others took in ms, at 10 000 records/s and one
+            computation: MillWheel (p50, p95), and for the default Spark's real-time mode with its own
+            stateful operator in the JVM (p99).
+    """
+
+    weak: bool = False
+    ids: bool = False
+    others_ms: tuple[tuple[float, float], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{'weak' if self.weak else 'strong'}{'_ids' if self.ids else ''}"
+
+
+STRONG = Mode(others_ms=((50, 33.7), (95, 93.8), (99, 141.0)))
+WEAK = Mode(weak=True, others_ms=((50, 3.6), (95, 30.0)))
+STRONG_IDS = Mode(ids=True, others_ms=((50, 33.7), (95, 93.8)))
+WEAK_IDS = Mode(weak=True, ids=True)
+
+
+def modes() -> list[Mode]:
+    """Return the ways that this version knows."""
+    has_ids = "ids" in inspect.signature(hr.Pipeline.inject).parameters
+    return [STRONG, WEAK, *([STRONG_IDS, WEAK_IDS] if has_ids else [])]
 
 
 class Paced(hr.sources.Source):
@@ -50,13 +89,14 @@ class Paced(hr.sources.Source):
 
     bounded = False
 
-    def __init__(self, rate: int, keys: int) -> None:
+    def __init__(self, rate: int, keys: int, *, numbered: bool = False) -> None:
         self.rate = rate
         self._keys = keys
+        self._numbered = numbered
         self._begun_us: int | None = None
 
     def values(self) -> ValueType:
-        return value_type_of({"a": int, "b": int, "c": int})
+        return value_type_of(dict.fromkeys([*"abc", *(["number"] if self._numbered else [])], int))
 
     def start(self) -> Position:
         return 0
@@ -88,9 +128,10 @@ class Paced(hr.sources.Source):
         first, last, begun = split.spec
         columns = np.random.default_rng(first).integers(0, self._keys, (3, last - first))
         times = begun + np.arange(first, last) * 1_000_000 // self.rate
-        return pa.table(
-            {TIMESTAMP_COLUMN: times, "a": columns[0], "b": columns[1], "c": columns[2]}
-        )
+        found = {TIMESTAMP_COLUMN: times, "a": columns[0], "b": columns[1], "c": columns[2]}
+        if self._numbered:
+            found["number"] = np.arange(first, last)
+        return pa.table(found)
 
 
 class Hop(hr.ColumnarComputation):
@@ -102,7 +143,7 @@ class Hop(hr.ColumnarComputation):
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
         rows = self.counts.at(batch.keys)
         rows.upsert(count=rows["count"] + batch.counts)
-        ctx.produce("out", batch.row_keys, batch.records)
+        ctx.produce("out", batch.row_keys, {name: batch[name] for name in "abc"})
 
 
 @dataclass
@@ -113,14 +154,25 @@ class Seen:
     phases: Counter[str] = field(default_factory=Counter)
     exchanges: Counter[str] = field(default_factory=Counter)
     lag_us: int = 0
+    lags_us: list[list[int]] = field(default_factory=list)
+    before_us: list[int] = field(default_factory=list)
 
-    def add(self, summary: hr.StepSummary, last: str) -> None:
-        """Take in a step; ``last`` is the last computation."""
+    def add(self, summary: hr.StepSummary, stages: list[str]) -> None:
+        """Take in a step of a pipeline of some computations, one after another."""
         self.steps.append(summary.seconds)
         self.phases.update(summary.phases)
         self.exchanges[summary.exchange] += 1
         newest = summary.head.highest["records"]
-        self.lag_us = max(self.lag_us, newest - summary.head.watermark_of(last)[1])
+        reached = [summary.head.watermark_of(name)[1] for name in stages]
+        self.lag_us = max(self.lag_us, newest - reached[-1])
+        if self.before_us:
+            now = time.time_ns() // 1_000
+            self.lags_us.append([now - watermark for watermark in self.before_us])
+        self.before_us = reached
+
+    def lag_ms(self, share: float) -> list[float]:
+        """Return a percentile of each stage's lag behind real time, at its longest in each step."""
+        return [float(ms) for ms in np.percentile(np.array(self.lags_us), share, axis=0) / 1e3]
 
     @property
     def exchange(self) -> str:
@@ -133,19 +185,27 @@ class Seen:
         return {name: spent / len(self.steps) * 1e3 for name, spent in self.phases.items()}
 
 
-def measure(context: Any, rate: int, depth: int, seconds: float, warm: float) -> tuple[Any, Seen]:
-    """Return the latencies of all records after the warm ones, in seconds, and what else was seen."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-latency-"))
-    pipeline, source = hr.Pipeline("latency"), Paced(rate, 100_000)
-    stream: Any = pipeline.inject("records", source)
+def drawn(source: Paced, depth: int, mode: Mode, sink: hr.sinks.Sink) -> hr.Pipeline:
+    """Return a pipeline of some computations with different keys, one after another."""
+    pipeline: Any = hr.Pipeline("latency")
+    ids = {"ids": "number", "horizon": HORIZON} if mode.ids else {}
+    stream = pipeline.inject("records", source, **ids)
     for number, key in enumerate("abc"[:depth]):
         stream = pipeline.compute(f"hop{number}", Hop(), keys={stream: key})
+    pipeline.sink("out", stream, sink, weak=mode.weak)
+    return pipeline
+
+
+def measure(
+    context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG
+) -> tuple[Any, Seen]:
+    """Return the latencies of all records after the warm ones, in seconds, and what else was seen."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-latency-"))
+    source = Paced(rate, 100_000, numbered=mode.ids)
     released: dict[int, int] = {}
-    pipeline.sink(
-        "out",
-        stream,
-        hr.sinks.Calls(lambda step, rows: released.update({step: time.time_ns() // 1_000})),
-    )
+    sink = hr.sinks.Calls(lambda step, rows: released.update({step: time.time_ns() // 1_000}))
+    pipeline = drawn(source, depth, mode, sink)
+    stages = [f"hop{number}" for number in range(depth)]
     driver = Driver(
         pipeline, LocalStore(folder), SparkRunner(context), workers=2, bins=256,
         settings=hr.Settings(exchange="auto"),
@@ -157,7 +217,7 @@ def measure(context: Any, rate: int, depth: int, seconds: float, warm: float) ->
         ends[summary.step] = summary.head.positions["records"]
         elapsed = source.elapsed_s()
         if elapsed > warm:
-            seen.add(summary, f"hop{depth - 1}")
+            seen.add(summary, stages)
         if elapsed > warm + seconds and len(seen.steps) > FEWEST_STEPS:
             driver.ask_to_stop(drain=False)
 
@@ -173,6 +233,10 @@ def measure(context: Any, rate: int, depth: int, seconds: float, warm: float) ->
         if step in released and numbers.size and numbers[0] > rate * warm:
             found.append((released[step] - source.scheduled_us(numbers)) / 1e6)
     return np.concatenate(found), seen
+
+
+#: By rate, number of computations, and mode: latencies in seconds, and what else was seen.
+Found = dict[tuple[int, int, Mode], tuple[Any, Seen]]
 
 
 class Floors:
@@ -226,6 +290,46 @@ def over_floor(latencies: Any, floor: float, suffix: str) -> list[dict[str, Any]
     ]  # fmt: skip
 
 
+def mode_figures(rate: int, runs: dict[Mode, tuple[Any, Seen]]) -> list[dict[str, Any]]:
+    """Return the latencies of the ways beside the default one, and what weak productions gain."""
+    found = []
+    for mode, (latencies, _) in runs.items():
+        if mode != STRONG:
+            found += latency_figures(mode, rate, 1, latencies)
+    strong, weak = (float(np.percentile(runs[mode][0], 50)) * 1e3 for mode in (STRONG, WEAK))
+    spent = runs[STRONG][1].mean_phases_ms
+    return [
+        *found,
+        figure(f"weak_gains_p50_ms_{rate}_1", strong - weak, "ms"),
+        figure(f"commit_ms_{rate}_1", spent["commit"], "ms"),
+        figure(f"release_ms_{rate}_1", spent.get("release", 0.0), "ms"),
+    ]
+
+
+def latency_figures(mode: Mode, rate: int, depth: int, latencies: Any) -> list[dict[str, Any]]:
+    """Return the percentiles of one case; those that others have published bear a goal."""
+    others = dict(mode.others_ms) if (rate, depth) == (10_000, 1) else {}
+    shown = np.percentile(latencies, PERCENTILES) * 1e3
+    return [
+        at_most(f"{mode}_p{p:g}_ms_{rate}_{depth}", float(ms), "ms", others.get(p))
+        for p, ms in zip(PERCENTILES, shown, strict=True)
+    ]
+
+
+def lag_figures(rate: int, seen: Seen) -> list[dict[str, Any]]:
+    """Return how far each stage's watermark is behind real time, and what it adds to the one before."""
+    half, most = seen.lag_ms(50), seen.lag_ms(95)
+    added = [ms - before for ms, before in zip(most, [0.0, *most], strict=False)]
+    found = []
+    for number, (p50, p95, more) in enumerate(zip(half, most, added, strict=True), 1):
+        found += [
+            figure(f"watermark_behind_p50_ms_{rate}_stage{number}", p50, "ms"),
+            figure(f"watermark_behind_p95_ms_{rate}_stage{number}", p95, "ms"),
+            at_most(f"watermark_added_ms_{rate}_stage{number}", more, "ms", GOAL_LAG_MS),
+        ]
+    return found
+
+
 def computation_figures(rate: int, runs: dict[int, Seen], floors: Floors) -> list[dict[str, Any]]:
     """Return what a computation more costs over what it adds to the bare jobs, and the lag."""
     few, many = (runs[depth] for depth in DEPTHS)
@@ -250,41 +354,48 @@ def main() -> None:
     # The first run would be the only one in a cold JVM.
     measure(spark.sparkContext, chosen.rates[0], max(DEPTHS), 0.0, chosen.warm)
     floors = Floors(spark.sparkContext)
-    found = {}
+    found: Found = {}
     for rate in chosen.rates:
         for depth in DEPTHS:
-            latencies, seen = measure(spark.sparkContext, rate, depth, chosen.seconds, chosen.warm)
-            floors.measure(seen.exchange, 30 if chosen.quick else 200)
-            found[rate, depth] = latencies, seen
+            ways = modes() if (rate, depth) == (chosen.rates[0], 1) else [STRONG]
+            for mode in ways:
+                latencies, seen = measure(
+                    spark.sparkContext, rate, depth, chosen.seconds, chosen.warm, mode
+                )
+                if mode == STRONG:
+                    floors.measure(seen.exchange, 30 if chosen.quick else 200)
+                found[rate, depth, mode] = latencies, seen
     spark.stop()
     tell(found, floors, chosen)
 
 
-def tell(
-    found: dict[tuple[int, int], tuple[Any, Seen]], floors: Floors, chosen: argparse.Namespace
-) -> None:
+def tell(found: Found, floors: Floors, chosen: argparse.Namespace) -> None:
     """Report what was found."""
-    head = ["records/s", "computations", "exchange", "steps"]
+    head = ["records/s", "computations", "productions", "ids", "exchange", "steps"]
     rows = [[*head, *(f"p{p:g} ms" for p in PERCENTILES[:-1]), "max ms"]]
     figures: list[dict[str, Any]] = []
     own: list[dict[str, Any]] = []
-    for (rate, depth), (latencies, seen) in found.items():
+    for (rate, depth, mode), (latencies, seen) in found.items():
         shown = np.percentile(latencies, PERCENTILES) * 1e3
-        rows.append([f"{rate:,}", str(depth), seen.exchange, str(len(seen.steps)),
+        rows.append([f"{rate:,}", str(depth), "weak" if mode.weak else "strong",
+                     "yes" if mode.ids else "no", seen.exchange, str(len(seen.steps)),
                      *(f"{ms:.1f}" for ms in shown)])  # fmt: skip
-        others = OTHERS_MS if (rate, depth) == (10_000, 1) else {}
-        own += [
-            at_most(f"strong_p{p:g}_ms_{rate}_{depth}", float(ms), "ms", others.get(p))
-            for p, ms in zip(PERCENTILES, shown, strict=True)
-        ]
-        if depth == 1:
+        if mode == STRONG:
+            own += latency_figures(mode, rate, depth, latencies)
+        if depth == 1 and mode == STRONG:
             suffix = "" if rate == chosen.rates[0] else f"_{rate}"
             figures += over_floor(latencies, floors.ms(seen.exchange, 1), suffix)
     for rate in chosen.rates:
-        runs = {depth: found[rate, depth][1] for depth in DEPTHS}
+        runs = {depth: found[rate, depth, STRONG][1] for depth in DEPTHS}
         figures += computation_figures(rate, runs, floors)
-    phases = {f"{rate}/{depth}": seen.mean_phases_ms for (rate, depth), (_, seen) in found.items()}
-    title = "Latency from the scheduled time to the release"
+        own += lag_figures(rate, runs[max(DEPTHS)])
+    first = chosen.rates[0]
+    own += mode_figures(first, {mode: found[first, 1, mode] for mode in modes()})
+    phases = {
+        f"{rate}/{depth}" + ("" if mode == STRONG else f" {mode}"): seen.mean_phases_ms
+        for (rate, depth, mode), (_, seen) in found.items()
+    }
+    title = "Latency from the scheduled time until a sink receives the result"
     report(title, rows, [*figures, *floors.figures(), *own], chosen, phases=phases)
 
 

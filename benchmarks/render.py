@@ -198,21 +198,52 @@ def memory(results: Iterable[Result]) -> str:
 
 
 def latency(result: Result) -> list[str]:
-    """Return the table of latencies, and their phases."""
-    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for name, value in values(result).items():
-        if match := re.fullmatch(r"strong_p([0-9.]+)_ms_(\d+)_(\d+)", name):
-            found[match[2], match[3]][match[1]] = value
+    """Return the tables of latencies by way of delivery, of bare jobs and of watermarks, and the phases."""
+    figures = values(result)
+    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for name, value in figures.items():
+        if match := re.fullmatch(r"(strong|weak)(_ids)?_p([0-9.]+)_ms_(\d+)_(\d+)", name):
+            way, ids, percentile, rate, depth = match.groups()
+            found[rate, depth, f"{way}{', record ids' if ids else ''}"][percentile] = value
     names = list(next(iter(found.values())))
     heads = ["max ms" if name == "100" else f"p{name} ms" for name in names]
-    rows = [["records/s", "computations", *heads]]
-    for (rate, depth), times in found.items():
-        rows.append([f"{int(rate):,}", depth, *(f"{times[name]:.1f}" for name in names)])
+    rows = [["records/s", "computations", "productions", *heads]]
+    for (rate, depth, way), times in found.items():
+        rows.append([f"{int(rate):,}", depth, way, *(f"{times[name]:.1f}" for name in names)])
     floors = [["exchange", "computations", "bare jobs, p50 ms"]]
-    for name, value in values(result).items():
+    for name, value in figures.items():
         if name.startswith("floor_p50_ms_"):
             floors.append([*name.removeprefix("floor_p50_ms_").split("_"), f"{value:.1f}"])
-    return [table(rows), table(floors), phases(result, "records/s / computations")]
+    details = [weak_gains(figures), watermark_lags(figures)]
+    return [table(rows), table(floors), *details, phases(result, "records/s / computations")]
+
+
+def weak_gains(figures: dict[str, float]) -> str:
+    """Return the sentence on what weak productions gain, beside what they leave out."""
+    lines = []
+    for name, gain in figures.items():
+        if match := re.fullmatch(r"weak_gains_p50_ms_(\d+)_1", name):
+            commit, release = (figures[f"{what}_ms_{match[1]}_1"] for what in ("commit", "release"))
+            lines.append(
+                f"With {int(match[1]):,} records/s weak productions gain {gain:.1f} ms at p50; "
+                f"a commit takes {commit:.1f} ms, and the release {release:.1f} ms."
+            )
+    return "\n".join(lines)
+
+
+def watermark_lags(figures: dict[str, float]) -> str:
+    """Return the table of watermarks behind real time, just before a commit moves them."""
+    rows = [["records/s", "stage", "watermark behind, p50 ms", "p95 ms", "added by the stage, ms"]]
+    for name, behind in figures.items():
+        if match := re.fullmatch(r"watermark_behind_p50_ms_(\d+)_stage(\d+)", name):
+            at = f"{match[1]}_stage{match[2]}"
+            most, added = (
+                figures[f"watermark_behind_p95_ms_{at}"],
+                figures[f"watermark_added_ms_{at}"],
+            )
+            cells = [f"{ms:.1f}" for ms in (behind, most, added)]
+            rows.append([f"{int(match[1]):,}", match[2], *cells])
+    return table(rows) if len(rows) > 1 else ""
 
 
 def user(result: Result) -> list[str]:
