@@ -29,6 +29,7 @@ from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View, view_of
 from headrace.observe.why import explain, why
+from headrace.recordids import IDS
 from headrace.sources.base import Limit
 from headrace.storage import open_store
 from headrace.topology import Pipeline
@@ -228,6 +229,13 @@ def _status_text(name: str, head: Head) -> str:
         seen = facts["injectors"][injector]["highest_event_time"]
         lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}")
     for node, of in facts["computations"].items():
+        injector, _, part = node.partition(".")
+        if part == IDS:
+            lines.append(
+                f"  ids of {injector}: {of['records']:,} records went on, "
+                f"{of['duplicates']:,} duplicates, {of['expired']:,} expired"
+            )
+            continue
         lines.append(
             f"  computation {node}: watermark {of['output_watermark']}, {of['records']:,} records, "
             f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "

@@ -16,6 +16,7 @@ from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.eventtime.watermark import BoundedDelay, Rules, Strategy
 from headrace.keyspace.hashing import key_type_problem
+from headrace.recordids import CHECKED, IDS, RecordIds, record_ids
 from headrace.schema import ValueType, describe
 from headrace.sinks.base import Sink
 from headrace.sources.base import Source
@@ -31,6 +32,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 KEY = "key"
 DEAD_LETTER = "dead_letter"
 LATE = "late"
+#: What of an injector comes before the check of its ids, as a part of the stream's address.
+RAW = "raw"
 
 
 class Salt(msgspec.Struct, frozen=True):
@@ -74,21 +77,26 @@ class Stream:
     """A named stream of (key, value, timestamp); computations subscribe to it.
 
     Attributes:
-        name: unique in the pipeline: the injector's name, or ``computation.output``.
+        name: the injector's name, or ``computation.output``.
         values: the type of its values.
         key_fields: the key of the computation that produces it; empty for an injector's.
         is_late: whether it carries late records, which its consumers do not judge once more.
+        address: what it is subscribed by, unique in the pipeline: its name, unless it is what an
+            injector reads before its ids are checked.
+        checked: whether it is what is left of an injector's records after their ids were checked.
     """
 
     def __init__(
         self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
-        *, is_late: bool = False,
+        *, is_late: bool = False, address: str = "", checked: bool = False,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.name = name
         self.values = values
         self.key_fields = key_fields
         self.is_late = is_late
+        self.address = address or name
+        self.checked = checked
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the drawing behind when sent to a task: it holds sources and sinks."""
@@ -168,7 +176,7 @@ class Node(msgspec.Struct, eq=False):
         """Return name → description of state and timers, to recognise a change."""
         found = {}
         for name, item in self.shape.states.items():
-            if item.kind == "table":
+            if item.kind in ("table", IDS):
                 found[name] = item.describe(place=self.name)
                 continue
             parts = [item.kind, StateCodec(item.type, item.codec, place=self.name).describe()]
@@ -188,12 +196,18 @@ class Node(msgspec.Struct, eq=False):
 
 
 class Injector(msgspec.Struct, eq=False):
-    """A source in its place in the pipeline."""
+    """A source in its place in the pipeline.
+
+    Attributes:
+        stream: what it reads.
+        check: what drops the records among it whose id was seen; None when records have no ids.
+    """
 
     name: str
     source: Any
     rules: Rules
     stream: Stream
+    check: Node | None = None
 
 
 class SinkNode(msgspec.Struct, eq=False):
@@ -238,6 +252,8 @@ class Pipeline:
         idle_after: DurationLike | None = None,
         skew_limit: DurationLike | None = None,
         percentile: float | None = None,
+        ids: str | Sequence[str] | None = None,
+        horizon: DurationLike = "1h",
     ) -> Stream:
         """Bring outside data in, as a stream.
 
@@ -255,9 +271,20 @@ class Pipeline:
                 may be passed by what one step takes.
             percentile: the share of records, such as 0.99, that a *percentile watermark* waits for; see
                 ``watermark=`` of :meth:`compute`.
+            ids: the column (or columns, for a tuple) that is a record's id, for an outside that may
+                send a record twice: one whose id was seen is dropped, before any computation reads
+                it, and counted (``duplicates``). A record without an id (null) goes on.
+            horizon: for how long after a record its copies may come: an id is remembered until the
+                injector's watermark has passed its event time (the newest it was seen at) by so
+                much. A record that is further behind cannot be checked: it is dropped and counted
+                (``expired``).
+
+        Guarantees: of the records of one id that come within the horizon exactly one goes on, whatever
+        crashes, moves or is restarted. Cost: a look-up a record, and a layer more; without ``ids`` none.
 
         Raises:
-            PipelineError: for a name that is taken or malformed, or a rule that cannot be kept.
+            PipelineError: for a name that is taken or malformed, a rule that cannot be kept, or ids that
+                cannot be.
         """
         self._claim(name, "an injector")
         if percentile is not None and not 0 < percentile < 1:
@@ -277,9 +304,14 @@ class Pipeline:
                 f"injector {name!r}: {source!r} is not a source",
                 remedy="use one of headrace.sources, or subclass headrace.sources.Source",
             )
-        stream = Stream(self, name, source.values(), ())
-        self.injectors[name] = Injector(name, source, rules, stream)
-        return stream
+        address = name if ids is None else f"{name}.{RAW}"
+        stream = Stream(self, name, source.values(), (), address=address)
+        injector = Injector(name, source, rules, stream)
+        if ids is not None:
+            check = record_ids(ids, horizon, stream.values.schema, name)
+            injector.check = self._add_check(stream, check)
+        self.injectors[name] = injector
+        return stream if injector.check is None else injector.check.outputs[CHECKED]
 
     def compute(
         self,
@@ -294,6 +326,7 @@ class Pipeline:
         ordered: bool = False,
         retain: Sequence[str] = (),
         weak: bool = False,
+        exactly_once: bool = True,
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
 
@@ -318,6 +351,8 @@ class Pipeline:
                 record that waits beyond its step.
             retain: outputs whose productions are kept as files, readable step by step.
             weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
+            exactly_once: if not, it reads injectors with ``ids`` before their check, which spares it
+                a layer; it then sees what the outside sent twice, twice.
 
         Raises:
             PipelineError: for whatever is wrong, with the place and the remedy.
@@ -333,6 +368,8 @@ class Pipeline:
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
         inputs = [self._stream(item, name) for item in keys]
+        if not exactly_once:
+            inputs = [self.injectors[s.name].stream if s.checked else s for s in inputs]
         chosen = [
             _key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
         ]
@@ -408,10 +445,10 @@ class Pipeline:
         return [node for node in self.nodes.values() if node.layer == layer]
 
     def consumers(self, stream: str) -> Iterator[tuple[Node, int]]:
-        """Yield each (computation, input number) that reads a stream."""
+        """Yield each (computation, input number) that reads a stream, by its address."""
         for node in self.nodes.values():
             for number, candidate in enumerate(node.inputs):
-                if candidate.name == stream:
+                if candidate.address == stream:
                     yield node, number
 
     def readers_of(self, injector: str) -> list[str]:
@@ -432,15 +469,17 @@ class Pipeline:
         return sorted({name for names in above for name in names})
 
     def layer_of_stream(self, stream: str) -> int:
-        """Return the layer that produces a stream; 0 for injectors."""
-        owner = stream.partition(".")[0]
-        return self.nodes[owner].layer if owner in self.nodes else 0
+        """Return the layer that produces a stream, by its address; 0 for what injectors read."""
+        for node in self.nodes.values():
+            if any(output.address == stream for output in node.outputs.values()):
+                return node.layer
+        return 0
 
     def streams(self) -> dict[str, Stream]:
-        """Return all streams by name."""
-        found = {injector.name: injector.stream for injector in self.injectors.values()}
+        """Return all streams by address."""
+        found = {item.stream.address: item.stream for item in self.injectors.values()}
         for node in self.nodes.values():
-            found.update({stream.name: stream for stream in node.outputs.values()})
+            found.update({stream.address: stream for stream in node.outputs.values()})
         return found
 
     @property
@@ -498,8 +537,10 @@ class Pipeline:
                 f"pipeline {self.name!r} has no {'computation' if self.injectors else 'injector'}",
                 remedy="draw at least one injector and one computation",
             )
-        for name in self.injectors:
-            if next(self.consumers(name), None) is None:
+        for name, injector in self.injectors.items():
+            streams = {name, injector.stream.address}
+            readers = [node for stream in streams for node, _ in self.consumers(stream)]
+            if all(node is injector.check for node in readers):
                 raise PipelineError(
                     f"no computation reads injector {name!r}",
                     remedy="remove it, or name it in the keys= of a computation",
@@ -524,6 +565,25 @@ class Pipeline:
                 remedy="use what inject() and compute() of this pipeline returned",
             )
         return stream
+
+    def _add_check(self, stream: Stream, ids: RecordIds) -> Node:
+        """Put the check of an injector's ids between it and what will read it."""
+        _, key_fields = _key_of(stream, ids.columns, stream.name)
+        node = Node(
+            name=f"{stream.name}.{IDS}",
+            index=len(self.nodes),
+            computation=ids,
+            shape=ids.shape(),
+            inputs=[stream],
+            key_columns=[ids.columns],
+            key_fields=_common_key([key_fields], [stream], stream.name),
+            outputs={CHECKED: Stream(self, stream.name, stream.values, (), checked=True)},
+            on_error="stop",
+            late="process",
+        )
+        self._place_in_layer(node)
+        self.nodes[node.name] = node
+        return node
 
     def _add_outputs(self, node: Node, place: str, retain: Sequence[str]) -> None:
         for output_name, output in node.shape.outputs.items():
@@ -596,7 +656,7 @@ class Pipeline:
         its input watermark after every step). One that may hold knows on each worker only of its own
         holds, and the result would depend on the layout.
         """
-        producers = [self.layer_of_stream(stream.name) for stream in node.inputs]
+        producers = [self.layer_of_stream(stream.address) for stream in node.inputs]
         node.chained = (
             len(node.inputs) == 1 and node.key_columns[0] is None
             and not self._producer_of(node.inputs[0]).shape.holding

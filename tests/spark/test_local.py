@@ -112,6 +112,28 @@ def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     assert digests(other) == digests(one)
 
 
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+def test_inline_and_spark_agree_on_what_comes_twice(
+    local_spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    from tests.step.test_equivalence import digests
+    from tests.step.test_record_ids import Hit, drawn
+
+    hits = [Hit(i * 7 % 90, None, i % 7, i % 3, i) for i in range(300)]
+    options: dict[str, Any] = {"ids": "part", "horizon": 120}
+    inline, spark, how = Collected(), Collected(), {"rows": 25, "retain_steps": 1_000}
+    one = run_inline(drawn(hits, inline, **options), **how)
+    other = run_inline(
+        drawn(hits, spark, **options), store=LocalStore(tmp_path), workers=2, bins=64,
+        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), cached_bytes=500, **how,
+    )  # fmt: skip
+    assert spark.rows() == inline.rows()
+    assert digests(other) == digests(one)
+    assert other.coordinator.head is not None and one.coordinator.head is not None
+    assert other.coordinator.head.counts == one.coordinator.head.counts
+    assert one.coordinator.head.counts["hits.ids"].duplicates > 100
+
+
 def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_tried_again(
     local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,8 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
                 sum(report.skipped for report in found),
                 sum(report.timers for report in found),
                 sum(report.produced for report in found),
+                sum(report.duplicates for report in found),
+                sum(report.expired for report in found),
             )
             for name, found in of_node.items()
         },

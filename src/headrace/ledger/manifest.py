@@ -56,13 +56,20 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a computation has done: in one step (manifest), or in all (base)."""
+    """What a computation has done: in one step (manifest), or in all (base).
+
+    Attributes:
+        duplicates, expired: records that a check of ids dropped: their id was seen; or they were so
+            late that it might have been forgotten.
+    """
 
     records: int = 0
     late: int = 0
     skipped: int = 0
     timers: int = 0
     produced: int = 0
+    duplicates: int = 0
+    expired: int = 0
 
     def plus(self, other: Counts) -> Counts:
         """Return the sums."""
@@ -72,6 +79,8 @@ class Counts(msgspec.Struct, frozen=True):
             self.skipped + other.skipped,
             self.timers + other.timers,
             self.produced + other.produced,
+            self.duplicates + other.duplicates,
+            self.expired + other.expired,
         )
 
 

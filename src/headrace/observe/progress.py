@@ -74,9 +74,12 @@ class ProgressLine:
         behind = lag_us(watermark, highest)
         lag = "" if behind is None else f"  lag {show_duration(behind)}"
         late = sum(counts.late for counts in head.counts.values())
+        duplicates = sum(counts.duplicates for counts in head.counts.values())
+        expired = sum(counts.expired for counts in head.counts.values())
+        dropped = f"duplicates {duplicates}  expired {expired}  " if duplicates or expired else ""
         waits = f"  waits for sink {', '.join(head.waits_for)}" if head.waits_for else ""
         return (
             f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "
-            f"watermark {show_time(watermark)}{lag}  late {late}  "
+            f"watermark {show_time(watermark)}{lag}  late {late}  {dropped}"
             f"last step {summary.seconds * 1e3:.0f} ms{waits}"
         )

@@ -56,6 +56,7 @@ class ComputationView(msgspec.Struct, frozen=True):
         late, skipped: how many records, in the steps seen.
         watermark: its output watermark, RFC 3339; ``-`` before any, ``end`` after all.
         lag_s: by how many seconds that is behind the highest event time that was read.
+        duplicates, expired: what a check of record ids dropped, in the steps seen.
     """
 
     records_per_s: float | None
@@ -65,6 +66,8 @@ class ComputationView(msgspec.Struct, frozen=True):
     skipped: int
     watermark: str
     lag_s: float | None
+    duplicates: int = 0
+    expired: int = 0
 
 
 class View(msgspec.Struct, frozen=True):
@@ -198,6 +201,8 @@ def _computations(
             whole.skipped,
             show_time(watermark),
             None if lag is None else lag / 1e6,
+            whole.duplicates,
+            whole.expired,
         )
     return found
 

@@ -255,12 +255,14 @@ class BinnedState(ABC):
         )
         missing = self.layout.ranges_of_bins(bins[~self._loaded[bins]]).within(ranges)
         for section, stored in self._read(missing) if len(missing) else ():
-            table = stored
-            if section in found:
-                table = pa.concat_tables([found[section], stored]).combine_chunks()
-                table = table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
-            found[section] = table
+            at_hand = found.get(section)
+            found[section] = stored if at_hand is None else self.united(stored, at_hand)
         return found
+
+    def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:
+        """Return rows of storage, of bins that are not loaded, and those at hand, sorted by hash."""
+        table = pa.concat_tables([at_hand, stored]).combine_chunks()
+        return table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
         """Return the lowest pending time of a domain on this worker (of unloaded bins, a bound)."""

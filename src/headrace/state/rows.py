@@ -134,7 +134,7 @@ class KeyedBatch:
     @cached_property
     def keys(self) -> Keys:
         """The key of each group; each once, unless the batch was divided further."""
-        at = self.starts if self._order is None else self._order[self.starts]
+        at = self.first_rows
         chosen = pa.array(at)
         columns = [
             kind.from_arrow(self._rows.column(name).take(chosen))
@@ -142,6 +142,11 @@ class KeyedBatch:
         ]
         hashes = self._rows.column(HASH).to_numpy()[at]
         return Keys(self._key_types, hashes, columns, self._group_times, once=not self.sub)
+
+    @property
+    def first_rows(self) -> I64:
+        """Where the first record of each group was before they were grouped."""
+        return self.starts if self._order is None else self._order[self.starts]
 
     @cached_property
     def row_keys(self) -> Keys:

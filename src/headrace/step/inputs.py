@@ -1,7 +1,8 @@
 """S, first half: entries become the records of each input, in the order that the step is defined by.
 
 Arrival order is never used. Injected records are applied by source partition and position, which
-is the order of splits; produced ones by (hash of the producer's key, key, emission number), which a
+is the order of splits (and travels with those that come by way of a check of their ids, which is keyed
+otherwise); produced ones by (hash of the producer's key, key, emission number), which a
 stable sort by that hash gives, since each producing worker emits them so and no two workers share
 a key.
 """
@@ -31,7 +32,7 @@ def input_batches(
 def _ordered(format_: InputFormat, entries: list[Entry], spool: Spool | None) -> pa.RecordBatch:
     entries.sort(key=lambda entry: entry.order)
     batch = format_.unpack([entry.content(spool) for entry in entries])
-    if format_.stream.key_fields and len(entries) > 1:
+    if format_.ordered_by is not None and len(entries) > 1:
         order = batch.column(ORDER).to_numpy(zero_copy_only=False)
         if not (order[1:] >= order[:-1]).all():
             batch = batch.take(pa.array(order_by_hash(order)))

@@ -25,7 +25,7 @@ from headrace.sources.base import TIMESTAMP_COLUMN, Split
 from headrace.state.runs import FileRef, Part, write_run
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
-from headrace.step.route import Outbox, Router
+from headrace.step.route import ORDER, Outbox, Router, positions
 from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import (
     Header,
@@ -113,6 +113,8 @@ class Worker:
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
             digest = add_digests(report.read_digests.get(name, 0), digest_of(table))
             report.read_digests[name] = digest
+            if injector.check is not None:
+                table = table.append_column(ORDER, positions(number, table.num_rows))
             self.router.route(
                 injector.stream, table, self.layout(plan), outbox, order=number, place=split.place
             )

@@ -150,6 +150,8 @@ class NodeReport(msgspec.Struct):
         next_wall_timer: the lowest pending wall timer, or a bound below it.
         oldest: the lowest event time of work that is still to be done, or a bound below it.
         state_digest: of what it changed.
+        duplicates, expired: records that a check of ids dropped: their id was seen; or they are so
+            late that their id may be forgotten.
     """
 
     records: int = 0
@@ -164,6 +166,8 @@ class NodeReport(msgspec.Struct):
     next_wall_timer: int = 0
     oldest: int = MAX_TIME
     state_digest: int = 0
+    duplicates: int = 0
+    expired: int = 0
 
 
 class StreamReport(msgspec.Struct):

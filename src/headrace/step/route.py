@@ -18,12 +18,17 @@ import pyarrow.compute as pc
 from headrace.errors import BadInput
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
+from headrace.recordids import RecordIds
 from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.columns import ColumnType
 from headrace.state.runs import HASH
 from headrace.step.wire import Entry
 from headrace.topology import Node, Pipeline, Salt, Stream
 
+#: The order of produced records is that of their producer's hash. Injected ones are in order where they
+#: are read; where they come by way of a check of their ids it is that of their positions.
 ORDER = "__order"
+_ROW_BITS = 40
 #: Up to so many workers, one pass over the owners for each is cheaper than a sort.
 _FEW_WORKERS = 8
 
@@ -40,12 +45,29 @@ def stream_schema(stream: Stream) -> pa.Schema:
     return pa.schema(fields + list(stream.values.schema))
 
 
+def positions(split: int, rows: int) -> pa.Array:
+    """Return the positions in a step's division of the rows of a split, as an order."""
+    return pa.array(np.arange(rows, dtype=np.uint64) + np.uint64(split << _ROW_BITS))
+
+
+def with_id(batch: pa.RecordBatch | pa.Table, check: Node) -> npt.NDArray[np.bool_]:
+    """Say of each record whether it has an id: none of its parts is null."""
+    there = np.ones(batch.num_rows, dtype=np.bool_)
+    for name in check.key_columns[0] or ():
+        column = batch.column(name)
+        if column.null_count:
+            there &= _flat(column).is_valid().to_numpy(zero_copy_only=False)
+    return there
+
+
 class InputFormat:
     """One input of one computation: how its records look at work, and how they travel.
 
     Attributes:
-        schema: at work: hash, event time, order (produced records only), key, value.
+        schema: at work: hash, event time, order (not of what an injector reads), key, value.
         wire: what of that is sent.
+        ordered_by: the column of the stream's records that their order is told by; None where they
+            are in order as they come.
     """
 
     def __init__(self, node: Node, number: int) -> None:
@@ -54,8 +76,12 @@ class InputFormat:
         self.stream = node.inputs[number]
         self.keys = key_names(node)
         values = self.stream.values.schema
-        fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
+        self._is_check = isinstance(node.computation, RecordIds)
+        self.ordered_by = ORDER if self._is_check or self.stream.checked else None
         if self.stream.key_fields:
+            self.ordered_by = HASH
+        fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
+        if self.ordered_by is not None:
             fields.append(pa.field(ORDER, pa.uint64()))
         typed = zip(self.keys, node.key_fields, strict=True)
         fields += [pa.field(name, field.type) for name, field in typed]
@@ -86,16 +112,18 @@ class InputFormat:
         """Return a stream's records as this input wants them: with its own key and hash.
 
         Raises:
-            BadInput: for a null in a key.
+            BadInput: for a null in a key (but a record without an id is one too).
         """
         keys = self._keys(batch, place)
         columns = [batch.column(TIMESTAMP_COLUMN)]
         if self.node.key_columns[self.number] is None:
             hashes = batch.column(HASH)
+        elif self._is_check:
+            hashes = pa.array(self._hashes_of_ids(batch, keys))
         else:
             hashes = pa.array(hash_columns(keys))
-        if self.stream.key_fields:
-            columns.append(batch.column(HASH))
+        if self.ordered_by is not None:
+            columns.append(batch.column(self.ordered_by))
         columns += [*keys, *(batch.column(name) for name in self.stream.values.schema.names)]
         flat = [_flat(column) for column in [hashes, *columns]]
         return pa.RecordBatch.from_arrays(flat, schema=self.schema)
@@ -109,16 +137,36 @@ class InputFormat:
                 found.append(_salt_of(batch, name))
                 continue
             column = _flat(batch.column(name))
+            if self._is_check:
+                column = _filled(column, field.type)
             if column.null_count:
                 row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
                 raise BadInput(
                     f"the key {name!r} of computation {self.node.name!r} is null",
-                    place=f"{place}, record {row + 1} of stream {self.stream.name!r}",
+                    place=self._place_of(batch, row, place),
                     remedy="filter such records out before, or key the stream by a column that is "
                     "always there; nothing of this step was committed",
                 )
             found.append(column if column.type == field.type else column.cast(field.type))
         return found
+
+    def _place_of(self, batch: pa.RecordBatch | pa.Table, row: int, place: str) -> str:
+        """Return where a record comes from; what a check let on knows its place in the source."""
+        if self.stream.checked:
+            split, row = divmod(batch.column(ORDER)[row].as_py(), 1 << _ROW_BITS)
+            place = f"part {split + 1} of the step's input"
+        return f"{place}, record {row + 1} of stream {self.stream.name!r}"
+
+    def _hashes_of_ids(
+        self, batch: pa.RecordBatch | pa.Table, keys: list[pa.Array]
+    ) -> npt.NDArray[np.uint64]:
+        """Return the hashes of ids; records without one are spread evenly, by their position."""
+        hashes = hash_columns(keys)
+        without = ~with_id(batch, self.node)
+        if without.any():
+            order = _flat(batch.column(ORDER)).to_numpy()
+            hashes[without] = hash_words(order[without])
+        return hashes
 
     def sent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that are sent."""
@@ -137,6 +185,8 @@ class InputFormat:
         for key, column in zip(self.keys, self._sources, strict=True):
             if column is not None:
                 there[key] = there[column]
+            if self._is_check:
+                there[key] = _filled(there[key], there[key].type)
         if self._rehash:
             there[HASH] = pa.array(hash_columns([there[self.keys[0]]]))
         return pa.RecordBatch.from_arrays([there[n] for n in self.schema.names], schema=self.schema)
@@ -152,12 +202,12 @@ class Router:
             for number in range(len(node.inputs))
         }
         self._readers: Mapping[str, list[InputFormat]] = {
-            name: [
+            address: [
                 self._formats[node.name, number]
-                for node, number in pipeline.consumers(name)
+                for node, number in pipeline.consumers(address)
                 if not node.chained
             ]
-            for name in pipeline.streams()
+            for address in pipeline.streams()
         }
 
     def input(self, node: Node, number: int) -> InputFormat:
@@ -186,7 +236,7 @@ class Router:
             order: split number, or producing worker.
             place: where the records come from, for errors.
         """
-        for reader in self._readers[stream.name]:
+        for reader in self._readers[stream.address]:
             rows = reader.rows(batch, place=place)
             owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
             for worker, part in _by_worker(reader.sent(rows), owners, layout.workers):
@@ -216,6 +266,16 @@ class Outbox:
     def add(self, worker: int, entry: Entry) -> None:
         """Add an entry for a worker."""
         self.entries[worker].append(entry)
+
+
+def _filled(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column with something in place of nulls; as it is where there are none."""
+    if not column.null_count:
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    type_ = ColumnType("", kind)
+    return column.cast(kind).fill_null(type_.to_arrow(type_.new(1))[0])
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -21,11 +21,14 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, slice_range
+from headrace.recordids import RecordIds
+from headrace.state.ids import IdState
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH, FileRef, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
 from headrace.state.sources import SlicePart, StateSources
 from headrace.state.tables import TableSet
+from headrace.step.idcheck import IdCheck
 from headrace.step.plan import ChainPlan, Plan, SlicePlan, StateFiles
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
@@ -126,9 +129,11 @@ class WorkerState:
         return found
 
 
-def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor:
-    """Return what runs a computation: key by key, or all keys at once."""
+def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:
+    """Return what runs a computation: key by key, or all keys at once; or the engine's own."""
     own = copy.copy(node.computation)
+    if isinstance(own, RecordIds):
+        return IdCheck(node, own, IdState(node, own, layout, worker))
     if isinstance(own, ColumnarComputation):
         return BatchVisitor(node, own, TableSet(node, layout, worker))
     assert isinstance(own, Computation)

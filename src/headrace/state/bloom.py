@@ -1,0 +1,174 @@
+"""Bloom filters over 64-bit hashes, whole columns at a time, kept in generations that are let go by time.
+
+A filter is a *split block Bloom filter*, as in Parquet files (apache/parquet-format, BloomFilter.md;
+Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters"): a hash chooses one block
+of eight 32-bit words, and a bit in each. So a look-up touches one line of memory, and is a few NumPy
+instructions for a whole column (docs/dependencies.md says why it is no library's).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.eventtime.timestamps import MIN_TIME
+from headrace.keyspace.hashing import hash_words
+
+U64 = npt.NDArray[np.uint64]
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: The constants of the Parquet specification.
+_SALTS = np.array(
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    dtype=np.uint32,
+)
+_WORDS = len(_SALTS)
+#: A full filter has a block for so many hashes, 32 bits each: it finds fewer than one of 10 000 others.
+_PER_BLOCK = 8
+_FEWEST = 1_024
+#: Hashes tested at a time, so that what is compared stays in the cache.
+_CHUNK = 16_384
+
+
+class Filter:
+    """Says of a hash that it was never added, or that it may have been.
+
+    Args:
+        capacity: how many hashes it is made for; rounded up to a power of two.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = 1 << (max(capacity, _FEWEST) - 1).bit_length()
+        blocks = self.capacity // _PER_BLOCK
+        self.count = 0
+        self._words: U32 = np.zeros((blocks, _WORDS), dtype=np.uint32)
+        self._shift = np.uint64(64 - (blocks.bit_length() - 1))
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self._words.nbytes
+
+    def add(self, mixed: U64) -> None:
+        """Add hashes, each once, that have been mixed; see :func:`mixed`."""
+        if not len(mixed):
+            return
+        self.count += len(mixed)
+        blocks = self._blocks(mixed)
+        order = np.argsort(blocks, kind="stable")
+        blocks, masks = blocks[order], _masks(mixed[order])
+        firsts = np.flatnonzero(np.diff(blocks, prepend=-1))
+        self._words[blocks[firsts]] |= np.bitwise_or.reduceat(masks, firsts, axis=0)
+
+    def test(self, mixed: U64) -> Mask:
+        """Say for each hash whether it may have been added."""
+        found = np.empty(len(mixed), dtype=np.bool_)
+        for at in range(0, len(mixed), _CHUNK):
+            part = mixed[at : at + _CHUNK]
+            masks = _masks(part)
+            masks &= ~self._words[self._blocks(part)]  # the bits that would be missing
+            found[at : at + _CHUNK] = ~masks.any(axis=1)
+        return found
+
+    def _blocks(self, mixed: U64) -> I64:
+        return (mixed >> self._shift).astype(np.int64)
+
+
+def mixed(hashes: U64) -> U64:
+    """Return hashes that are even over all 64 bits: a worker's own begin with the same bits."""
+    return hash_words(hashes)
+
+
+def _masks(mixed: U64) -> U32:
+    """Return a bit in each of eight words."""
+    low = mixed.astype(np.uint32)  # the lower half; the upper one chooses the block
+    bits = (low[:, None] * _SALTS) >> np.uint32(27)
+    masks: U32 = np.uint32(1) << bits
+    return masks
+
+
+class _Generation:
+    """A filter, the newest time that was added to it, and the watermark at which it was begun."""
+
+    def __init__(self, capacity: int, since: int) -> None:
+        self.filter = Filter(capacity)
+        self.newest = MIN_TIME
+        self.since = since
+
+
+class Generations:
+    """What was added since a time that moves on: the newest filter takes, the oldest is let go.
+
+    A filter cannot forget, so there are several: one is closed when it is full or when time has gone on by
+    half of the horizon, and let go when the newest of what it holds is to be forgotten. So there are
+    three or four when the rate is steady, and memory follows what is remembered: 4 to 16 bytes a hash.
+
+    Args:
+        horizon: for how long after its time a hash is remembered.
+    """
+
+    def __init__(self, horizon: int) -> None:
+        self._half = max(1, horizon // 2)
+        self._all: list[_Generation] = []
+        self._now = MIN_TIME
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the filters take."""
+        return sum(generation.filter.nbytes for generation in self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def forget(self, before: int, now: int) -> None:
+        """Let go what is of no use any more.
+
+        Args:
+            before: hashes of earlier times need not be found any more.
+            now: what the time is.
+        """
+        self._now = now
+        self._all = [generation for generation in self._all if generation.newest >= before]
+
+    def add(self, hashes: U64, times: I64) -> None:
+        """Add hashes, each with the time that it is remembered from. One may be there already."""
+        if not len(hashes):
+            return
+        words = mixed(hashes)
+        generation = self._open(len(hashes))
+        generation.newest = max(generation.newest, int(times.max()))
+        generation.filter.add(words[~generation.filter.test(words)])
+
+    def test(self, hashes: U64) -> Mask:
+        """Say for each hash whether it may have been added, and not been let go."""
+        found = np.zeros(len(hashes), dtype=np.bool_)
+        words = mixed(hashes)
+        for generation in self._all:
+            left = np.flatnonzero(~found)
+            found[left] = generation.filter.test(words[left])
+        return found
+
+    def _open(self, more: int) -> _Generation:
+        """Return the generation that takes so many more; begin another when it is full, or old."""
+        last = self._all[-1] if self._all else None
+        if last is None:
+            capacity = more
+        elif last.filter.count + more > last.filter.capacity:
+            capacity = max(more, 2 * last.filter.capacity)
+        elif self._now - last.since > self._half:
+            capacity = max(more, last.filter.count)
+        else:
+            return last
+        self._all.append(_Generation(capacity, self._now))
+        return self._all[-1]
