@@ -23,10 +23,15 @@ LEARNING_RATE = 0.2
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A flight that left."""
+    """A flight that left.
+
+    Attributes:
+        leg: tells it from all others: word of it may come twice.
+    """
 
     origin: str
     carrier: str
+    leg: str
 
 
 class Usual(msgspec.Struct, frozen=True):
@@ -95,7 +100,7 @@ class Traffic(hr.Computation):
             ctx.produce("anomalies", Anomaly(date, kind, total, rounded, round(sigmas, 1)))
         else:
             self.learn(counts)
-        if not ctx.input_ended:
+        if len(self.hours) or not ctx.input_ended:
             self.midnight.set(end_of_day(timer.time))
 
     def learn(self, counts: dict[int, int]) -> None:
@@ -130,9 +135,12 @@ def build(data: Path, out: Path) -> hr.Pipeline:
         "departures",
         hr.sources.Files(data / "departures.csv", event_time="departed", type=Departure),
         watermark=hr.bounded_delay("12h"),
+        ids="leg",
+        horizon="14d",
     )
-    airports = p.compute("airports", Traffic(), keys={departures: "origin"})
+    airports = p.compute("airports", Traffic(), keys={departures: "origin"}, late="side")
     carriers = p.compute("carriers", Traffic(), keys={departures: ("origin", "carrier")})
+    p.sink("late_departures", airports["late"], hr.sinks.Files(out / "late_departures"))
     p.sink("airport_days", airports["days"], hr.sinks.Files(out / "airport_days"))
     p.sink("airport_anomalies", airports["anomalies"], hr.sinks.Files(out / "airport_anomalies"))
     p.sink("carrier_anomalies", carriers["anomalies"], hr.sinks.Files(out / "carrier_anomalies"))

