@@ -6,10 +6,10 @@ General layout, from the inside out:
 * ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
 * ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
 * ``topology``, ``computation``, ``forms``: what the user draws and writes; ``ops``: what is ready made
-  of that; ``api``, ``cli``: how it is run.
+  of that; ``api``, ``cli``: how it is run; ``testing``: how it is driven in a test.
 """
 
-from headrace import ops, sinks, sources
+from headrace import ops, sinks, sources, testing
 from headrace.api import Job, run
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import (
@@ -85,4 +85,5 @@ __all__ = [
     "sinks",
     "sources",
     "state_machine",
+    "testing",
 ]

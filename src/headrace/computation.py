@@ -80,7 +80,7 @@ class Declaration:
         # While a handler runs, the handle is an attribute of the object, which is found before this.
         raise RuntimeError(
             f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a handler; "
-            "to test a computation, run its pipeline with runner='inline'"
+            "to test a computation, drive its pipeline with headrace.testing.drive"
         )
 
 

@@ -139,6 +139,7 @@ class Driver:
         self._layout = contiguous(bins, workers)
         self._streams = pipeline.streams()
         self._sources = {name: item.source for name, item in pipeline.injectors.items()}
+        self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._inline: tuple[int, dict[str, list[bytes]]] = (-1, {})  # of the newest step
         self._running: tuple[Plan, float] | None = None
@@ -175,24 +176,49 @@ class Driver:
         Raises:
             HeadraceError: what went wrong. Every committed step is intact.
         """
+        self.open()
+        while True:
+            stop = self.turn()
+            if stop is not None:
+                return stop.why
+
+    def open(self) -> None:
+        """Look at the storage, and get ready for the first :meth:`turn`.
+
+        Raises:
+            HeadraceError: when the pipeline cannot be run here.
+        """
         self.ledger.check_owner(self.pipeline.name)
         self.runner.start(self.pipeline, self.store, self._layout.workers)
         for source in self._sources.values():
             source.open(self.store)
-        todo = deque(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
-        while True:
-            while self._asked:
-                todo.extend(self._tell(self._asked.popleft()))
-            ensure(bool(todo), "the coordinator asked for nothing")
-            instruction = todo.popleft()
-            if isinstance(instruction, Stop):
-                if instruction.error is not None:
-                    raise instruction.error
-                return instruction.why
-            event = self._do(instruction)
-            self._tell_released()
-            if event is not None:
-                todo.extend(self._tell(event))
+        self._todo.extend(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
+
+    @property
+    def upcoming(self) -> Instruction:
+        """What the next :meth:`turn` will do, unless a stop was asked for meanwhile."""
+        ensure(bool(self._todo), "the coordinator asked for nothing")
+        return self._todo[0]
+
+    def turn(self) -> Stop | None:
+        """Carry out one instruction; return it when it says that the run is over.
+
+        Raises:
+            HeadraceError: what went wrong. Every committed step is intact.
+        """
+        while self._asked:
+            self._todo.extend(self._tell(self._asked.popleft()))
+        instruction = self.upcoming
+        self._todo.popleft()
+        if isinstance(instruction, Stop):
+            if instruction.error is not None:
+                raise instruction.error
+            return instruction
+        event = self._do(instruction)
+        self._tell_released()
+        if event is not None:
+            self._todo.extend(self._tell(event))
+        return None
 
     def ask_to_stop(self, *, drain: bool) -> None:
         """Ask for a stop: after the running step, or when the input has ended. From any thread."""

@@ -65,6 +65,12 @@ class SchemaChanged(HeadraceError):
     code = "HR103"
 
 
+class DriveError(HeadraceError):
+    """A test asked the test driver for what its pipeline does not have, or what cannot happen now."""
+
+    code = "HR110"
+
+
 # -- the owner of the data --------------------------------------------------------------------
 
 

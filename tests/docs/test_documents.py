@@ -24,6 +24,7 @@ def blocks(document: str, language: str) -> list[str]:
     [
         "docs/tutorial.md",
         "docs/how-to/read-data.md",
+        "docs/how-to/test-a-pipeline.md",
         "docs/how-to/use-operators.md",
         "docs/how-to/wait-and-order.md",
         "docs/how-to/duplicates.md",
@@ -35,7 +36,7 @@ def test_a_page_of_blocks_runs_from_top_to_bottom(
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "document"}
     for block in blocks(document, "python"):
-        exec(compile(block, document, "exec"), namespace)
+        exec(compile(block, document, "exec", dont_inherit=True), namespace)
 
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ same order: that is what makes a step repeatable.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -129,6 +130,17 @@ class Source(ABC):
         Args:
             store: the pipeline's storage, for sources that keep something there.
         """
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        """Return the event times of values of this source's type, in microseconds.
+
+        For the test driver, which is given values in the place of what the source would read. None
+        when values do not tell.
+
+        Raises:
+            BadInput: for a value whose time cannot be read.
+        """
+        return None
 
     def for_tasks(self) -> Source:
         """Return what tasks need to call :meth:`read`; by default the source itself."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +86,20 @@ class Columns:
             place=place_of(0),
             remedy=f"{self._remedy}; the columns are: {', '.join(table.column_names)}",
         )
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        """Return the event times of values that were not read; None when it is no field of theirs.
+
+        Raises:
+            BadInput: for a value whose time cannot be read.
+        """
+        if self._event_time not in self._values.schema.names:
+            return None
+        columns = self._values.to_columns(list(values))
+        table = pa.table(columns, schema=self._values.schema)
+        found = self._times(self._event_time, table, lambda row: repr(values[row]))
+        times: list[int] = found.to_pylist()
+        return times
 
     def _converted(
         self, column: pa.Array, field: pa.Field, table: pa.Table, place_of: Place

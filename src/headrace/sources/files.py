@@ -11,7 +11,7 @@ import contextlib
 import glob
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,6 +185,9 @@ class Files(Source):
 
     def values(self) -> ValueType:
         return self._values
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        return self._columns.times_of(values)
 
     # -- dividing -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Iterable as AnyIterable
 from typing import Any
 
@@ -117,7 +117,10 @@ class Iterable(Source):
     def for_tasks(self) -> Source:
         return InDriver(self._values)
 
-    def _table(self, items: list[Any], start: int) -> pa.Table:
+    def times_of(self, values: Sequence[Any]) -> list[int]:
+        return self._times(values, 0)
+
+    def _times(self, items: Sequence[Any], start: int) -> list[int]:
         times = []
         for number, item in enumerate(items):
             try:
@@ -128,6 +131,10 @@ class Iterable(Source):
                     place=f"item {start + number + 1}: {item!r}",
                     remedy="give an aware datetime, or microseconds since 1970 UTC as an integer",
                 ) from error
+        return times
+
+    def _table(self, items: list[Any], start: int) -> pa.Table:
+        times = self._times(items, start)
         try:
             columns = self._values.to_columns(items)
         except (TypeError, AttributeError) as error:

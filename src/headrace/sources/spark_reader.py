@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -66,6 +66,9 @@ class SparkReader(Source):
 
     def values(self) -> ValueType:
         return self._values
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        return self._columns.times_of(values)
 
     def start(self) -> Position:
         return self._reader.initialOffset()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -127,6 +127,9 @@ class SparkStream(Source):
 
     def values(self) -> ValueType:
         return self._values
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        return self._columns.times_of(values)
 
     def start(self) -> Position:
         return {"query": None, "batch": -1, "file": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from headrace.errors import AlreadyExists, NotFound
 from headrace.storage.base import Store
@@ -13,21 +14,24 @@ class MemoryStore(Store):
     """A dictionary that keeps the contract of a store."""
 
     _named: ClassVar[dict[str, MemoryStore]] = {}
-    _unnamed: ClassVar[int] = 0
+    _unnamed: ClassVar[WeakValueDictionary[str, MemoryStore]] = WeakValueDictionary()
+    _made: ClassVar[int] = 0
 
     def __init__(self, name: str | None = None) -> None:
-        if name is None:
-            MemoryStore._unnamed += 1
-            name = f"unnamed-{MemoryStore._unnamed}"
-        self._name = name
         self._files: dict[str, bytes] = {}
         self._lock = threading.Lock()
-        MemoryStore._named[name] = self
+        if name is None:
+            MemoryStore._made += 1
+            self._name = f"unnamed-{MemoryStore._made}"
+            MemoryStore._unnamed[self._name] = self  # it lives as long as somebody has it
+        else:
+            self._name = name
+            MemoryStore._named[name] = self
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
         """Return the store of that name in this process, made when it is first asked for."""
-        return cls._named.get(name) or cls(name)
+        return cls._named.get(name) or cls._unnamed.get(name) or cls(name)
 
     @property
     def location(self) -> str:

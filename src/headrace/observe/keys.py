@@ -1,0 +1,187 @@
+"""What is stored of single keys: their state and their timers, as of a committed step.
+
+Everything comes from the files that the head names, by way of what a worker itself does after a crash: so
+one sees what a restart would see. Costs reading the bins of the keys, from all files that hold them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.columnar import ColumnarComputation
+from headrace.computation import TimeDomain
+from headrace.eventtime.timestamps import from_micros
+from headrace.keyspace.hashing import hash_key
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.ledger.manifest import Head
+from headrace.schema import column_to_python
+from headrace.state.cells import MISSING, KeyCells
+from headrace.state.keyed import CellType, KeyedState
+from headrace.state.runs import HASH
+from headrace.state.sections import COLUMN_PREFIX, DUE, SUB_PREFIX, table_section, timer_section
+from headrace.state.tables import TableSet
+from headrace.step.soft import StateReaders, state_files
+from headrace.storage.base import Store
+from headrace.topology import Node
+
+
+class PendingTimer(msgspec.Struct, frozen=True, order=True):
+    """A timer that is set and has not fired. They sort as they will fire.
+
+    Attributes:
+        time_us: the time it is set for, in microseconds since 1970 UTC.
+        name: the attribute that declares it.
+        tag: the tag it was set with: a text, or an integer in a columnar computation.
+        domain: what its time is measured by.
+    """
+
+    time_us: int
+    name: str
+    tag: Any
+    domain: TimeDomain
+
+    @property
+    def time(self) -> Any:
+        """The time that it is set for."""
+        return from_micros(self.time_us)
+
+
+class StoredKeys:
+    """The keys of one computation, as of a committed step.
+
+    Args:
+        node: the computation in its pipeline.
+        store: the pipeline's storage.
+        head: the step.
+    """
+
+    def __init__(self, node: Node, store: Store, head: Head) -> None:
+        self._node = node
+        self._store = store
+        self._layout = Layout.from_wire(head.layout)
+        self._files = state_files(head)
+
+    def all_keys(self) -> list[Any]:
+        """Return every key of which anything is stored, in ascending order of its hash."""
+        return [key for _, key in sorted(self._all_keys(), key=lambda pair: pair[0])]
+
+    def state(self, key: Any) -> dict[str, Any]:
+        """Return what each declared state of a key holds.
+
+        Args:
+            key: as ``ctx.key`` would be: a value, or a tuple of the parts.
+
+        Returns:
+            Name → the value (or its default), a list, or a dict. For a table a dict of the row's columns
+            (None when there is no row), or with ``sub`` a dict of such by sub value.
+        """
+        state = self._of_key(key)
+        if isinstance(state, KeyedState):
+            cells = self._cells(state, key)
+            return {
+                cell.name: _content(cell, cells) for cell in state.cells if cell.kind != "timer"
+            }
+        return {
+            name: self._rows(state, table_section(name), key, with_sub=bool(handle.table.sub))
+            for name, handle in state.states.items()
+        }
+
+    def timers(self, key: Any) -> list[PendingTimer]:
+        """Return the pending timers of a key, in the order in which they will fire."""
+        state = self._of_key(key)
+        if isinstance(state, KeyedState):
+            cells = self._cells(state, key)
+            return sorted(
+                PendingTimer(time, cell.name, tag, cell.domain)
+                for cell in state.cells
+                if cell.domain is not None
+                for tag, time in (cells.slots[cell.slot] or {}).items()
+            )
+        found = []
+        for name, handle in state.timers.items():
+            for row in self._table(state, timer_section(name), key):
+                found.append(PendingTimer(row[DUE], name, row[f"{SUB_PREFIX}tag"], handle.domain))
+        return sorted(found)
+
+    # -- loading ------------------------------------------------------------------------------
+
+    def _of_key(self, key: Any) -> KeyedState | TableSet:
+        """Return the state of a worker, with the key's bin loaded."""
+        hashes = np.array([hash_key(key)], dtype=np.uint64)
+        state = self._attached(int(self._layout.workers_of(hashes)[0]))
+        state.load_bins_of(hashes)
+        return state
+
+    def _attached(self, worker: int) -> KeyedState | TableSet:
+        node, layout = self._node, self._layout
+        columnar = isinstance(node.computation, ColumnarComputation)
+        state = TableSet(node, layout, worker) if columnar else KeyedState(node, layout)
+        if self._files.runs or self._files.slices:
+            readers = StateReaders(self._store, layout, worker, self._files)
+            state.attach(lambda: readers.sources(node.name), layout.owners == worker)
+        return state
+
+    def _all_keys(self) -> Iterator[tuple[int, Any]]:
+        for worker in range(self._layout.workers):
+            state = self._attached(worker)
+            state.load_bins_of(self._layout.starts[self._layout.owners == worker])
+            found: dict[Any, int] = {}
+            for table in state.loaded_rows(Ranges.everything()).values():
+                keys = self._keys_of(table)
+                found.update(zip(keys, table.column(HASH).to_pylist(), strict=True))
+            yield from ((hash_, key) for key, hash_ in found.items())
+
+    def _keys_of(self, table: pa.Table) -> list[Any]:
+        names = [field.name for field in self._node.key_fields]
+        parts = [column_to_python(table.column(name).combine_chunks()) for name in names]
+        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+    # -- what is in it ------------------------------------------------------------------------
+
+    def _cells(self, state: KeyedState, key: Any) -> KeyCells:
+        hash_ = hash_key(key)
+        bin_ = int(self._layout.bins_of(np.array([hash_], dtype=np.uint64))[0])
+        return state.find(bin_, key, hash_)
+
+    def _rows(self, state: TableSet, section: str, key: Any, *, with_sub: bool) -> Any:
+        rows = [
+            (
+                tuple(value for name, value in row.items() if name.startswith(SUB_PREFIX)),
+                {
+                    name.removeprefix(COLUMN_PREFIX): value
+                    for name, value in row.items()
+                    if name.startswith(COLUMN_PREFIX)
+                },
+            )
+            for row in self._table(state, section, key)
+        ]
+        if not with_sub:
+            return rows[0][1] if rows else None
+        return {sub if len(sub) > 1 else sub[0]: columns for sub, columns in sorted(rows)}
+
+    def _table(self, state: TableSet, section: str, key: Any) -> list[dict[str, Any]]:
+        """Return the live rows of a section that a key has."""
+        hash_ = hash_key(key)
+        table = state.loaded_rows(Ranges.of([(hash_, hash_)])).get(section)
+        if table is None:
+            return []
+        same = [known == key for known in self._keys_of(table)]
+        rows: list[dict[str, Any]] = table.filter(pa.array(same)).to_pylist()
+        return rows
+
+
+def _content(cell: CellType, cells: KeyCells) -> Any:
+    content = cells.slots[cell.slot]
+    if cell.kind == "value":
+        return copy.deepcopy(cell.default) if content is MISSING else content
+    if cell.kind == "list":
+        return list(content or [])
+    order = cell.order
+    return {key: content[key] for key in sorted(content or {}, key=order)}

@@ -1,0 +1,434 @@
+"""A pipeline under the hands of a test: what comes in, when a step runs, what was left behind."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from headrace.coordinator.machine import Settings
+from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
+from headrace.driver import Driver, StepSummary
+from headrace.errors import DriveError, HeadraceError, InvariantBroken
+from headrace.eventtime.timestamps import from_micros
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Counts, Head
+from headrace.observe.keys import PendingTimer, StoredKeys
+from headrace.runners.inline import InlineRunner
+from headrace.schema import column_to_python
+from headrace.sources.base import Limit
+from headrace.storage import MemoryStore, Store, open_store
+from headrace.testing.feed import Feed, MovedByHand
+from headrace.testing.outside import Collector, HandClock
+from headrace.testing.times import Moment, check_forward, moment_us
+from headrace.topology import Node, Pipeline, SinkNode, Stream
+
+#: Where a crash strikes: between two steps, when all of a step is computed and nothing of it
+#: committed, or when it is committed and no sink has been told.
+CrashPoint = Literal["between_steps", "before_commit", "before_release"]
+
+_Known = TypeVar("_Known")
+_START = "2024-01-01T00:00:00Z"
+_EVERYTHING = Limit(rows=1 << 62, bytes=1 << 62)
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """A record that left a computation.
+
+    Attributes:
+        key: the key of the computation that produced it.
+        value: of the stream's declared type.
+        timestamp_us: its event time, in microseconds since 1970 UTC.
+        step: the step that produced it.
+    """
+
+    key: Any
+    value: Any
+    timestamp_us: int
+    step: int
+
+    @property
+    def timestamp(self) -> datetime:
+        """Its event time."""
+        return from_micros(self.timestamp_us)
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    """Where a computation stands: no on-time record is to come in, or to go out, before it."""
+
+    input_us: int
+    output_us: int
+
+    @property
+    def input(self) -> datetime:
+        """The input watermark."""
+        return from_micros(self.input_us)
+
+    @property
+    def output(self) -> datetime:
+        """The output watermark."""
+        return from_micros(self.output_us)
+
+
+def drive(
+    pipeline: Pipeline,
+    *,
+    workers: int = 2,
+    bins: int = 16,
+    clock: Moment = _START,
+    storage: str | os.PathLike[str] | Store | None = None,
+    seed: int = 0,
+    settings: Settings | None = None,
+) -> Harness:
+    """Run a pipeline in a test: here, step by step, with no Spark, no threads and no sleep.
+
+    The computations, the coordinator, the ledger and the files are those of ``headrace.run``. Sources are
+    replaced by what the test pushes, sinks by lists, the clock by one that the test moves; the
+    pipeline that is given is not changed, and can be run as it is.
+
+    Args:
+        pipeline: what to run.
+        workers: how many workers, all in this process. Results do not depend on it.
+        bins: into how many bins state is divided (a power of two). Results do not depend on it.
+        clock: where the clock stands at first.
+        storage: where state is kept; in memory when not given. A directory of an earlier run of the same
+            pipeline is gone on with.
+        seed: of the order in which workers' messages arrive. Results do not depend on it.
+        settings: upkeep; how much a step takes is the test's own affair.
+
+    Returns:
+        A harness, to be used in a ``with`` statement.
+
+    Raises:
+        HeadraceError: for a pipeline that cannot run.
+    """
+    return Harness(
+        pipeline, workers=workers, bins=bins, clock=clock, storage=storage, seed=seed,
+        settings=settings,
+    )  # fmt: skip
+
+
+class Harness:
+    """What :func:`drive` returns: pushes, moves, steps, crashes; and reads what that has come to.
+
+    Nothing happens by itself: what was pushed or moved counts with the next :meth:`step`. What is read is
+    what storage holds as of the last committed step: just what a crash would leave.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, *, workers: int, bins: int, clock: Moment,
+        storage: str | os.PathLike[str] | Store | None, seed: int, settings: Settings | None,
+    ) -> None:  # fmt: skip
+        self._store = _store(storage)
+        self._workers, self._bins, self._seed = workers, bins, seed
+        self._settings = msgspec.structs.replace(settings or Settings(), limit=_EVERYTHING)
+        self._clock = HandClock(moment_us(clock))
+        self._feeds: dict[str, Feed] = {}
+        self._collectors: dict[str, Collector] = {}
+        self._driver: Driver | None = None
+        self._last: StepSummary | None = None
+        self._names = 0
+        self._head: Head | None = None
+        self._pipeline = self._placed(pipeline)
+        self.resume()
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop. Storage that was given keeps all that was committed."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _placed(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with feeds for its sources, and a collector at each stream produced."""
+        placed = copy.copy(pipeline)
+        placed.injectors, placed.sinks = {}, {}
+        for name, injector in pipeline.injectors.items():
+            feed = self._feeds.setdefault(name, Feed(name, injector.source))
+            strategy: Any = MovedByHand(injector.watermark, feed)
+            placed.injectors[name] = msgspec.structs.replace(
+                injector, source=feed, watermark=strategy
+            )
+        for stream in pipeline.streams().values():
+            if stream.key_fields:
+                collector = self._collectors.setdefault(stream.name, Collector())
+                placed.sinks[stream.name] = SinkNode(stream.name, stream, collector)
+        self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
+        return placed
+
+    # -- what comes from outside --------------------------------------------------------------
+
+    def push(
+        self, injector: str, value: Any, *, at: Moment | None = None, partition: str = ""
+    ) -> None:
+        """Let a record come in.
+
+        Args:
+            injector: its name.
+            value: of the stream's type, or a dict of its columns.
+            at: its event time; by default what the injector's source would read from the value.
+            partition: of an injector that reads several.
+        """
+        self.push_many(injector, [value], at=None if at is None else [at], partition=partition)
+
+    def push_many(
+        self, injector: str, values: Iterable[Any], *, at: Iterable[Moment] | None = None,
+        partition: str = "",
+    ) -> None:  # fmt: skip
+        """Let records come in, in order; ``at`` gives a time for each."""
+        self._feed(injector).push(list(values), at, partition)
+
+    def watermark(self, injector: str, to: Moment) -> None:
+        """Promise that an injector's records before a time have all come.
+
+        The injector's own strategy stays in force: its watermark is the higher one of both. A record that
+        is pushed behind it is late from the next step on.
+
+        Args:
+            injector: its name.
+            to: a time, or ``"+10s"``, counted from the promise before.
+        """
+        self._feed(injector).promise(to)
+
+    def end(self, *injectors: str) -> None:
+        """Say that injectors (by default all) have ended: nothing comes any more."""
+        for name in injectors or self._feeds:
+            self._feed(name).ended = True
+
+    def clock(self, to: Moment) -> None:
+        """Move the clock, for wall timers and all that lives by it.
+
+        Args:
+            to: a time, or ``"+10s"``, counted from where it stands.
+        """
+        micros = moment_us(to, now_us=self._clock.time_us)
+        check_forward("the clock", self._clock.time_us, micros)
+        self._clock.time_us = micros
+
+    @property
+    def now(self) -> datetime:
+        """Where the clock stands."""
+        return from_micros(self._clock.time_us)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def step(self, records: int | None = None) -> StepSummary | None:
+        """Run one step: everything that was pushed and moved since the one before.
+
+        Args:
+            records: take no more than so many records from each injector, in the order of the pushes.
+
+        Returns:
+            What it did; None when there was nothing to do, and no step was made.
+
+        Raises:
+            HeadraceError: what went wrong, for instance in user code. As when the pipeline runs, nothing of
+                the step counts then, and the next one begins with a restart.
+        """
+        self._last = None
+        for feed in self._feeds.values():
+            feed.most = records
+        self._go("between_steps")
+        return self._last
+
+    def run(self) -> int:
+        """Run steps until nothing is left to do; return how many. The clock stands still meanwhile."""
+        steps = 0
+        while self.step() is not None:
+            steps += 1
+        return steps
+
+    def crash(self, point: CrashPoint = "between_steps") -> None:
+        """Let the process die: its memory is gone, storage and the outside world stay.
+
+        Args:
+            point: ``between_steps``; or while the next step is made: ``before_commit``, so that it will be
+                made again, or ``before_release``, so that the sinks get it after the restart.
+
+        Raises:
+            DriveError: when it should die in a step and there is nothing to make one of.
+        """
+        if point != "between_steps":
+            for feed in self._feeds.values():
+                feed.most = None
+            if not self._go(point):
+                raise DriveError(
+                    "there is no step to crash in: nothing has come in, and no timer is due",
+                    remedy="push a record, or move the watermark or the clock, before",
+                )
+        self._driver = None
+
+    def resume(self, *, workers: int | None = None, pipeline: Pipeline | None = None) -> None:
+        """Start again from storage; a step after a crash does so by itself.
+
+        Args:
+            workers: from now on so many.
+            pipeline: from now on this drawing, such as one with newer code.
+
+        Raises:
+            HeadraceError: when what is stored cannot be gone on with.
+        """
+        self.close()
+        self._workers = workers if workers is not None else self._workers
+        if pipeline is not None:
+            self._pipeline = self._placed(pipeline)
+        driver = Driver(
+            self._pipeline, self._store, InlineRunner(self._seed), workers=self._workers,
+            bins=self._bins, settings=self._settings, clock=self._clock, nonce=self._name,
+        )  # fmt: skip
+        driver.listeners.append(self._note)
+        driver.open()
+        while not isinstance(driver.upcoming, Poll):
+            driver.turn()
+        self._driver, self._head = driver, None
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"driven-{self._names}"
+
+    def _note(self, summary: StepSummary) -> None:
+        self._last = summary
+
+    def _go(self, until: CrashPoint) -> bool:
+        """Make at most one step, up to a point of it; say whether there was one to make."""
+        if self._driver is None:
+            self.resume()
+        driver = self._driver
+        assert driver is not None
+        self._head = None
+        waited = made = False
+        while not (isinstance(driver.upcoming, Poll) and (waited or made)):
+            upcoming = driver.upcoming
+            if _is_commit_of_step(upcoming) and until == "before_commit":
+                return True
+            if isinstance(upcoming, Release) and made and until == "before_release":
+                return True
+            waited |= isinstance(upcoming, Wait)
+            self._turn(driver)
+            if _is_commit_of_step(upcoming):
+                made = True
+                for feed in self._feeds.values():
+                    feed.settle()
+        return made
+
+    def _turn(self, driver: Driver) -> None:
+        try:
+            driver.turn()
+        except HeadraceError as error:
+            self.close()
+            if isinstance(error, InvariantBroken):
+                raise
+            raise error.with_traceback(None) from None  # our frames would hide the user's lines
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def outputs(self, name: str, *, everything: bool = False) -> list[Produced]:
+        """Return what was delivered on a stream since the last look at it.
+
+        Args:
+            name: of a sink, of a stream (``"visits.totals"``), or of a computation with one output.
+            everything: all from the beginning instead.
+
+        Returns:
+            Steps in ascending order; within a step as a sink gets it: by the hash of the key, the records
+            of a key in the order in which it produced them.
+        """
+        stream = self._stream(name)
+        taken = self._collectors[stream.name].take(everything=everything)
+        return [record for step, rows in taken for record in _records(stream, step, rows)]
+
+    def state(self, computation: str, key: Any) -> dict[str, Any]:
+        """Return what the declared state of a key holds, by name.
+
+        A value (or its default), a list, or a dict; for a table a dict of the row's columns (None without a
+        row), or with ``sub`` a dict of such by sub value.
+        """
+        return self._stored(computation).state(key)
+
+    def timers(self, computation: str, key: Any) -> list[PendingTimer]:
+        """Return the pending timers of a key, in the order in which they will fire."""
+        return self._stored(computation).timers(key)
+
+    def keys(self, computation: str) -> list[Any]:
+        """Return all keys of which a computation has stored something. Reads all of its state."""
+        return self._stored(computation).all_keys()
+
+    def watermark_of(self, computation: str) -> Watermark:
+        """Return the watermarks of a computation."""
+        node = self._node(computation)
+        return Watermark(*self._stored_head.watermark_of(node.name))
+
+    def counts(self, computation: str) -> Counts:
+        """Return how many records and timers a computation has worked on, and how many were late."""
+        return self._stored_head.counts.get(self._node(computation).name, Counts())
+
+    @property
+    def _stored_head(self) -> Head:
+        if self._head is None:
+            self._head = Ledger(self._store).open()
+        assert self._head is not None
+        return self._head
+
+    def _stored(self, computation: str) -> StoredKeys:
+        return StoredKeys(self._node(computation), self._store, self._stored_head)
+
+    # -- names --------------------------------------------------------------------------------
+
+    def _feed(self, injector: str) -> Feed:
+        return _known("injector", injector, self._feeds)
+
+    def _node(self, computation: str) -> Node:
+        return _known("computation", computation, self._pipeline.nodes)
+
+    def _stream(self, name: str) -> Stream:
+        streams = {s.name: s for s in self._pipeline.streams().values() if s.key_fields}
+        if name not in self._sinks and name in self._pipeline.nodes:
+            return self._pipeline.nodes[name].only_output()
+        return _known("sink or produced stream", name, {**streams, **self._sinks})
+
+
+def _is_commit_of_step(instruction: Instruction) -> bool:
+    """Say whether this commits what a try has computed (not a claim, nor a note of the driver's)."""
+    return isinstance(instruction, Commit) and instruction.adopted is not None
+
+
+def _known(what: str, name: str, known: Mapping[str, _Known]) -> _Known:
+    """Return the thing of a name.
+
+    Raises:
+        DriveError: when there is none, naming those that there are.
+    """
+    try:
+        return known[name]
+    except KeyError:
+        raise DriveError(
+            f"the pipeline has no {what} {name!r}",
+            remedy=f"it has: {', '.join(known) or 'none'}",
+        ) from None
+
+
+def _records(stream: Stream, step: int, rows: pa.Table) -> list[Produced]:
+    """Return delivered rows as records: key columns come first, then the time, then the value's."""
+    parts = len(stream.key_fields)
+    columns = [rows.column(number).combine_chunks() for number in range(rows.num_columns)]
+    keys = [column_to_python(column) for column in columns[:parts]]
+    times = columns[parts].cast(pa.int64()).to_pylist()
+    values = stream.values.to_python(columns[parts + 1 :])
+    own = keys[0] if parts == 1 else list(zip(*keys, strict=True))
+    return [Produced(*item, step) for item in zip(own, values, times, strict=True)]
+
+
+def _store(storage: str | os.PathLike[str] | Store | None) -> Store:
+    if storage is None:
+        return MemoryStore()
+    return storage if isinstance(storage, Store) else open_store(os.fspath(storage))

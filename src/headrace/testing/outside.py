@@ -1,0 +1,49 @@
+"""What a driven pipeline has around it in a test: a clock that is moved, sinks that keep what they get."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.driver import Clock
+from headrace.errors import ensure
+from headrace.sinks.base import Sink
+
+
+class HandClock(Clock):
+    """A clock that stands still until it is moved. Waiting on it takes no time."""
+
+    def __init__(self, now_us: int) -> None:
+        self.time_us = now_us
+
+    def now_us(self) -> int:
+        return self.time_us
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        """Return at once: whoever drives sees that there was nothing to do."""
+
+
+class Collector(Sink):
+    """Keeps what a stream has delivered, step by step.
+
+    It is outside of what crashes, and knows a step that it is given again, as an idempotent sink does.
+    """
+
+    idempotent = True
+
+    def __init__(self) -> None:
+        self.steps: dict[int, pa.Table] = {}
+        self.seen = -1  # the newest step that was looked at
+
+    def deliver(self, step: int, rows: pa.Table) -> None:
+        before = self.steps.setdefault(step, rows)
+        ensure(before.equals(rows), f"step {step} was delivered again with other rows")
+
+    def take(self, *, everything: bool) -> list[tuple[int, pa.Table]]:
+        """Return what was delivered since the last look, or all; that is the last look then."""
+        after = -1 if everything else self.seen
+        found: list[tuple[int, Any]] = [(at, self.steps[at]) for at in sorted(self.steps)]
+        self.seen = max([self.seen, *self.steps])
+        return [(step, rows) for step, rows in found if step > after]

@@ -1,0 +1,62 @@
+"""Times as a test writes them: points in time, and steps ahead of one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from headrace.errors import DriveError
+from headrace.eventtime.timestamps import (
+    DurationLike,
+    TimeLike,
+    checked_micros,
+    duration_micros,
+    show_time,
+)
+
+#: A point in time: an aware ``datetime``, microseconds since 1970 UTC, or a text: ISO 8601 with an
+#: offset, or ``"+10s"``, so much after where the thing stands that is moved.
+Moment = TimeLike | str
+
+
+def moment_us(when: Moment, *, now_us: int | None = None) -> int:
+    """Return a point in time as microseconds since 1970 UTC.
+
+    Args:
+        when: as :data:`Moment` says.
+        now_us: what ``"+10s"`` is counted from; None where it stands nowhere yet.
+
+    Raises:
+        DriveError: for what is no point in time, or names none for want of a zone or a beginning.
+    """
+    if isinstance(when, str) and when.startswith("+"):
+        return _ahead(when, now_us)
+    try:
+        return checked_micros(datetime.fromisoformat(when) if isinstance(when, str) else when)
+    except (ValueError, TypeError) as error:
+        raise DriveError(
+            f"{when!r} is no point in time: {error}",
+            remedy='write an aware datetime, microseconds as an int, "2024-05-01T12:00:00Z" or "+10s"',
+        ) from None
+
+
+def _ahead(when: str, now_us: int | None) -> int:
+    if now_us is None:
+        raise DriveError(
+            f"{when!r} is counted from where it stands, and it stands nowhere yet",
+            remedy="give a point in time first",
+        )
+    by: DurationLike = when.removeprefix("+")
+    return now_us + duration_micros(by)
+
+
+def check_forward(what: str, before_us: int, after_us: int) -> None:
+    """Check that something that never goes back does not.
+
+    Raises:
+        DriveError: when it would.
+    """
+    if after_us < before_us:
+        raise DriveError(
+            f"{what} stands at {show_time(before_us)} and cannot go back to {show_time(after_us)}",
+            remedy="it only moves forward, as it does when the pipeline runs",
+        )
