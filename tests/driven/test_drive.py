@@ -191,6 +191,64 @@ def test_records_of_one_partition_keep_their_order_and_partitions_come_by_name()
         assert t.state("visits", "a")["sizes"] == [2, 1, 3, 4]
 
 
+def test_a_promise_holds_behind_what_was_pushed_before_it() -> None:
+    with drive(drawn()) as t:
+        t.push_many("hits", [hit("a", 0), hit("a", 1)])
+        t.watermark("hits", NOON + timedelta(minutes=1))
+        t.step(records=1)
+        assert t.watermark_of("hits").input == NOON - timedelta(seconds=5)
+        t.step(records=1)
+        assert t.watermark_of("hits").input == NOON + timedelta(minutes=1)
+        assert t.counts("visits").late == 0
+
+
+def test_the_watermark_is_that_of_the_slowest_partition_that_is_there_and_not_idle() -> None:
+    pipeline = hr.Pipeline("traffic")
+    source = hr.sources.Iterable([], Hit, event_time="at")
+    hits = pipeline.inject("hits", source, watermark=hr.exact(), expect=["x", "y"], idle_after="1m")
+    pipeline.compute("visits", Visits(), keys={hits: "page"}, late="side")
+    with drive(pipeline, clock=NOON) as t:
+
+        def reached() -> float:
+            t.run()
+            return (t.watermark_of("visits").input - NOON).total_seconds()
+
+        t.push("hits", hit("a", 5), partition="x")
+        t.watermark("hits", NOON + timedelta(seconds=5), partition="x")
+        assert reached() < 0
+        t.watermark("hits", NOON + timedelta(seconds=3), partition="y")
+        assert reached() == 3
+        t.clock("+59s")
+        t.watermark("hits", NOON + timedelta(seconds=9), partition="x")
+        assert reached() == 3
+        t.clock("+1s")
+        assert reached() == 9
+        t.push("hits", hit("a", 4), partition="y")
+        assert reached() == 9
+        assert [o.value for o in t.outputs("visits.late")] == [hit("a", 4)]
+        t.end("hits", partition="y")
+        t.watermark("hits", NOON + timedelta(seconds=20), partition="x")
+        assert reached() == 20
+        with pytest.raises(DriveError, match="partition 'y' of injector 'hits' has ended"):
+            t.push("hits", hit("a", 30), partition="y")
+
+
+def test_a_partition_too_far_ahead_is_not_read_until_the_others_have_followed() -> None:
+    pipeline = hr.Pipeline("traffic")
+    source = hr.sources.Iterable([], Hit, event_time="at")
+    hits = pipeline.inject("hits", source, expect=["x", "y"], skew_limit="10s")
+    pipeline.compute("visits", Visits(), keys={hits: "page"})
+    with drive(pipeline, clock=NOON) as t:
+        t.push("hits", hit("a", 0), partition="y")
+        for second in range(0, 100, 5):
+            t.push("hits", hit("a", second), partition="x")
+            t.run()
+        assert t.counts("visits").records < 6
+        t.push("hits", hit("a", 100), partition="y")
+        t.run()
+        assert t.counts("visits").records == 22
+
+
 def story(t: Harness, points: list[CrashPoint | None], workers: list[int]) -> Any:
     """Push and move, dying at some points; return all that can be seen of it in the end."""
 
@@ -346,7 +404,7 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(DriveError, match="cannot go back"):
             t.clock(NOON - timedelta(seconds=1))
         t.watermark("hits", NOON)
-        with pytest.raises(DriveError, match="the watermark of 'hits' stands at"):
+        with pytest.raises(DriveError, match="the watermark of injector 'hits' stands at"):
             t.watermark("hits", NOON - timedelta(seconds=1))
         with pytest.raises(DriveError, match="no point in time"):
             t.clock("soon")

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.eventtime.watermark import BoundedDelay
+from headrace.eventtime.watermark import Frontier, Strategy
 from headrace.schema import ValueType
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Source, Split
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
 from headrace.testing.times import Moment, check_forward, moment_us
 
 
@@ -29,27 +29,45 @@ class _Pushed(msgspec.Struct, frozen=True):
         return self.first + int(self.records.num_rows)
 
 
+class _Part:
+    """What the test has done with one partition; promises hold behind what was pushed before them."""
+
+    def __init__(self) -> None:
+        self.pushed = 0
+        self.promises: list[tuple[int, int]] = []  # (records before it, time)
+        self.ended_at: int | None = None
+
+    @property
+    def promised_us(self) -> int:
+        """The promise that was made last."""
+        return self.promises[-1][1] if self.promises else MIN_TIME
+
+    def as_of(self, read: int) -> Part:
+        """Return what can be said when so many records were read."""
+        made = [time for after, time in self.promises if after <= read]
+        return Part(read == self.ended_at, made[-1] if made else None)
+
+
 class Feed(Source):
     """Records that a test pushes. They are outside of what crashes: what no step recorded comes again.
 
     Args:
         name: the injector's name.
         source: the source that it stands for; gives the type of the records.
+        expected: partitions that are known before they bring anything.
     """
 
     #: Divisions are cut by the test, never by how long the steps before took.
     bounded = True
 
-    def __init__(self, name: str, source: Source) -> None:
+    def __init__(self, name: str, source: Source, expected: Sequence[str]) -> None:
         self.name = name
         self.most: int | None = None  # records that the next step may take; None for all
-        self.promise_us = MIN_TIME
-        self.ended = False
         self._values = source.values()
         self._source = source
         self._log: list[_Pushed] = []
-        self._pushed: dict[str, int] = {}
-        self._settled_us = MIN_TIME  # the promise that a committed step knows of
+        self._parts: dict[str, _Part] = {name: _Part() for name in expected}
+        self._ended = False
 
     # -- the test's side ----------------------------------------------------------------------
 
@@ -60,9 +78,10 @@ class Feed(Source):
             DriveError: after the end of the input, or for values without a time.
             BadInput: for values that are not of the stream's type.
         """
-        if self.ended:
+        part = self._parts.setdefault(partition, _Part())
+        if self._ended or part.ended_at is not None:
             raise DriveError(
-                f"injector {self.name!r} has ended, and takes no more records",
+                f"{self._place(partition)} has ended, and takes no more records",
                 remedy="push before end()",
             )
         typed = [self._typed(value) for value in values]
@@ -73,9 +92,12 @@ class Feed(Source):
             return
         columns = [pa.array(micros, pa.int64()), *self._columns(typed)]
         table = pa.table(columns, names=[TIMESTAMP_COLUMN, *self._values.schema.names])
-        first = self._pushed.get(partition, 0)
-        self._log.append(_Pushed(partition, first, table))
-        self._pushed[partition] = first + len(typed)
+        self._log.append(_Pushed(partition, part.pushed, table))
+        part.pushed += len(typed)
+
+    def _place(self, partition: str) -> str:
+        of = f"partition {partition!r} of " if partition else ""
+        return f"{of}injector {self.name!r}"
 
     def _typed(self, value: Any) -> Any:
         kind = self._values.python_type
@@ -100,16 +122,24 @@ class Feed(Source):
                 remedy="push values of the stream's type, or dicts of its columns",
             ) from error
 
-    def promise(self, when: Moment) -> None:
-        """Say that no record before a time is to come."""
-        now = None if self.promise_us <= MIN_TIME else self.promise_us
-        micros = moment_us(when, now_us=now)
-        check_forward(f"the watermark of {self.name!r}", self.promise_us, micros)
-        self.promise_us = micros
+    def promise(self, when: Moment, partition: str | None) -> None:
+        """Say that no record before a time is to come, of a partition or of all."""
+        for name in self._named(partition):
+            part = self._parts.setdefault(name, _Part())
+            micros = moment_us(when, now_us=part.promised_us)
+            check_forward(f"the watermark of {self._place(name)}", part.promised_us, micros)
+            part.promises.append((part.pushed, micros))
 
-    def settle(self) -> None:
-        """Learn that a step was committed: what the watermark was moved to is known."""
-        self._settled_us = self.promise_us
+    def end(self, partition: str | None) -> None:
+        """Say that no record at all is to come, of a partition or of all."""
+        if partition is None:
+            self._ended = True
+        else:
+            part = self._parts.setdefault(partition, _Part())
+            part.ended_at = part.pushed
+
+    def _named(self, partition: str | None) -> list[str]:
+        return [partition] if partition is not None else list(self._parts) or [""]
 
     # -- the pipeline's side ------------------------------------------------------------------
 
@@ -120,18 +150,19 @@ class Feed(Source):
         return {}
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
+        if not self._parts and not self._ended:
+            return None
         most = limit.rows if self.most is None else min(self.most, limit.rows)
         end, rows = dict(position), 0
         for pushed in self._log:
             at = end.get(pushed.partition, 0)
             taken = min(pushed.after - at, most - rows)
-            if taken > 0:
+            if taken > 0 and pushed.partition not in limit.paused:
                 end[pushed.partition] = at + taken
                 rows += taken
-        final = self.ended and end == self._pushed
-        if not rows and not final and self.promise_us == self._settled_us:
-            return None
-        return Offer(end, rows, rows * 64, final=final, empty=rows == 0)
+        parts = {name: part.as_of(end.get(name, 0)) for name, part in self._parts.items()}
+        final = self._ended and all(end.get(n, 0) == p.pushed for n, p in self._parts.items())
+        return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         return [self._split(part, start.get(part, 0), end[part]) for part in sorted(end)]
@@ -143,7 +174,7 @@ class Feed(Source):
             for records in self._between(partition, first, last):
                 writer.write_table(records.cast(schema))
         place = f"records {first + 1} to {last} pushed to {self.name!r}"
-        return Split([partition, first, last], sink.getvalue().to_pybytes(), place)
+        return Split([first, last], sink.getvalue().to_pybytes(), place, partition)
 
     def _between(self, partition: str, first: int, last: int) -> Iterator[pa.Table]:
         for pushed in self._log:
@@ -158,12 +189,14 @@ class Feed(Source):
         self._log = [p for p in self._log if p.after > position.get(p.partition, 0)]
 
 
-class MovedByHand(msgspec.Struct, frozen=True):
-    """A strategy that is in force as before, and besides knows what the test has promised."""
+class OwnOrPromised(msgspec.Struct, frozen=True):
+    """The strategy that was drawn, and beside it what the test has promised: the higher one."""
 
-    own: BoundedDelay
-    feed: Feed
+    own: Strategy
 
-    def after(self, highest_us: int) -> int:
-        """Return the watermark after records up to a time were seen."""
-        return max(self.own.after(highest_us), self.feed.promise_us)
+    def of(self, frontier: Frontier) -> int:
+        """Return up to where a partition is complete."""
+        return max(self.own.of(frontier), frontier.promise_us)
+
+    def __str__(self) -> str:
+        return str(self.own)

@@ -23,7 +23,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
 from headrace.sources.base import Limit
 from headrace.storage import MemoryStore, Store, open_store
-from headrace.testing.feed import Feed, MovedByHand
+from headrace.testing.feed import Feed, OwnOrPromised
 from headrace.testing.outside import Collector, HandClock
 from headrace.testing.times import Moment, check_forward, moment_us
 from headrace.topology import Node, Pipeline, SinkNode, Stream
@@ -59,7 +59,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class Watermark(msgspec.Struct, frozen=True):
-    """Where a computation stands: no on-time record is to come in, or to go out, before it."""
+    """Up to where it is complete: no on-time record is to come in, or to go out, before it."""
 
     input_us: int
     output_us: int
@@ -154,11 +154,11 @@ class Harness:
         placed = copy.copy(pipeline)
         placed.injectors, placed.sinks = {}, {}
         for name, injector in pipeline.injectors.items():
-            feed = self._feeds.setdefault(name, Feed(name, injector.source))
-            strategy: Any = MovedByHand(injector.watermark, feed)
-            placed.injectors[name] = msgspec.structs.replace(
-                injector, source=feed, watermark=strategy
-            )
+            rules = injector.rules
+            feed = self._feeds.setdefault(name, Feed(name, injector.source, rules.expect))
+            strategy: Any = OwnOrPromised(rules.strategy)
+            rules = msgspec.structs.replace(rules, strategy=strategy)
+            placed.injectors[name] = msgspec.structs.replace(injector, source=feed, rules=rules)
         for stream in pipeline.streams().values():
             if stream.key_fields:
                 collector = self._collectors.setdefault(stream.name, Collector())
@@ -188,22 +188,23 @@ class Harness:
         """Let records come in, in order; ``at`` gives a time for each."""
         self._feed(injector).push(list(values), at, partition)
 
-    def watermark(self, injector: str, to: Moment) -> None:
-        """Promise that an injector's records before a time have all come.
+    def watermark(self, injector: str, to: Moment, *, partition: str | None = None) -> None:
+        """Promise that all records before a time have been pushed.
 
-        The injector's own strategy stays in force: its watermark is the higher one of both. A record that
-        is pushed behind it is late from the next step on.
+        The injector's own strategy stays in force: a partition is complete up to the higher one of both. A
+        record that is pushed behind it is late from the next step on.
 
         Args:
             injector: its name.
             to: a time, or ``"+10s"``, counted from the promise before.
+            partition: which one; by default all that were pushed to or are expected.
         """
-        self._feed(injector).promise(to)
+        self._feed(injector).promise(to, partition)
 
-    def end(self, *injectors: str) -> None:
-        """Say that injectors (by default all) have ended: nothing comes any more."""
+    def end(self, *injectors: str, partition: str | None = None) -> None:
+        """Say that injectors (by default all), or one partition of theirs, have ended."""
         for name in injectors or self._feeds:
-            self._feed(name).ended = True
+            self._feed(name).end(partition)
 
     def clock(self, to: Moment) -> None:
         """Move the clock, for wall timers and all that lives by it.
@@ -315,10 +316,7 @@ class Harness:
                 return True
             waited |= isinstance(upcoming, Wait)
             self._turn(driver)
-            if _is_commit_of_step(upcoming):
-                made = True
-                for feed in self._feeds.values():
-                    feed.settle()
+            made |= _is_commit_of_step(upcoming)
         return made
 
     def _turn(self, driver: Driver) -> None:
@@ -363,10 +361,14 @@ class Harness:
         """Return all keys of which a computation has stored something. Reads all of its state."""
         return self._stored(computation).all_keys()
 
-    def watermark_of(self, computation: str) -> Watermark:
-        """Return the watermarks of a computation."""
-        node = self._node(computation)
-        return Watermark(*self._stored_head.watermark_of(node.name))
+    def watermark_of(self, name: str) -> Watermark:
+        """Return the watermarks of a computation, or how far an injector is complete (twice the same)."""
+        if name in self._feeds:
+            low = self._stored_head.frontiers_of(name).low
+            return Watermark(low, low)
+        known = {**self._pipeline.nodes, **self._feeds}
+        _known("computation or injector", name, known)
+        return Watermark(*self._stored_head.watermark_of(name))
 
     def counts(self, computation: str) -> Counts:
         """Return how many records and timers a computation has worked on, and how many were late."""

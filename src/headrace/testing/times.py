@@ -6,6 +6,7 @@ from datetime import datetime
 
 from headrace.errors import DriveError
 from headrace.eventtime.timestamps import (
+    MIN_TIME,
     DurationLike,
     TimeLike,
     checked_micros,
@@ -18,12 +19,12 @@ from headrace.eventtime.timestamps import (
 Moment = TimeLike | str
 
 
-def moment_us(when: Moment, *, now_us: int | None = None) -> int:
+def moment_us(when: Moment, *, now_us: int = MIN_TIME) -> int:
     """Return a point in time as microseconds since 1970 UTC.
 
     Args:
         when: as :data:`Moment` says.
-        now_us: what ``"+10s"`` is counted from; None where it stands nowhere yet.
+        now_us: what ``"+10s"`` is counted from; ``MIN_TIME`` where it stands nowhere yet.
 
     Raises:
         DriveError: for what is no point in time, or names none for want of a zone or a beginning.
@@ -39,8 +40,8 @@ def moment_us(when: Moment, *, now_us: int | None = None) -> int:
         ) from None
 
 
-def _ahead(when: str, now_us: int | None) -> int:
-    if now_us is None:
+def _ahead(when: str, now_us: int) -> int:
+    if now_us <= MIN_TIME:
         raise DriveError(
             f"{when!r} is counted from where it stands, and it stands nowhere yet",
             remedy="give a point in time first",
