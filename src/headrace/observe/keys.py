@@ -67,6 +67,7 @@ class StoredKeys:
         self._store = store
         self._layout = Layout.from_wire(head.layout)
         self._files = state_files(head)
+        self._states: dict[int, KeyedState | TableSet] = {}  # by worker
 
     def all_keys(self) -> list[Any]:
         """Return every key of which anything is stored, in ascending order of its hash."""
@@ -120,6 +121,12 @@ class StoredKeys:
         return state
 
     def _attached(self, worker: int) -> KeyedState | TableSet:
+        """Return the state of a worker; what is loaded of it stays at hand."""
+        if worker not in self._states:
+            self._states[worker] = self._newly_attached(worker)
+        return self._states[worker]
+
+    def _newly_attached(self, worker: int) -> KeyedState | TableSet:
         node, layout = self._node, self._layout
         columnar = isinstance(node.computation, ColumnarComputation)
         state = TableSet(node, layout, worker) if columnar else KeyedState(node, layout)
@@ -133,7 +140,7 @@ class StoredKeys:
             state = self._attached(worker)
             state.load_bins_of(self._layout.starts[self._layout.owners == worker])
             found: dict[Any, int] = {}
-            for table in state.loaded_rows(Ranges.everything()).values():
+            for table in state.loaded_rows(self._layout.ranges_of(worker)).values():
                 keys = self._keys_of(table)
                 found.update(zip(keys, table.column(HASH).to_pylist(), strict=True))
             yield from ((hash_, key) for key, hash_ in found.items())

@@ -198,5 +198,10 @@ class OwnOrPromised(msgspec.Struct, frozen=True):
         """Return up to where a partition is complete."""
         return max(self.own.of(frontier), frontier.promise_us)
 
+    @property
+    def measures(self) -> str:
+        """What the drawn strategy goes by."""
+        return self.own.measures
+
     def __str__(self) -> str:
         return str(self.own)

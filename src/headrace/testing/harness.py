@@ -134,6 +134,7 @@ class Harness:
         self._last: StepSummary | None = None
         self._names = 0
         self._head: Head | None = None
+        self._keys: dict[str, StoredKeys] = {}  # as of that head
         self._pipeline = self._placed(pipeline)
         self.resume()
 
@@ -377,12 +378,15 @@ class Harness:
     @property
     def _stored_head(self) -> Head:
         if self._head is None:
-            self._head = Ledger(self._store).open()
+            self._head, self._keys = Ledger(self._store).open(), {}
         assert self._head is not None
         return self._head
 
     def _stored(self, computation: str) -> StoredKeys:
-        return StoredKeys(self._node(computation), self._store, self._stored_head)
+        node, head = self._node(computation), self._stored_head
+        if computation not in self._keys:
+            self._keys[computation] = StoredKeys(node, self._store, head)
+        return self._keys[computation]
 
     # -- names --------------------------------------------------------------------------------
 

@@ -1,0 +1,183 @@
+"""What a pipeline must do, by the plainest means: dictionaries, sorted timers, one thing after another.
+
+Imports nothing of the package; knows no workers, bins, files, tasks or crashes (a crash changes nothing,
+but that idleness is counted anew). ``tests/model/test_machine.py`` drives it beside the system.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import xxhash  # the published hash, which gives the order of keys
+
+from tests.model.plain import END, START, Item, Key, NodeSpec, Run
+
+
+@dataclass(frozen=True)
+class InjectorSpec:
+    name: str
+    bound: int | None  # None: the source's own promise alone
+    expect: tuple[str, ...] = ()
+    idle_after: int | None = None
+
+
+@dataclass
+class Part:
+    """A partition: what was done to it outside, and what the pipeline knows of it."""
+
+    pushed: int = 0
+    read: int = 0
+    promises: list[tuple[int, int]] = field(default_factory=list)
+    ended_at: int | None = None
+    highest: int = START
+    promise: int = START
+    active: int | None = None
+    ended: bool = False
+    idle: bool = False
+
+
+@dataclass
+class Outside:
+    """An injector: its log of (partition, number there, item), and how far it is complete."""
+
+    spec: InjectorSpec
+    parts: dict[str, Part]
+    log: list[tuple[str, int, Item]] = field(default_factory=list)
+    ended: bool = False
+    final: bool = False
+    low: int = START
+
+    def complete(self, part: Part) -> int:
+        bound = self.spec.bound
+        seen = part.highest - bound if bound is not None and part.highest > START else START
+        return max(seen, part.promise)
+
+    def is_idle(self) -> bool:
+        counts = any(not part.ended and not part.idle for part in self.parts.values())
+        return not counts and any(part.idle for part in self.parts.values())
+
+
+class Model:
+    def __init__(self, injectors: list[InjectorSpec], nodes: list[NodeSpec], clock: int) -> None:
+        self.nodes = nodes
+        self.outside = {s.name: Outside(s, {p: Part() for p in s.expect}) for s in injectors}
+        self.clock = self.opened = clock
+        self.marks = {node.name: START for node in nodes}
+        self.keys: dict[str, dict[int, Key]] = defaultdict(lambda: defaultdict(Key))
+        self.counts: dict[tuple[str, str], int] = defaultdict(int)
+        self.outputs: dict[str, list[Item]] = defaultdict(list)
+
+    # -- outside ------------------------------------------------------------------------------
+
+    def push(self, injector: str, partition: str, items: list[Item]) -> None:
+        outside = self.outside[injector]
+        part = outside.parts.setdefault(partition, Part())
+        for item in items:
+            outside.log.append((partition, part.pushed, item))
+            part.pushed += 1
+
+    def promise(self, injector: str, partition: str, time: int) -> None:
+        part = self.outside[injector].parts.setdefault(partition, Part())
+        part.promises.append((part.pushed, time))
+
+    def end_partition(self, injector: str, partition: str) -> None:
+        part = self.outside[injector].parts[partition]
+        part.ended_at = part.pushed
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def step(self, most: int | None = None) -> bool:
+        """Do what is to be done; say whether there was anything."""
+        after = {name: self.advanced(outside, most) for name, outside in self.outside.items()}
+        if not any(news for _, _, news in after.values()) and not self.wall_timer_is_due():
+            return False
+        streams = {name: items for name, (_, items, _) in after.items()}
+        self.outside = {name: outside for name, (outside, _, _) in after.items()}
+        live = [o.low for o in self.outside.values() if not o.final and not o.is_idle()]
+        for outside in self.outside.values():
+            if live and outside.is_idle() and not outside.final:
+                outside.low = max(outside.low, min(live))
+        marks = {name: outside.low for name, outside in self.outside.items()}
+        for node in self.nodes:
+            self.apply(node, streams, marks)
+        return True
+
+    def advanced(self, before: Outside, most: int | None) -> tuple[Outside, list[Item], bool]:
+        """Return an injector after a step, the records that it brings, and whether there is any news."""
+        parts = {
+            name: replace(part, active=self.clock if part.active is None else part.active)
+            for name, part in before.parts.items()
+        }
+        unread = [entry for entry in before.log if entry[1] >= parts[entry[0]].read]
+        taken = [] if before.final else unread[:most]
+        for name, number, _ in taken:
+            parts[name].read = number + 1
+        for part in parts.values() if not before.final else ():
+            part.ended |= part.ended_at == part.read
+            promised = max([t for at, t in part.promises if at <= part.read], default=START)
+            if promised > part.promise:
+                part.promise, part.active, part.idle = promised, self.clock, False
+        for part in parts.values() if before.spec.idle_after is not None else ():
+            quiet = self.clock - max(part.active or 0, self.opened)
+            part.idle |= quiet >= (before.spec.idle_after or 0)
+        told = [(p.promise, p.ended, p.idle) for p in before.parts.values()]
+        news = bool(taken) or told != [(p.promise, p.ended, p.idle) for p in parts.values()]
+        for name, _, item in taken:
+            part = parts[name]
+            part.highest = max(part.highest, item.time)
+            part.active, part.idle = self.clock, False
+        after = replace(before, parts=parts)
+        counted = [after.complete(p) for p in parts.values() if not p.ended and not p.idle]
+        after.final = before.final or (before.ended and len(taken) == len(unread))
+        after.low = END if after.final else max(before.low, min(counted, default=START))
+        items = [item for name, _, item in sorted(taken, key=lambda entry: entry[0])]
+        return after, items, news or after.final != before.final
+
+    def wall_timer_is_due(self) -> bool:
+        keys = [key for keys in self.keys.values() for key in keys.values()]
+        wall = [t for key in keys for (domain, _, _), t in key.timers.items() if domain == "wall"]
+        return min(wall, default=END) <= self.clock
+
+    def apply(self, node: NodeSpec, streams: dict[str, list[Item]], marks: dict[str, int]) -> None:
+        before = self.marks[node.name]
+        mark = max(before, min(marks[stream] for stream, _ in node.inputs))
+        records: dict[int, list[Item]] = defaultdict(list)
+        for number, (stream, keyed) in enumerate(node.inputs):
+            late: list[Item] = []
+            judged = node.late != "process" and ".late" not in stream and before > START
+            for item in rekeyed(streams.get(stream, []), keyed):
+                is_late = judged and item.time < before - node.allowed
+                (late if is_late else records[item.key]).append(item)
+            self.counts[node.name, "late"] += len(late)
+            if node.late == "side":
+                late.sort(key=lambda item: order(item.key))
+                side = f"{node.name}.late" + (str(number) if len(node.inputs) > 1 else "")
+                self.deliver(side, late, mark, streams, marks)
+        produced: list[Item] = []
+        states = self.keys[node.name]
+        cause = before if before > START else self.clock  # of what a wall timer produces
+        for key in sorted({*records, *states}, key=order):
+            run = Run(node, key, states[key], mark, self.clock, cause)
+            for item in records.get(key, []):
+                run.record(item)
+            self.counts[node.name, "records"] += len(records.get(key, []))
+            self.counts[node.name, "timers"] += run.fire_due()
+            produced += run.produced
+        self.counts[node.name, "produced"] += len(produced)
+        self.marks[node.name] = mark
+        self.deliver(f"{node.name}.out", produced, mark, streams, marks)
+
+    def deliver(self, stream: str, items: list[Item], mark: int, streams: Any, marks: Any) -> None:
+        streams[stream], marks[stream] = items, mark
+        self.outputs[stream] += items
+
+
+def rekeyed(items: list[Item], by: str) -> Iterable[Item]:
+    return (replace(i, key={"a": i.a, "b": i.b, "same": i.key}[by]) for i in items)
+
+
+def order(key: int) -> tuple[int, int]:
+    return xxhash.xxh64_intdigest(key.to_bytes(8, "little", signed=True)), key

@@ -1,0 +1,307 @@
+"""The system and the model side by side, through whatever Hypothesis thinks of."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+import headrace as hr
+from headrace.errors import DriveError
+from headrace.eventtime.timestamps import LAST_DATE_US
+from headrace.testing import CrashPoint, Harness, drive
+from tests.model.model import InjectorSpec, Model
+from tests.model.plain import Item, Key, NodeSpec
+from tests.model.programs import Pair, drawn
+
+_CLOCK = 1_000
+_FEW = st.integers(0, 3)
+
+
+@st.composite
+def injector_specs(draw: st.DrawFn) -> list[InjectorSpec]:
+    found = []
+    for name in ["in", "other"][: draw(st.integers(1, 2))]:
+        found.append(
+            InjectorSpec(
+                name,
+                bound=draw(st.sampled_from([None, 0, 10])),
+                expect=draw(st.sampled_from([(), (), ("x",), ("x", "y")])),
+                idle_after=draw(st.sampled_from([None, 20])),
+            )
+        )
+    return found
+
+
+@st.composite
+def node_specs(draw: st.DrawFn, injectors: list[InjectorSpec]) -> list[NodeSpec]:
+    streams = [(spec.name, ["a", "b"]) for spec in injectors]
+    nodes: list[NodeSpec] = []
+    for number in range(draw(st.integers(1, 3))):
+        # The first computation reads all injectors, so that none is without a reader.
+        chosen = streams if not nodes else draw(_some_of(streams))
+        inputs = tuple((name, draw(st.sampled_from(keyed))) for name, keyed in chosen)
+        columnar = draw(st.booleans())
+        node = NodeSpec(
+            f"node{number}",
+            inputs,
+            delay=draw(st.sampled_from([None, 0, 5, 25])),
+            wall=draw(st.sampled_from([None, 0, 15])),
+            chain=0 if columnar else draw(st.sampled_from([0, 2])),
+            echo=draw(st.booleans()),
+            late=draw(st.sampled_from(["drop", "side", "process"])),
+            allowed=draw(st.sampled_from([0, 0, 8])),
+            columnar=columnar,
+        )
+        nodes.append(node)
+        streams.append((f"{node.name}.out", ["a", "b", "same"]))
+        if node.late == "side":
+            sides = [""] if len(inputs) == 1 else [str(n) for n in range(len(inputs))]
+            streams += [(f"{node.name}.late{side}", ["a", "b", "same"]) for side in sides]
+    return nodes
+
+
+def _some_of(streams: list[tuple[str, list[str]]]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.sampled_from(streams), min_size=1, max_size=2, unique_by=lambda s: s[0])
+
+
+UPKEEP = st.builds(
+    hr.Settings,
+    base_every=st.sampled_from([2, 64]),
+    slices=st.sampled_from([1, 4]),
+    slice_every=st.sampled_from([1, 3]),
+    retain_steps=st.sampled_from([1, 16]),
+    cached_bytes=st.sampled_from([512, 1 << 30]),
+    exchange=st.sampled_from(["driver", "shuffle"]),
+)
+RECORDS = st.lists(st.tuples(_FEW, _FEW, st.integers(-30, 30)), min_size=1, max_size=4)
+PARTITIONS = st.sampled_from(["x", "x", "y", "z"])
+WORKERS = st.sampled_from([1, 2, 3, 5])
+NUMBER = st.integers(0, 1)
+
+
+class Together(RuleBasedStateMachine):
+    """Does the same to a driven pipeline and to the model, and compares all that can be seen."""
+
+    harness: Harness
+    model: Model
+    changed = False
+
+    @initialize(
+        data=st.data(), upkeep=UPKEEP, workers=WORKERS, bins=st.sampled_from([1, 8, 64]),
+        seed=st.integers(0, 99),
+    )  # fmt: skip
+    def begin(self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int) -> None:
+        self.injectors = data.draw(injector_specs(), label="injectors")
+        self.nodes = data.draw(node_specs(self.injectors), label="computations")
+        self.model = Model(self.injectors, self.nodes, _CLOCK)
+        self.harness = drive(
+            drawn(self.injectors, self.nodes), workers=workers, bins=bins, clock=_CLOCK, seed=seed,
+            settings=upkeep,
+        )  # fmt: skip
+        self.crashed = False
+        self.time = 0  # about where event time is
+        self.found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+
+    def teardown(self) -> None:
+        if hasattr(self, "harness"):
+            self.harness.close()
+
+    def injector(self, number: int) -> Any:
+        return self.model.outside[self.injectors[number % len(self.injectors)].name]
+
+    # -- what comes from outside --------------------------------------------------------------
+
+    @rule(number=NUMBER, partition=PARTITIONS, records=RECORDS, ahead=st.integers(0, 15))
+    def push(self, number: int, partition: str, records: list[Any], ahead: int) -> None:
+        outside = self.injector(number)
+        part = outside.parts.get(partition)
+        if outside.ended or (part is not None and part.ended_at is not None):
+            return
+        self.time += ahead
+        items = [Item(None, a, b, self.time + offset) for a, b, offset in records]
+        self.model.push(outside.spec.name, partition, items)
+        self.harness.push_many(
+            outside.spec.name, [Pair(item.a, item.b) for item in items],
+            at=[item.time for item in items], partition=partition,
+        )  # fmt: skip
+
+    @rule(number=NUMBER, partition=PARTITIONS, offset=st.integers(-10, 20))
+    def promise(self, number: int, partition: str, offset: int) -> None:
+        outside = self.injector(number)
+        part = outside.parts.get(partition)
+        before = part.promises[-1][1] if part is not None and part.promises else -100
+        time = max(before, self.time + offset)
+        self.model.promise(outside.spec.name, partition, time)
+        self.harness.watermark(outside.spec.name, time, partition=partition)
+
+    @rule(by=st.integers(1, 25))
+    def move_clock(self, by: int) -> None:
+        self.model.clock += by
+        self.harness.clock(self.model.clock)
+
+    @rule(number=NUMBER, partition=PARTITIONS, luck=_FEW)
+    def end_partition(self, number: int, partition: str, luck: int) -> None:
+        outside = self.injector(number)
+        if luck or partition not in outside.parts or outside.parts[partition].ended_at is not None:
+            return
+        self.model.end_partition(outside.spec.name, partition)
+        self.harness.end(outside.spec.name, partition=partition)
+
+    @rule(number=NUMBER, luck=st.integers(0, 5))
+    def end(self, number: int, luck: int) -> None:
+        if luck == 0:
+            outside = self.injector(number)
+            outside.ended = True
+            self.harness.end(outside.spec.name)
+
+    # -- steps and crashes --------------------------------------------------------------------
+
+    @rule(most=st.sampled_from([None, None, 1, 3]))
+    def step(self, most: int | None) -> None:
+        self.restarted()
+        self.model.step(most)
+        self.harness.step(most)
+
+    @rule()
+    def run(self) -> None:
+        self.restarted()
+        while self.model.step():
+            pass
+        self.harness.run()
+
+    @rule(
+        point=st.sampled_from(["between_steps", "before_commit", "before_release"]),
+        workers=st.none() | WORKERS,
+    )
+    def crash(self, point: CrashPoint, workers: int | None) -> None:
+        """Die; and start again at once with other workers, or with whatever comes next."""
+        self.restarted()
+        made = False
+        try:
+            self.harness.crash(point)
+            made = point == "before_release"
+        except DriveError:
+            self.harness.crash()
+        if made:
+            self.model.step()
+        self.crashed = True
+        if workers is not None:
+            self.harness.resume(workers=workers)
+            self.restarted()
+
+    def restarted(self) -> None:
+        """Note that what follows is seen, and begins with a restart if something has crashed."""
+        self.changed = True
+        if self.crashed:
+            self.model.opened = self.model.clock  # idleness counts anew
+            self.crashed = False
+
+    # -- what can be seen ---------------------------------------------------------------------
+
+    @invariant()
+    def all_that_can_be_seen_agrees(self) -> None:
+        if not self.changed:  # only steps change it
+            return
+        self.changed = False
+        self.compare_watermarks()
+        for node in self.nodes:
+            self.compare_counts(node)
+            self.compare_state_and_timers(node)
+        if (
+            not self.crashed
+        ):  # a crash before the release leaves outputs that come after the restart
+            self.compare_outputs()
+
+    def compare_watermarks(self) -> None:
+        for name, mark in self.model.marks.items():
+            seen = self.harness.watermark_of(name)
+            assert (seen.input_us, seen.output_us) == (mark, mark), name
+        for name, outside in self.model.outside.items():
+            assert self.harness.watermark_of(name).input_us == outside.low, name
+
+    def compare_counts(self, node: NodeSpec) -> None:
+        seen = self.harness.counts(node.name)
+        for what in ("records", "late", "timers", "produced"):
+            assert getattr(seen, what) == self.model.counts[node.name, what], (node.name, what)
+
+    def compare_outputs(self) -> None:
+        for name, expected in self.model.outputs.items():
+            for out in self.harness.outputs(name):
+                self.found[name].append((out.key, out.value.a, out.value.b, out.timestamp_us))
+            shown = [(i.key, i.a, i.b, min(i.time, LAST_DATE_US)) for i in expected]
+            assert _by_key(self.found[name]) == _by_key(shown), name
+
+    def compare_state_and_timers(self, node: NodeSpec) -> None:
+        keys = self.model.keys[node.name]
+        assert set(self.harness.keys(node.name)) == set(keys), node.name
+        for key, expected in keys.items():
+            timers = [
+                (t.domain.removesuffix("_time"), t.name, str(t.tag), t.time_us)
+                for t in self.harness.timers(node.name, key)
+            ]
+            wanted = [(*which, time) for which, time in expected.timers.items()]
+            assert sorted(timers) == sorted(wanted), (node.name, key)
+            state = self.harness.state(node.name, key)
+            assert state == _shown(node, expected), (node.name, key)
+
+
+def _shown(node: NodeSpec, key: Key) -> dict[str, Any]:
+    """Return the model's state of a key as the harness shows it."""
+    if node.columnar:
+        by_b = {b: {"count": count} for b, count in key.by_b.items()}
+        return {"sums": {"total": key.total, "seen": len(key.seen)}, "by_b": by_b}
+    return {"total": key.total, "seen": key.seen, "by_b": key.by_b, "left": key.left}
+
+
+def _by_key(items: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
+    found: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
+    for item in items:
+        found[item[0]].append(item)
+    return found
+
+
+def test_the_system_does_what_the_model_does() -> None:
+    run_state_machine_as_test(
+        Together, settings=settings(max_examples=200, stateful_step_count=25, derandomize=True)
+    )
+
+
+@pytest.mark.soak
+def test_the_system_does_what_the_model_does_five_thousand_times() -> None:
+    run_state_machine_as_test(
+        Together, settings=settings(max_examples=5_000, stateful_step_count=40)
+    )
+
+
+def test_the_model_is_small_and_imports_nothing_of_the_package() -> None:
+    assert len(_text("model.py").splitlines()) <= 200
+    plain = {"__future__", "collections", "collections.abc", "dataclasses", "typing", "xxhash"}
+    assert _imported("model.py") <= plain | {"tests.model.plain"}
+    assert _imported("plain.py") <= plain
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text()
+
+
+def _imported(name: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(_text(name))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
