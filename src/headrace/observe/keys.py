@@ -145,9 +145,9 @@ class StoredKeys:
                 found.update(zip(keys, table.column(HASH).to_pylist(), strict=True))
             yield from ((hash_, key) for key, hash_ in found.items())
 
-    def _keys_of(self, table: pa.Table) -> list[Any]:
+    def _keys_of(self, rows: pa.Table | pa.RecordBatch) -> list[Any]:
         names = [field.name for field in self._node.key_fields]
-        parts = [column_to_python(table.column(name).combine_chunks()) for name in names]
+        parts = [column_to_python(rows.column(name)) for name in names]
         return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 
     # -- what is in it ------------------------------------------------------------------------
@@ -176,12 +176,11 @@ class StoredKeys:
     def _table(self, state: TableSet, section: str, key: Any) -> list[dict[str, Any]]:
         """Return the live rows of a section that a key has."""
         hash_ = hash_key(key)
-        table = state.loaded_rows(Ranges.of([(hash_, hash_)])).get(section)
-        if table is None:
+        batch = state.tables[section].rows_in(Ranges.of([(hash_, hash_)]))
+        if batch is None:
             return []
-        same = [known == key for known in self._keys_of(table)]
-        rows: list[dict[str, Any]] = table.filter(pa.array(same)).to_pylist()
-        return rows
+        same = [known == key for known in self._keys_of(batch)]
+        return [row for row, mine in zip(batch.to_pylist(), same, strict=True) if mine]
 
 
 def _content(cell: CellType, cells: KeyCells) -> Any:

@@ -83,6 +83,7 @@ def drive(
     clock: Moment = _START,
     storage: str | os.PathLike[str] | Store | None = None,
     seed: int = 0,
+    processes: int = 1,
     settings: Settings | None = None,
 ) -> Harness:
     """Run a pipeline in a test: here, step by step, with no Spark, no threads and no sleep.
@@ -99,6 +100,8 @@ def drive(
         storage: where state is kept; in memory when not given. A directory of an earlier run of the same
             pipeline is gone on with.
         seed: of the order in which workers' messages arrive. Results do not depend on it.
+        processes: how many Python processes to pretend that tasks alternate between. Results do not depend
+            on it.
         settings: upkeep; how much a step takes is the test's own affair.
 
     Returns:
@@ -109,7 +112,7 @@ def drive(
     """
     return Harness(
         pipeline, workers=workers, bins=bins, clock=clock, storage=storage, seed=seed,
-        settings=settings,
+        processes=processes, settings=settings,
     )  # fmt: skip
 
 
@@ -122,10 +125,11 @@ class Harness:
 
     def __init__(
         self, pipeline: Pipeline, *, workers: int, bins: int, clock: Moment,
-        storage: str | os.PathLike[str] | Store | None, seed: int, settings: Settings | None,
+        storage: str | os.PathLike[str] | Store | None, seed: int, processes: int,
+        settings: Settings | None,
     ) -> None:  # fmt: skip
         self._store = _store(storage)
-        self._workers, self._bins, self._seed = workers, bins, seed
+        self._workers, self._bins, self._seed, self._processes = workers, bins, seed, processes
         self._settings = msgspec.structs.replace(settings or Settings(), limit=_EVERYTHING)
         self._clock = HandClock(moment_us(clock))
         self._feeds: dict[str, Feed] = {}
@@ -243,12 +247,19 @@ class Harness:
         self._go("between_steps")
         return self._last
 
-    def run(self) -> int:
-        """Run steps until nothing is left to do; return how many. The clock stands still meanwhile."""
-        steps = 0
-        while self.step() is not None:
-            steps += 1
-        return steps
+    def run(self, at_most: int = 10_000) -> int:
+        """Run steps until nothing is left to do; return how many. The clock stands still meanwhile.
+
+        Raises:
+            DriveError: when there is something left to do after so many steps.
+        """
+        for steps in range(at_most):
+            if self.step() is None:
+                return steps
+        raise DriveError(
+            f"after {at_most} steps there is still something to do",
+            remedy="run for longer with run(at_most=…), if so many steps are meant",
+        )
 
     def crash(self, point: CrashPoint = "between_steps") -> None:
         """Let the process die: its memory is gone, storage and the outside world stay.
@@ -285,8 +296,9 @@ class Harness:
         if pipeline is not None:
             self._pipeline = self._placed(pipeline)
         driver = Driver(
-            self._pipeline, self._store, InlineRunner(self._seed), workers=self._workers,
-            bins=self._bins, settings=self._settings, clock=self._clock, nonce=self._name,
+            self._pipeline, self._store, InlineRunner(self._seed, self._processes),
+            workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
+            nonce=self._name,
         )  # fmt: skip
         driver.listeners.append(self._note)
         driver.open()
@@ -342,9 +354,15 @@ class Harness:
             Steps in ascending order; within a step as a sink gets it: by the hash of the key, the records
             of a key in the order in which it produced them.
         """
-        stream = self._stream(name)
-        taken = self._collectors[stream.name].take(everything=everything)
+        stream, taken = self._stream(name), self.deliveries(name, everything=everything)
         return [record for step, rows in taken for record in _records(stream, step, rows)]
+
+    def deliveries(self, name: str, *, everything: bool = False) -> list[tuple[int, pa.Table]]:
+        """Return the same as sinks get it: (step, table) pairs; both count as a look.
+
+        For many records: they stay columns.
+        """
+        return self._collectors[self._stream(name).name].take(everything=everything)
 
     def state(self, computation: str, key: Any) -> dict[str, Any]:
         """Return what the declared state of a key holds, by name.
