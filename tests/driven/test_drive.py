@@ -300,6 +300,65 @@ def test_what_was_committed_before_a_crash_reaches_the_sinks_after_it() -> None:
         assert totals(t) == [("a", 1, 1)]
 
 
+def test_a_weak_sink_has_seen_a_step_that_was_lost_and_sees_nothing_else_when_it_is_made_again() -> (
+    None
+):
+    pipeline = hr.Pipeline("traffic")
+    hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
+    visits = pipeline.compute("visits", Visits(), keys={hits: "page"})
+    for name, weak in (("totals", True), ("alarms", False)):
+        pipeline.sink(name, visits[name], hr.sinks.Calls(lambda s, r: None), weak=weak)
+    with drive(pipeline, clock=NOON) as t:
+        t.push("hits", hit("a", 0))
+        t.end()
+        t.run()
+        assert [o.value for o in t.outputs("totals")] == [Total(1, 1)]
+    with drive(pipeline, clock=NOON) as t:
+        t.push("hits", hit("a", 0))
+        t.end()
+        t.crash("before_commit")
+        assert t.keys("visits") == []
+        assert [o.value for o in t.outputs("totals")] == [Total(1, 1)]
+        t.run()
+        assert t.state("visits", "a")["hits"] == 1
+        assert t.outputs("totals") == []
+
+
+class Sender(hr.Computation):
+    """Gathers for a while, and holds the watermark meanwhile."""
+
+    gathered = hr.ListState(str)
+    send = hr.Timer(hr.WALL_TIME, holds=True)
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.gathered.append(record.value.page)
+        if len(self.gathered) == 1:
+            self.send.set(ctx.now + timedelta(seconds=20), hold=record.timestamp_us)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", " ".join(self.gathered))
+        self.gathered.clear()
+
+
+def test_a_hold_is_seen_in_the_watermark_and_is_no_state_of_the_users() -> None:
+    with drive(drawn(computation=Sender()), clock=NOON) as t:
+        t.push("hits", hit("a", 30))
+        t.watermark("hits", NOON + timedelta(minutes=1))
+        t.run()
+        assert t.state("visits", "a") == {"gathered": ["a"]}
+        assert [p.name for p in t.timers("visits", "a")] == ["send"]
+        reached = t.watermark_of("visits")
+        assert (reached.input - NOON, reached.output - NOON) == (
+            timedelta(minutes=1), timedelta(seconds=30),
+        )  # fmt: skip
+        t.crash()
+        t.clock("+20s")
+        t.run()
+        assert [o.value for o in t.outputs("visits")] == ["a"]
+        assert t.watermark_of("visits").output == NOON + timedelta(minutes=1)
+
+
 def test_a_restart_may_bring_newer_code() -> None:
     class Loud(Visits):
         def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:

@@ -83,11 +83,11 @@ class StoredKeys:
             Name → the value (or its default), a list, or a dict. For a table a dict of the row's columns
             (None when there is no row), or with ``sub`` a dict of such by sub value.
         """
-        state = self._of_key(key)
+        state, declared = self._of_key(key), self._node.shape.states
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)
             return {
-                cell.name: _content(cell, cells) for cell in state.cells if cell.kind != "timer"
+                cell.name: _content(cell, cells) for cell in state.cells if cell.name in declared
             }
         return {
             name: self._rows(state, table_section(name), key, with_sub=bool(handle.table.sub))

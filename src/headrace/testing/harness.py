@@ -164,10 +164,11 @@ class Harness:
             strategy: Any = OwnOrPromised(rules.strategy)
             rules = msgspec.structs.replace(rules, strategy=strategy)
             placed.injectors[name] = msgspec.structs.replace(injector, source=feed, rules=rules)
-        for stream in pipeline.streams().values():
+        weak = {sink.stream.name for sink in pipeline.sinks.values() if sink.weak}
+        for name, stream in pipeline.streams().items():
             if stream.key_fields:
-                collector = self._collectors.setdefault(stream.name, Collector())
-                placed.sinks[stream.name] = SinkNode(stream.name, stream, collector)
+                collector = self._collectors.setdefault(name, Collector())
+                placed.sinks[name] = SinkNode(name, stream, collector, weak=name in weak)
         self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
         return placed
 
