@@ -219,7 +219,7 @@ class Together(RuleBasedStateMachine):
         self.restarted()
         while self.model.step():
             pass
-        self.harness.run()
+        self.harness.run(at_most=100)
 
     @rule(
         point=st.sampled_from(["between_steps", "before_commit", "before_release"]),
