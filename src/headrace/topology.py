@@ -11,7 +11,15 @@ import msgspec
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import Computation, Late, Shape, UserCode, shape_of, source_place
+from headrace.computation import (
+    EVENT_TIME,
+    Computation,
+    Late,
+    Shape,
+    UserCode,
+    shape_of,
+    source_place,
+)
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.eventtime.watermark import BoundedDelay, Rules, Strategy
@@ -157,6 +165,12 @@ class Node(msgspec.Struct, eq=False):
 
     def __hash__(self) -> int:
         return id(self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether what it produces may wait for its watermark, and so is complete up to that only."""
+        event = [timer for timer in self.shape.timers.values() if timer.domain is EVENT_TIME]
+        return bool(event or self.shape.holding or self.shape.posts or self.ordered)
 
     def late_output(self, number: int) -> str:
         """Return the name of the side stream of an input's late records."""

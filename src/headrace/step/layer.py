@@ -221,7 +221,8 @@ class Worker:
                 output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
             )  # fmt: skip
             before = plan.percentiles.get(node.name, MIN_TIME)
-            done.percentile = max(before, done.output_watermark, min(percentile, done.oldest))
+            early = MIN_TIME if node.waits else percentile
+            done.percentile = max(before, done.output_watermark, early)
             report.nodes[node.name] = done
             return visitor.take_outputs()
 
