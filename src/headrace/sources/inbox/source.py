@@ -373,5 +373,6 @@ def _gone(place: str) -> SourceChanged:
     return SourceChanged(
         "a batch is gone that was not read yet",
         place=place,
-        remedy="bring it back; or a newer driver has taken over and cleans this inbox",
+        remedy="bring it back (do all hosts mount the inbox?); or a newer driver has taken over, and "
+        "cleans it",
     )
