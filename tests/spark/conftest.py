@@ -44,8 +44,8 @@ def local_spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A standalone master with two workers on two addresses, two slots each; and a session on it."""
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standalone master with two workers on two addresses, two slots each: its URL."""
     folder = tmp_path_factory.mktemp("cluster")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -61,8 +61,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                     "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / host), master)
         )  # fmt: skip
     wait_for(lambda: log.read_text().count("Registering worker") == len(HOSTS))
+    yield master
+    for process in reversed(started):
+        process.terminate()
+    for process in started:
+        process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def cluster(standalone: str) -> Iterator[Any]:
+    """A session on a standalone cluster of two hosts."""
     spark = session(
-        master, **{
+        standalone, **{
             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.cores": "2", "spark.executor.memory": "512m",
             "spark.cores.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -71,10 +81,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )  # fmt: skip
     yield spark
     spark.stop()
-    for process in reversed(started):
-        process.terminate()
-    for process in started:
-        process.wait(timeout=30)
 
 
 def _daemon(folder: Path, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:

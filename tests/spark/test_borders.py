@@ -24,7 +24,8 @@ from headrace.ledger.manifest import manifest_name
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
-from tests.support.pipelines import Collected
+from tests.support.inboxes import items, pipeline, producer
+from tests.support.pipelines import Collected, run_inline
 
 pytestmark = pytest.mark.spark
 
@@ -329,3 +330,27 @@ def test_timers_go_on_between_batches(local_spark: Any, tmp_path: Path) -> None:
     finally:
         driver.close()
     assert rang
+
+
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+def test_an_inbox_that_tasks_read_gives_the_steps_that_it_gives_inline(
+    local_spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    inbox, drawn = tmp_path / "inbox", []
+    for number in range(8):
+        for name in "ab":
+            producer(inbox, name).append(items(name, number, number % 4))
+    for name in "ab":
+        producer(inbox, name).finish()
+    for which, runner in (
+        ("spark", SparkRunner(local_spark.sparkContext)),
+        ("inline", InlineRunner()),
+    ):
+        collected = Collected()
+        run_inline(
+            pipeline(inbox, collected.sink("told"), producers=("a", "b")),
+            store=LocalStore(tmp_path / which), runner=runner, workers=2, rows=7, exchange=exchange,
+        )  # fmt: skip
+        drawn.append(collected.rows())
+    assert drawn[0] == drawn[1]
+    assert sum(len(step) for step in drawn[0]["told"]) == 24
