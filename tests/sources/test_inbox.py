@@ -25,7 +25,7 @@ from headrace.sources import Inbox, Limit, Part
 from headrace.sources.inbox import Producer
 from headrace.sources.inbox.batch import HEADER_BYTES
 from headrace.storage import LocalStore, MemoryStore, Store
-from tests.support.faults import FaultStore
+from tests.support.faults import FaultStore, SimulatedCrash
 
 WIDE = Limit(1_000, 1 << 20)
 
@@ -545,7 +545,7 @@ def test_a_producer_that_stalls_past_a_clean_up_loses_nothing_and_doubles_nothin
     assert again.step() == [], "nor does what it left behind come to a later driver"
 
 
-def test_what_such_a_producer_left_behind_is_swept(store: Store) -> None:
+def test_a_stalled_producer_leaves_nothing_that_another_could_meet(store: Store) -> None:
     stalling = Stalling(store)
     stale = producer(stalling)
     reading = Reading(inbox(store, clean=True))
@@ -557,7 +557,29 @@ def test_what_such_a_producer_left_behind_is_swept(store: Store) -> None:
 
     stalling.meanwhile = meanwhile
     stale.append(hits(4))
-    assert batches(store) == [0, 2, 3], "batch 0 is a ghost"
+    assert batches(store) == [2, 3]
+    assert producer(store).append(hits(1), sequence=0) == 0, "what was recorded may be repeated"
+    assert reading.step() == [4]
+
+
+def test_what_a_producer_leaves_behind_that_ends_in_such_a_stall_is_swept(store: Store) -> None:
+    stalling = Stalling(FaultStore(store, 0, "crash before"))
+    stale = producer(stalling)
+    reading = Reading(inbox(store, clean=True))
+
+    def meanwhile() -> None:
+        for time in (1, 2, 3):
+            producer(store).append(hits(time))
+            reading.step()
+
+    stalling.meanwhile = meanwhile
+    ending = stalling.inner
+    assert isinstance(ending, FaultStore)
+    ending._at = ending.operations + 2
+    with pytest.raises(SimulatedCrash):
+        stale.append(hits(4))
+    assert batches(store) == [0, 2], "batch 0 is a ghost"
+    producer(store).append(hits(4))
     assert Reading(inbox(store, clean=True), reading.position).step() == [4]
     assert batches(store) == [3]
 

@@ -10,7 +10,8 @@ pipeline records it and cleans it away; then the stalled create succeeds, and a 
 will ever read would be acknowledged. The same rules close the hole: the pipeline deletes a
 producer's batches in ascending order and keeps the last one; a producer whose create succeeded
 reads its *predecessor* back. If that is there, with the seal that the producer knows, nothing from it
-on was deleted. Batch 0 has no predecessor: before it is deleted, a mark is made for ever.
+on was deleted. If it is gone, so was the batch of this number, and what was just created is taken
+away. Batch 0 has no predecessor: before it is deleted, a mark is made for ever.
 """
 
 from __future__ import annotations
@@ -219,7 +220,12 @@ class Producer:
             name, content.records, content.rows, promise_us=promise_us, final=content.final,
             nonce=os.urandom(8),
         )  # fmt: skip
-        if not self._is_created(name, data, header) or not self._was_never_there():
+        if not self._is_created(name, data, header):
+            return False
+        if not self._was_never_there():
+            self._store.delete(
+                name
+            )  # a ghost, below what was recorded; who repeats a batch might meet it
             return False
         self._next, self._last = self._next + 1, header
         return True
