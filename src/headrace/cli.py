@@ -24,6 +24,7 @@ from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import show_time
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
+from headrace.observe.binmarks import bin_marks
 from headrace.observe.progress import ProgressLine
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
@@ -164,6 +165,35 @@ def watermark_why(name: str, storage: str, output: str) -> None:
             raise _no_pipeline(storage)
         way = why(head, name, time.time_ns() // 1_000)
         click.echo(msgspec.json.encode(way).decode() if output == "json" else explain(way))
+
+
+@watermark.command("bins")
+@click.argument("name")
+@_storage
+@click.option("--most", type=click.IntRange(1), default=20, show_default=True,
+              help="How many bins to show, those with the oldest work first.")  # fmt: skip
+@_output
+def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
+    """Show the watermark of computation NAME bin by bin: which have the oldest work still to do.
+
+    Reads the state of the last committed step. Changes nothing.
+    """
+    with _typed_errors():
+        ledger = _ledger_of(storage)
+        head = ledger.open()
+        if head is None:
+            raise _no_pipeline(storage)
+        found = bin_marks(open_store(storage), head, name, most)
+        if output == "json":
+            click.echo(msgspec.json.encode(found).decode())
+            return
+        for mark in found:
+            click.echo(
+                f"bin {mark.bin} on worker {mark.worker}: watermark {mark.watermark}, "
+                f"oldest work {mark.oldest}, {mark.pending:,} pending"
+            )
+        if not found:
+            click.echo(f"{name} has no work pending in event time")
 
 
 def _ledger_of(storage: str) -> Ledger:
