@@ -92,7 +92,7 @@ class Run:
         cause = time if domain == "event" else self.wall_cause
         self.produced.append(Item(self.key, state.total, code, cause))
         state.by_b.pop(min(state.by_b, default=0), None)
-        if state.left > 0:
+        if name != "also" and state.left > 0:
             state.left -= 1
             state.timers["event", "due", tag] = min(time + 3, END)
             state.timers["wall", "tick", "0"] = self.clock + 4 - 4 * state.left

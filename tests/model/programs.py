@@ -64,7 +64,7 @@ class Program(hr.Computation):
         ctx.produce("out", Pair(self.total.value, code))
         if len(self.by_b):
             del self.by_b[next(iter(self.by_b))]
-        if self.left.value > 0:
+        if timer.name != "also" and self.left.value > 0:
             self.left.value -= 1
             self.due.set(min(timer.time_us + 3, MAX_TIME), tag=timer.tag)
             self.tick.set(to_micros(ctx.now) + 4 - 4 * self.left.value, tag="0")
