@@ -324,6 +324,23 @@ def test_a_weak_sink_has_seen_a_step_that_was_lost_and_sees_nothing_else_when_it
         assert t.outputs("totals") == []
 
 
+def test_duplicates_are_dropped_and_counted() -> None:
+    pipeline = hr.Pipeline("traffic")
+    source = hr.sources.Iterable([], Hit, event_time="at")
+    hits = pipeline.inject("hits", source, ids=("page", "size"), horizon="1h")
+    pipeline.compute("visits", Visits(), keys={hits: "page"})
+    with drive(pipeline) as t:
+        t.push_many("hits", [hit("a", 0), hit("a", 1)])
+        t.run()
+        t.crash()
+        t.push_many("hits", [hit("a", 2), hit("a", 3, size=2)])
+        t.run()
+        assert t.state("visits", "a")["sizes"] == [1, 2]
+        assert t.counts("hits.ids").duplicates == 2
+        with pytest.raises(DriveError, match="it has: visits"):
+            t.state("hits.ids", ("a", 1))
+
+
 class Sender(hr.Computation):
     """Gathers for a while, and holds the watermark meanwhile."""
 

@@ -22,6 +22,7 @@ class InjectorSpec:
     bound: int | None  # None: the source's own promise alone
     expect: tuple[str, ...] = ()
     idle_after: int | None = None
+    horizon: int | None = None  # ids are remembered for so long; None: records have none
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Outside:
     ended: bool = False
     final: bool = False
     low: int = START
+    ids: dict[int, int] = field(default_factory=dict)  # the newest time that each was seen at
 
     def complete(self, part: Part) -> int:
         bound = self.spec.bound
@@ -70,13 +72,10 @@ class Model:
         self.counts: dict[tuple[str, str], int] = defaultdict(int)
         self.outputs: dict[str, list[Item]] = defaultdict(list)
 
-    # -- outside ------------------------------------------------------------------------------
-
     def push(self, injector: str, partition: str, items: list[Item]) -> None:
-        outside = self.outside[injector]
-        part = outside.parts.setdefault(partition, Part())
+        part = self.outside[injector].parts.setdefault(partition, Part())
         for item in items:
-            outside.log.append((partition, part.pushed, item))
+            self.outside[injector].log.append((partition, part.pushed, item))
             part.pushed += 1
 
     def promise(self, injector: str, partition: str, time: int) -> None:
@@ -87,14 +86,12 @@ class Model:
         part = self.outside[injector].parts[partition]
         part.ended_at = part.pushed
 
-    # -- a step -------------------------------------------------------------------------------
-
     def step(self, most: int | None = None) -> bool:
         """Do what is to be done; say whether there was anything."""
         after = {name: self.advanced(outside, most) for name, outside in self.outside.items()}
         if not any(news for _, _, news in after.values()) and not self.wall_timer_is_due():
             return False
-        streams = {name: items for name, (_, items, _) in after.items()}
+        streams = {name: self.unseen(name, items) for name, (_, items, _) in after.items()}
         self.outside = {name: outside for name, (outside, _, _) in after.items()}
         live = [o.low for o in self.outside.values() if not o.final and not o.is_idle()]
         for outside in self.outside.values():
@@ -136,10 +133,29 @@ class Model:
         items = [item for name, _, item in sorted(taken, key=lambda entry: entry[0])]
         return after, items, news or after.final != before.final
 
+    def unseen(self, injector: str, items: list[Item]) -> list[Item]:
+        """Return the records that the check of ids lets go on."""
+        ids, horizon, before = (o := self.outside[injector]).ids, o.spec.horizon, o.low
+        if horizon is None:
+            return items
+        floor = before - horizon if before > START + horizon else START
+        fresh = []
+        for item in items:
+            if item.id is not None and item.time < floor:
+                self.counts[f"{injector}.ids", "expired"] += 1
+            elif item.id is None or ids.get(item.id, START) < max(floor, START + 1):
+                fresh.append(item)
+            else:
+                self.counts[f"{injector}.ids", "duplicates"] += 1
+            if item.id is not None and item.time >= floor:
+                ids[item.id] = max(item.time, ids.get(item.id, START))
+        return fresh
+
     def wall_timer_is_due(self) -> bool:
-        keys = [key for keys in self.keys.values() for key in keys.values()]
-        wall = [t for key in keys for (domain, _, _), t in key.timers.items() if domain == "wall"]
-        return min(wall, default=END) <= self.clock
+        timers = [
+            timer for of in self.keys.values() for k in of.values() for timer in k.timers.items()
+        ]
+        return any(domain == "wall" and time <= self.clock for (domain, _, _), time in timers)
 
     def apply(self, node: NodeSpec, streams: dict[str, list[Item]], marks: dict[str, int]) -> None:
         before = self.marks[node.name]

@@ -32,6 +32,7 @@ class Item:
     a: int
     b: int
     time: int
+    id: int | None = None
 
 
 @dataclass

@@ -22,6 +22,14 @@ class Pair(msgspec.Struct, frozen=True):
     b: int
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """A record as it comes from outside, perhaps more than once."""
+
+    a: int
+    b: int
+    id: int | None
+
+
 class Program(hr.Computation):
     """The program of a ``NodeSpec``."""
 
@@ -126,10 +134,11 @@ def drawn(injectors: list[InjectorSpec], nodes: list[NodeSpec]) -> hr.Pipeline:
     streams: dict[str, Any] = {}
     for spec in injectors:
         strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(spec.bound)
-        source = hr.sources.Iterable([], Pair, event_time="a")
+        ids: dict[str, Any] = {} if spec.horizon is None else {"ids": "id", "horizon": spec.horizon}
         streams[spec.name] = pipeline.inject(
-            spec.name, source, watermark=strategy, expect=spec.expect, idle_after=spec.idle_after
-        )
+            spec.name, hr.sources.Iterable([], Sent, event_time="a"), watermark=strategy,
+            expect=spec.expect, idle_after=spec.idle_after, **ids,
+        )  # fmt: skip
     for node in nodes:
         keys = {streams[name]: ("key" if by == "same" else by) for name, by in node.inputs}
         kind = ColumnarProgram if node.columnar else Program

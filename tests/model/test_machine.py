@@ -24,7 +24,7 @@ from headrace.eventtime.timestamps import LAST_DATE_US
 from headrace.testing import CrashPoint, Harness, drive
 from tests.model.model import InjectorSpec, Model
 from tests.model.plain import Item, Key, NodeSpec
-from tests.model.programs import Pair, drawn
+from tests.model.programs import Sent, drawn
 
 _CLOCK = 1_000
 _FEW = st.integers(0, 3)
@@ -40,6 +40,7 @@ def injector_specs(draw: st.DrawFn) -> list[InjectorSpec]:
                 bound=draw(st.sampled_from([None, 0, 10])),
                 expect=draw(st.sampled_from([(), (), ("x",), ("x", "y")])),
                 idle_after=draw(st.sampled_from([None, 20])),
+                horizon=draw(st.sampled_from([None, 5, 50])),
             )
         )
     return found
@@ -88,8 +89,9 @@ UPKEEP = st.builds(
 )
 # Times are multiples of five, so that many are the same, or just where a watermark or timer is.
 RECORDS = st.lists(
-    st.tuples(_FEW, _FEW, st.integers(-6, 4).map(lambda n: n * 5)), min_size=1, max_size=5
-)
+    st.tuples(_FEW, _FEW, st.integers(-6, 4).map(lambda n: n * 5), st.none() | st.integers(0, 9)),
+    min_size=1, max_size=5,
+)  # fmt: skip
 AHEAD = st.sampled_from([0, 5, 10, 30])
 PARTITIONS = st.sampled_from([["x"], ["x"], ["x", "y"], ["x", "y", "z"]])
 WORKERS = st.sampled_from([1, 2, 3, 5])
@@ -144,11 +146,11 @@ class Together(RuleBasedStateMachine):
         part = outside.parts.get(partition)
         if outside.ended or (part is not None and part.ended_at is not None):
             return
-        items = [Item(None, a, b, self.time + offset) for a, b, offset in records]
+        items = [Item(None, a, b, self.time + offset, id_) for a, b, offset, id_ in records]
         self.model.push(injector, partition, items)
         self.harness.push_many(
-            injector, [Pair(item.a, item.b) for item in items], at=[item.time for item in items],
-            partition=partition,
+            injector, [Sent(item.a, item.b, item.id) for item in items],
+            at=[item.time for item in items], partition=partition,
         )  # fmt: skip
 
     def tell(self, injector: str, partition: str, time: int) -> None:
@@ -171,7 +173,8 @@ class Together(RuleBasedStateMachine):
 
     @rule(number=NUMBER, records=RECORDS, behind=AHEAD)
     def push_what_is_behind_and_run(self, number: int, records: list[Any], behind: int) -> None:
-        self.bring(*self.place(number), [(a, b, offset - behind) for a, b, offset in records])
+        late = [(a, b, offset - behind, id_) for a, b, offset, id_ in records]
+        self.bring(*self.place(number), late)
         self.run()
 
     @rule(number=NUMBER, offset=st.integers(-2, 3))
@@ -255,8 +258,7 @@ class Together(RuleBasedStateMachine):
         if not self.changed:  # only steps change it
             return
         self.compare_watermarks()
-        for node in self.nodes:
-            self.compare_counts(node)
+        self.compare_counts()
         if self.crashed:
             self.compare_state_and_timers()  # takes longest; what differs does so at the end, too
         else:
@@ -270,10 +272,16 @@ class Together(RuleBasedStateMachine):
         for name, outside in self.model.outside.items():
             assert self.harness.watermark_of(name).input_us == outside.low, name
 
-    def compare_counts(self, node: NodeSpec) -> None:
-        seen = self.harness.counts(node.name)
-        for what in ("records", "late", "timers", "produced"):
-            assert getattr(seen, what) == self.model.counts[node.name, what], (node.name, what)
+    def compare_counts(self) -> None:
+        of_ids = [f"{spec.name}.ids" for spec in self.injectors if spec.horizon is not None]
+        for name in of_ids:
+            for what in ("duplicates", "expired"):
+                seen = getattr(self.harness.counts(name), what)
+                assert seen == self.model.counts[name, what], (name, what)
+        for node in self.nodes:
+            for what in ("records", "late", "timers", "produced"):
+                seen = getattr(self.harness.counts(node.name), what)
+                assert seen == self.model.counts[node.name, what], (node.name, what)
 
     def compare_outputs(self) -> None:
         for name, expected in self.model.outputs.items():

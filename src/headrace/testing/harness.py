@@ -170,6 +170,8 @@ class Harness:
                 collector = self._collectors.setdefault(name, Collector())
                 placed.sinks[name] = SinkNode(name, stream, collector, weak=name in weak)
         self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
+        checks = [item.check for item in pipeline.injectors.values() if item.check is not None]
+        self._checks = {check.name for check in checks}  # the engine's own computations
         return placed
 
     # -- what comes from outside --------------------------------------------------------------
@@ -391,7 +393,10 @@ class Harness:
         return Watermark(*self._stored_head.watermark_of(name))
 
     def counts(self, computation: str) -> Counts:
-        """Return how many records and timers a computation has worked on, and how many were late."""
+        """Return how many records and timers a computation has worked on, and how many were late.
+
+        ``counts("hits.ids")`` tells how many duplicates of an injector with ids were dropped.
+        """
         return self._stored_head.counts.get(self._node(computation).name, Counts())
 
     @property
@@ -402,7 +407,8 @@ class Harness:
         return self._head
 
     def _stored(self, computation: str) -> StoredKeys:
-        node, head = self._node(computation), self._stored_head
+        users = {n: o for n, o in self._pipeline.nodes.items() if o.name not in self._checks}
+        node, head = _known("computation", computation, users), self._stored_head
         if computation not in self._keys:
             self._keys[computation] = StoredKeys(node, self._store, head)
         return self._keys[computation]
