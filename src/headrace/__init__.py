@@ -11,6 +11,7 @@ General layout, from the inside out:
 
 from headrace import ops, sinks, sources, testing
 from headrace.api import Job, run
+from headrace.change import Change
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import (
     EVENT_TIME,
@@ -49,6 +50,7 @@ __all__ = [
     "EVENT_TIME",
     "WALL_TIME",
     "BatchContext",
+    "Change",
     "Codec",
     "ColumnarComputation",
     "Computation",

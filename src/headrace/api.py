@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Literal
 
+from headrace.change import Change
+from headrace.coordinator.changes import Begin
 from headrace.coordinator.machine import Settings
 from headrace.driver import Clock, Driver, Listener
 from headrace.errors import HeadraceError, InvariantBroken
@@ -74,6 +77,48 @@ class Job:
     def running(self) -> bool:
         """Whether it still runs."""
         return self._thread.is_alive()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The drawing that runs now; ``job.pipeline.copy()`` is where a change begins."""
+        return self._driver.pipeline
+
+    def change(
+        self,
+        pipeline: Pipeline,
+        *,
+        begin: Mapping[str, Begin] | None = None,
+        forget: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Change:
+        """Change what runs, between two steps: add computations, remove some, replace their code.
+
+        The running step ends, its outputs are released, and the next step belongs to the new drawing;
+        sources and sinks that both drawings have (the same objects) stay open. State of the same names
+        and types is kept; new states may be added.
+
+        Args:
+            pipeline: the drawing that is to run: ``job.pipeline.copy()``, changed.
+            begin: where added computations begin: ``"now"`` (the default), or at the
+                ``"beginning"`` of their streams.
+            forget: computations whose state is given up.
+            dry_run: only say what it would come to.
+
+        Returns:
+            The change: what it comes to, and :meth:`Change.wait` for when it is in effect.
+
+        Raises:
+            HeadraceError: when it can be told at once that it would be refused. The pipeline goes on as
+                it was, then and when :meth:`Change.wait` raises.
+
+        Cost: no step runs for about as long as a restart of the driver alone takes: two commits, and
+            sending the code. Soft state is read again from storage when it is needed.
+        """
+        change = Change(pipeline.copy(), begin or {}, forget)
+        change.plan = self._driver.plan_change(change)
+        if not dry_run:
+            self._driver.ask_to_change(change)
+        return change
 
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until all input has ended and is committed and released.

@@ -1,7 +1,8 @@
 """The command line. Data on standard output; progress and errors on standard error.
 
 Exit codes: 0 done; 2 wrong usage; 4 the pipeline or its storage failed, with a typed error; 5 nothing
-is there to be looked at; 130 interrupted (after the running step, with everything committed).
+is there to be looked at; 6 a command was refused; 7 it was not answered in time; 130 interrupted (after
+the running step, with everything committed).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import msgspec
 from rich.console import Console
 
 from headrace.api import run as run_pipeline
+from headrace.control import Control
 from headrace.coordinator.machine import Settings
 from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import show_time
+from headrace.ledger.commands import Kind
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.observe.binmarks import bin_marks
@@ -35,7 +38,7 @@ from headrace.sources.base import Limit
 from headrace.storage import open_store
 from headrace.topology import Pipeline
 
-FAILED, NOTHING_THERE, INTERRUPTED = 4, 5, 130
+FAILED, NOTHING_THERE, REFUSED, UNANSWERED, INTERRUPTED = 4, 5, 6, 7, 130
 
 
 class _NothingThere(Exception):
@@ -196,6 +199,139 @@ def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
             click.echo(f"{name} has no work pending in event time")
 
 
+# -- commands to a pipeline -------------------------------------------------------------------
+
+_wait = click.option(
+    "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
+    help="Seconds to wait for the answer; 0 only asks.",
+)  # fmt: skip
+
+
+@main.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_storage
+@click.option("--sink", "sinks", multiple=True, help="A sink to be removed with it; repeatable.")
+@click.option("--forget", is_flag=True, help="Give its state up, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would come to.")
+@_wait
+@_output
+def remove(
+    names: tuple[str, ...], storage: str, sinks: tuple[str, ...], forget: bool, dry_run: bool,
+    seconds: float, output: str,
+) -> None:  # fmt: skip
+    """Remove computations from a pipeline, between two steps. Their state is kept.
+
+    A pipeline that does not run applies it when it is started. What others read, or sinks take, is
+    removed only together with these.
+    """
+    if dry_run:
+        with _typed_errors():
+            _show_removal(storage, list(names), list(sinks), forget, output)
+        return
+    _ask(storage, "remove", seconds, output, names=list(names), sinks=list(sinks), forget=forget)
+
+
+@main.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_storage
+@_wait
+@_output
+def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -> None:
+    """Bring back computations that were removed, if the pipeline's code still draws them.
+
+    They go on with the state that was kept, from now on.
+    """
+    _ask(storage, "restore", seconds, output, names=list(names))
+
+
+@main.command()
+@_storage
+@_wait
+@_output
+def stop(storage: str, seconds: float, output: str) -> None:
+    """Stop a running pipeline after its running step."""
+    _ask(storage, "stop", seconds, output)
+
+
+@main.command()
+@_storage
+@_wait
+@_output
+def drain(storage: str, seconds: float, output: str) -> None:
+    """Let a running pipeline stop when all its input has ended."""
+    _ask(storage, "drain", seconds, output)
+
+
+@main.command()
+@_storage
+@_wait
+@_output
+def pause(storage: str, seconds: float, output: str) -> None:
+    """Let a pipeline run no more steps until "resume"; also when it is started again."""
+    _ask(storage, "pause", seconds, output)
+
+
+@main.command()
+@_storage
+@_wait
+@_output
+def resume(storage: str, seconds: float, output: str) -> None:
+    """Let a paused pipeline go on."""
+    _ask(storage, "resume", seconds, output)
+
+
+def _ask(
+    storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
+    sinks: list[str] | None = None, forget: bool = False,
+) -> None:  # fmt: skip
+    """Ask for something, wait for the answer, and end with the exit code that it has."""
+    code = 0
+    with _typed_errors():
+        control = _control_of(storage)
+        number = control.ask(kind, names, sinks=sinks, forget=forget)
+        answer = control.wait(number, seconds) if seconds else None
+        facts: dict[str, Any] = {"command": number, "kind": kind, "answered": answer is not None}
+        if answer is not None:
+            facts |= {"applied": answer.applied, "step": answer.step, "why": answer.why}
+            code = 0 if answer.applied else REFUSED
+            said = "applied at" if answer.applied else "refused before"
+            text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+        else:
+            code = UNANSWERED if seconds else 0
+            text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+        click.echo(msgspec.json.encode(facts).decode() if output == "json" else text)
+    sys.exit(code)
+
+
+def _show_removal(
+    storage: str, names: list[str], sinks: list[str], forget: bool, output: str
+) -> None:
+    """Say what a removal would come to, as far as storage tells; change nothing."""
+    preview = _control_of(storage).preview_removal(names, sinks, forget=forget)
+    if output == "json":
+        click.echo(msgspec.json.encode(preview).decode())
+    elif preview.why:
+        click.echo(f"would be refused: {preview.why}")
+    else:
+        for name, records in preview.records.items():
+            what = "given up" if forget else "kept"
+            click.echo(f"remove {name}: {records:,} records so far; its state is {what}")
+        click.echo("whether others read it, the running pipeline will tell")
+    if preview.why:
+        sys.exit(REFUSED)
+
+
+def _control_of(storage: str) -> Control:
+    """Return the controls of a pipeline that is there.
+
+    Raises:
+        _NothingThere: when there is none.
+    """
+    if _ledger_of(storage).open() is None:
+        raise _no_pipeline(storage)
+    return Control(open_store(storage))
+
+
 def _ledger_of(storage: str) -> Ledger:
     """Return the ledger of a storage that is there.
 
@@ -218,6 +354,9 @@ def status_of(name: str, head: Head) -> dict[str, Any]:
         "step": head.step,
         "epoch": head.epoch,
         "workers": head.layout.workers,
+        "paused": head.paused,
+        "removed": head.identity.get("removed", {}),
+        "catching_up": head.resting,
         "bins": sum(count for _, count, _ in head.layout.runs),
         "ended": head.ended,
         "released": head.released,
@@ -247,7 +386,7 @@ def _status_text(name: str, head: Head) -> str:
     facts = status_of(name, head)
     lines = [
         f"{name}: step {head.step}, epoch {head.epoch}, {facts['workers']} workers, "
-        f"{facts['bins']} bins"
+        f"{facts['bins']} bins{', paused' if head.paused else ''}"
     ]
     if head.waits_for:
         lines.append(
@@ -271,6 +410,9 @@ def _status_text(name: str, head: Head) -> str:
             f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
             f"{of['produced']:,} produced"
         )
+    lines += [f"  computation {node}: still catching up" for node in facts["catching_up"]]
+    for node, since in facts["removed"].items():
+        lines.append(f"  computation {node}: removed at step {since}")
     return "\n".join(lines)
 
 

@@ -7,21 +7,36 @@ sources and sinks, the clock, the nonces.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 
-from headrace.coordinator.machine import Coordinator, Settings, Shape
+from headrace.change import Change
+from headrace.coordinator.changes import (
+    ChangePlan,
+    Standing,
+    answer_to,
+    at_opening,
+    decide,
+    plan_change,
+    without,
+)
+from headrace.coordinator.identity import check_identity, merged_identity, removed_of
+from headrace.coordinator.machine import CHANGED, Coordinator, Settings, Shape
 from headrace.coordinator.messages import (
     AwaitSinks,
+    ChangeAsked,
     Checkpoint,
     Checkpointed,
     Clean,
+    Commanded,
     Commit,
     Committed,
     Event,
@@ -29,8 +44,10 @@ from headrace.coordinator.messages import (
     HandOut,
     Instruction,
     Offered,
+    OfferedAgain,
     Opened,
     Poll,
+    PollAgain,
     Recall,
     Recalled,
     Release,
@@ -44,8 +61,9 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.delivery import Deliveries
-from headrace.errors import ensure
+from headrace.errors import HeadraceError, ensure
 from headrace.keyspace.planner import contiguous
+from headrace.ledger.commands import Answer, Asked, CommandLog
 from headrace.ledger.intent import Intent
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, Manifest
@@ -56,13 +74,18 @@ from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
 from headrace.topology import Pipeline
 
+log = logging.getLogger("headrace")
+
 _WARM_EVERY_S = 25.0
+#: Looking for a command takes at most about such a part of the driver's time.
+_LOOKING_SHARE = 100
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
     Recall: "poll",
     Poll: "poll",
     HandOut: "hand out",
     Checkpoint: "hand out",
+    PollAgain: "poll",
     Release: "release",
     AwaitSinks: "outbox",
     Clean: "clean",
@@ -129,18 +152,26 @@ class Driver:
         check_predecessor: bool = True,
     ) -> None:  # fmt: skip
         pipeline.check_complete()
+        self.drawing = pipeline  # with what storage may say is removed
         self.pipeline = pipeline
         self.store = store
         self.runner = runner
         self.clock = clock or Clock()
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self.commands = CommandLog(store)
         self.listeners: list[Listener] = []
         self.woken = threading.Event()
+        self._settings = settings or Settings()
+        self._nonce = nonce or (lambda: uuid.uuid4().hex)
+        self._drain = drain
         self._layout = contiguous(bins, workers)
-        self._streams = pipeline.streams()
-        self._sources = {name: item.source for name, item in pipeline.injectors.items()}
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
+        self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
+        self._changes: deque[Change] = deque()
+        self._begin_anew: _BeginAnew | None = None
+        self._closed = False
+        self._look_again_s = 0.0
         self._inline: tuple[int, dict[str, list[bytes]]] = (-1, {})  # of the newest step
         self._running: tuple[Plan, float] | None = None
         self._stopwatch = Stopwatch()
@@ -149,6 +180,17 @@ class Driver:
         )
         self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
+        self._opened: set[int] = set()  # sources that are open, by identity
+        self._draw(pipeline, Standing(frozenset()))
+
+    def _draw(
+        self, pipeline: Pipeline, standing: Standing, beginning: list[str] | None = None
+    ) -> None:
+        """Take up a drawing: its sources, and a coordinator that has not begun."""
+        self.pipeline = pipeline
+        self._streams = pipeline.streams()
+        self._sources = {name: item.source for name, item in pipeline.injectors.items()}
+        self._again: dict[str, Any] = {}  # sources that are read again, for those that catch up
         shape = Shape(
             name=pipeline.name,
             layers=pipeline.layers,
@@ -156,17 +198,21 @@ class Driver:
             nodes=list(pipeline.nodes),
             identity=pipeline.identity(),
             layout=self._layout.to_wire(),
-            store=store.location,
+            store=self.store.location,
             live=[name for name, source in self._sources.items() if not source.bounded],
             rules={name: injector.rules for name, injector in pipeline.injectors.items()},
             readers={name: pipeline.readers_of(name) for name in pipeline.injectors},
-            wide_exchange=runner.wide_exchange(),
-            sinks={name: node.stream.name for name, node in pipeline.sinks.items()},
+            wide_exchange=self.runner.wide_exchange(),
+            # (also those of what was removed as this run began: its last step may not be delivered yet)
+            sinks={name: node.stream.name for name, node in self.drawing.sinks.items()},
             weak=[name for name, node in pipeline.sinks.items() if node.weak],
+            removed=sorted(standing.removed),
+            forgotten=sorted(standing.forgotten),
+            beginning=beginning or [],
         )
-        self.coordinator = Coordinator(
-            shape, settings or Settings(), nonce or (lambda: uuid.uuid4().hex), drain=drain
-        )
+        self.coordinator = Coordinator(shape, self._settings, self._nonce, drain=self._drain)
+        for asked in self._told:
+            self.coordinator.handle(asked)
 
     # -- running ------------------------------------------------------------------------------
 
@@ -189,10 +235,10 @@ class Driver:
             HeadraceError: when the pipeline cannot be run here.
         """
         self.ledger.check_owner(self.pipeline.name)
+        opened = self._open()
         self.runner.start(self.pipeline, self.store, self._layout.workers)
-        for source in self._sources.values():
-            source.open(self.store)
-        self._todo.extend(self._tell(Opened(self.ledger.open(), self.clock.now_us())))
+        self._open_sources(self._sources.values())
+        self._todo.extend(self._tell(opened))
 
     @property
     def upcoming(self) -> Instruction:
@@ -207,18 +253,48 @@ class Driver:
             HeadraceError: what went wrong. Every committed step is intact.
         """
         while self._asked:
-            self._todo.extend(self._tell(self._asked.popleft()))
+            self._told.append(self._asked.popleft())
+            self._todo.extend(self._tell(self._told[-1]))
         instruction = self.upcoming
         self._todo.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:
                 raise instruction.error
-            return instruction
+            if instruction.why != CHANGED:
+                return instruction
+            self._todo = deque(self._tell(self._redraw()))
+            return None
         event = self._do(instruction)
         self._tell_released()
         if event is not None:
             self._todo.extend(self._tell(event))
         return None
+
+    def _open(self) -> Opened:
+        """Read the ledger, and the commands that came before this run; draw what these leave."""
+        head = self.ledger.open()
+        identity = {} if head is None else head.identity
+        standing = Standing(frozenset(removed_of(head)), paused=head is not None and head.paused)
+        asked = self.commands.pending(0 if head is None else head.commands)
+        step = 0 if head is None else head.step + 1
+        opening = at_opening(standing, identity, self.drawing, asked, step)
+        standing = opening.standing
+        for name in sorted(standing.removed & set(self.drawing.nodes)):
+            log.warning(
+                "computation %r is drawn, but it was removed: it stays removed "
+                "(headrace restore %s brings it back)", name, name,
+            )  # fmt: skip
+        if standing.paused:
+            log.warning("the pipeline is paused (headrace resume lets it go on)")
+        if standing.removed:
+            self._draw(without(self.drawing, standing.removed), standing)
+        return Opened(head, self.clock.now_us(), opening.answers, standing.paused)
+
+    def _open_sources(self, sources: Collection[Any]) -> None:
+        for source in sources:
+            if id(source) not in self._opened:
+                source.open(self.store)
+                self._opened.add(id(source))
 
     def ask_to_stop(self, *, drain: bool) -> None:
         """Ask for a stop: after the running step, or when the input has ended. From any thread."""
@@ -226,15 +302,40 @@ class Driver:
         self.woken.set()
         self._deliveries.news.set()
 
+    def ask_to_change(self, change: Change) -> None:
+        """Ask for another drawing, between two steps. From any thread; the change says how it went."""
+        self._changes.append(change)
+        self.woken.set()
+        if self._closed:
+            change.refused(None)
+
+    def plan_change(self, change: Change) -> ChangePlan:
+        """Return what a change comes to, as things stand. From any thread.
+
+        Raises:
+            HeadraceError: when it would be refused.
+        """
+        head = self.coordinator.head
+        stored = merged_identity({}, self.pipeline.identity()) if head is None else head.identity
+        return plan_change(
+            stored, self.pipeline, change.pipeline, forget=change.forget, begin=change.begin,
+            behind=[] if head is None else head.resting,
+        )  # fmt: skip
+
     def close(self) -> None:
-        """Let go of runner, sources and sinks."""
+        """Let go of runner, sources and sinks; tell those who wait for a change that there is none."""
+        self._closed = True
+        begun = [] if self._begin_anew is None else [self._begin_anew.change]
+        for change in [*begun, *self._changes]:
+            if change is not None:
+                change.refused(None)
         self._deliveries.close()
         if self._intending is not None:
             self._intending.shutdown()
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
-            for node in self.pipeline.sinks.values():
+            for node in self.drawing.sinks.values():
                 stack.callback(node.sink.close)
-            for source in self._sources.values():
+            for source in [*self._sources.values(), *self._again.values()]:
                 stack.callback(source.close)
             stack.callback(self.runner.close)
 
@@ -263,7 +364,9 @@ class Driver:
     def _carry_out(self, instruction: Instruction) -> Event | None:
         match instruction:
             case Poll():
-                return self._poll(instruction)
+                return self._between_steps() or self._poll(instruction)
+            case PollAgain():
+                return self._between_steps() or self._poll_again(instruction)
             case Recall():
                 return self._recall(instruction)
             case HandOut():
@@ -298,6 +401,8 @@ class Driver:
             head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
         now = time.perf_counter()
         if adopted is None:
+            if instruction.manifest.claim:
+                self._begun_anew(head)
             return Committed(head)
         self._inline = head.step, adopted.inline_outputs
         assert self._running is not None
@@ -308,8 +413,9 @@ class Driver:
             adopted.soft_state, head,
         )  # fmt: skip
         with self._stopwatch.phase("tell"):
+            sources = self._again if instruction.manifest.replays else self._sources
             for name, division in instruction.manifest.divisions.items():
-                self._sources[name].committed(division.end)
+                sources[name].committed(division.end)
             for listener in self.listeners:
                 listener(summary)
         return Committed(head)
@@ -331,13 +437,31 @@ class Driver:
         }
         return Offered(offers, self.clock.now_us())
 
+    def _poll_again(self, instruction: PollAgain) -> OfferedAgain:
+        offers = {
+            name: self._source_again(name).offer_until(
+                at, instruction.until[name], instruction.limit
+            )
+            for name, at in instruction.positions.items()
+        }
+        return OfferedAgain(offers, self.clock.now_us())
+
+    def _source_again(self, name: str) -> Any:
+        """Return what reads an injector again from its start, beside the source itself."""
+        if name not in self._again:
+            self._again[name] = self._sources[name].again()
+            self._again[name].open(self.store)
+        return self._again[name]
+
     def _run(self, instruction: Run) -> TryEnded | TryBroke:
         self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
         started = time.perf_counter()
         injectors = dict(instruction.plan.injectors)
         with self._stopwatch.phase("split"):
             for name, (start, end) in instruction.divisions.items():
-                splits = self._sources[name].splits(start, end)
+                replays = instruction.plan.replays
+                source = self._source_again(name) if replays else self._sources[name]
+                splits = source.splits(start, end)
                 injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
         self._running = (plan, started)
@@ -378,6 +502,8 @@ class Driver:
         intent = self.ledger.intent(instruction.order)
         if intent is None:
             return Recalled(None)
+        if intent.replays:
+            return Recalled(intent, True, self.clock.now_us())
         ready = [
             self._sources[name].recover(instruction.positions[name], offer.end)
             for name, offer in intent.offers.items()
@@ -395,6 +521,127 @@ class Driver:
         if time.monotonic() - self._warmed > _WARM_EVERY_S:
             self.runner.keep_warm()
             self._warmed = time.monotonic()
+
+    # -- commands and changes -----------------------------------------------------------------
+
+    def _between_steps(self) -> Event | None:
+        """Look for what is asked between two steps: a change by a thread, or a command in storage."""
+        while self._changes:
+            event = self._begin_change(self._changes.popleft())
+            if event is not None:
+                return event
+        now = time.monotonic()
+        if now < self._look_again_s:
+            return None
+        head = self.coordinator.head
+        assert head is not None
+        asked = self.commands.read(head.commands)
+        if asked is not None:
+            return self._obey(asked)  # and look for the next one at once
+        done = time.monotonic()
+        self._look_again_s = done + _LOOKING_SHARE * (done - now)
+        return None
+
+    def _begin_change(self, change: Change) -> Event | None:
+        """Get ready for another drawing; None when it is refused, and all stays as it is."""
+        begun = time.perf_counter()
+        head = self.coordinator.head
+        assert head is not None
+        try:
+            plan = self.plan_change(change)
+            gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
+            standing = Standing(frozenset(gone), frozenset(plan.forgotten))
+            self._get_ready(change.pipeline, standing, begun)
+        except Exception as error:
+            change.refused(error)
+            return None
+        change.plan = plan
+        assert self._begin_anew is not None
+        self._begin_anew.change, self._begin_anew.drawing = change, change.pipeline
+        return ChangeAsked()
+
+    def _obey(self, asked: Asked) -> Event:
+        """Decide a command: what it comes to is noted by the coordinator, before it takes effect."""
+        begun = time.perf_counter()
+        head = self.coordinator.head
+        assert head is not None
+        before = Standing(frozenset(removed_of(head)), paused=head.paused)
+        result = decide(before, head.identity, self.drawing, asked, running=True)
+        kind = None if asked.command is None else asked.command.kind
+        if isinstance(result, Standing) and kind in ("remove", "restore"):
+            try:
+                self._get_ready(without(self.drawing, result.removed), result, begun)
+            except HeadraceError as error:
+                result = error.what
+            else:
+                assert self._begin_anew is not None
+                self._begin_anew.asked = asked
+                return ChangeAsked()
+        if kind == "drain":
+            self._drain = True  # also for the coordinators to come
+        return Commanded(answer_to(asked, result, head.step + 1), kind)
+
+    def _get_ready(self, pipeline: Pipeline, standing: Standing, begun: float) -> None:
+        """Do all of a change that can fail, while what runs is not touched.
+
+        Raises:
+            HeadraceError: when the drawing cannot run.
+        """
+        head = self.coordinator.head
+        assert head is not None
+        check_identity(
+            head.identity, pipeline.identity(), removed=standing.removed,
+            forgotten=standing.forgotten,
+        )  # fmt: skip
+        new = [item.source for item in pipeline.injectors.values()]
+        opened = set(self._opened)
+        try:
+            self._open_sources(new)
+            switch = self.runner.prepare(pipeline)
+        except BaseException:
+            self._close_sources([source for source in new if id(source) not in opened])
+            raise
+        self._begin_anew = _BeginAnew(pipeline, standing, switch, begun)
+
+    def _redraw(self) -> Opened:
+        """Switch to the drawing that is ready; return what the new coordinator is to begin with."""
+        anew, head = self._begin_anew, self.coordinator.head
+        assert anew is not None and head is not None
+        before, drawn = self.pipeline, self.drawing
+        anew.switch()
+        again = list(self._again.values())
+        begins = [] if anew.change is None else anew.change.plan.beginning
+        if anew.drawing is not None:
+            self.drawing = anew.drawing
+            self._deliveries.close()  # nothing is under way
+            self._deliveries = Deliveries(
+                self.drawing, self.store, self._stopwatch, concurrent=self.runner.concurrent
+            )
+        self._draw(anew.pipeline, anew.standing, begins)
+        for source in again:
+            source.close()
+        kept = {id(source) for source in self._sources.values()}
+        old = [item.source for item in before.injectors.values()]
+        self._close_sources([source for source in old if id(source) not in kept])
+        sinks = {id(node.sink) for node in self.drawing.sinks.values()}
+        for node in drawn.sinks.values():  # (one that a command removed may be restored)
+            if id(node.sink) not in sinks:
+                node.sink.close()
+        answers: list[Answer] = []
+        if anew.asked is not None:
+            answers.append(answer_to(anew.asked, anew.standing, head.step + 1))
+        return Opened(head, self.clock.now_us(), answers)
+
+    def _close_sources(self, sources: Collection[Any]) -> None:
+        for source in sources:
+            if id(source) in self._opened:
+                self._opened.discard(id(source))
+                source.close()
+
+    def _begun_anew(self, head: Head) -> None:
+        anew, self._begin_anew = self._begin_anew, None
+        if anew is not None and anew.change is not None:
+            anew.change.applied(head.step, time.perf_counter() - anew.begun)
 
     # -- sinks --------------------------------------------------------------------------------
 
@@ -429,3 +676,26 @@ class Driver:
                 return Woken()
             self._deliveries.news.wait(_WARM_EVERY_S)
             self._keep_warm()
+
+
+class _BeginAnew:
+    """A drawing that is ready to run, and who asked for it.
+
+    Attributes:
+        pipeline, standing: what is drawn, and what is not.
+        switch: lets the runner run it.
+        begun: when getting ready began.
+        change, drawing: the API's change, and its drawing; None for a command.
+        asked: the command; None for the API.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, standing: Standing, switch: Callable[[], None], begun: float
+    ) -> None:
+        self.pipeline = pipeline
+        self.standing = standing
+        self.switch = switch
+        self.begun = begun
+        self.change: Change | None = None
+        self.drawing: Pipeline | None = None
+        self.asked: Asked | None = None

@@ -179,6 +179,12 @@ class SessionUnsuitable(HeadraceError):
     code = "HR404"
 
 
+class ChangeRefused(HeadraceError):
+    """A change or a command was not applied; the pipeline goes on as it was, or has ended."""
+
+    code = "HR405"
+
+
 class InvariantBroken(HeadraceError):
     """A rule that must always hold does not: a defect of Headrace. The step is not committed."""
 

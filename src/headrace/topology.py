@@ -447,6 +447,119 @@ class Pipeline:
             weak = self.nodes[stream.name.partition(".")[0]].weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)
 
+    # -- drawing anew -------------------------------------------------------------------------
+
+    def copy(self) -> Pipeline:
+        """Return the same drawing, to be changed: for :meth:`headrace.Job.change`.
+
+        Sources, sinks and computations are the same objects; streams are the copy's own, by name in
+        :meth:`streams`.
+        """
+        return _copied(self)
+
+    def remove(self, *names: str, sinks: Sequence[str] = ()) -> None:
+        """Take computations out of the drawing, and sinks that take their streams.
+
+        An injector that nothing reads any more goes with them.
+
+        Args:
+            names: the computations.
+            sinks: the sinks, by name; they may also be of other computations.
+
+        Raises:
+            PipelineError: for what is not there, and while others read one of their streams; then
+                nothing is taken out.
+        """
+        problem = self.removal_problem(names, sinks)
+        if problem is not None:
+            raise problem
+        for sink in sinks:
+            del self.sinks[sink]
+        read_before = self._read_streams()
+        for name in names:
+            self.retained -= {stream.name for stream in self.nodes.pop(name).outputs.values()}
+        for idle in (read_before - self._read_streams()) & set(self.injectors):
+            del self.injectors[idle]
+        for index, node in enumerate(self.nodes.values()):
+            node.index = index
+
+    def removal_problem(
+        self, names: Sequence[str], sinks: Sequence[str] = ()
+    ) -> PipelineError | None:
+        """Return why :meth:`remove` would refuse, or None."""
+        for name in names:
+            if name not in self.nodes:
+                return _not_there(name, "computation", self.nodes)
+        for sink in sinks:
+            if sink not in self.sinks:
+                return _not_there(sink, "sink", self.sinks)
+        going = {s.name for name in names for s in self.nodes[name].outputs.values()}
+        readers = sorted(
+            node.name for node in self.nodes.values()
+            if node.name not in names and going & {stream.name for stream in node.inputs}
+        )  # fmt: skip
+        takers = sorted(
+            sink.name for sink in self.sinks.values()
+            if sink.name not in sinks and sink.stream.name in going
+        )  # fmt: skip
+        if not readers and not takers:
+            return None
+        who = [f"computation {name!r}" for name in readers] + [f"sink {name!r}" for name in takers]
+        return PipelineError(
+            f"{', '.join(map(repr, names))} cannot be removed: {', '.join(who)} would have no input",
+            remedy="remove these with it (computations by name, sinks by sinks= or --sink)",
+        )
+
+    def replace(self, name: str, computation: UserCode) -> Node:
+        """Put other code in a computation's place; name, keys, readers and policies stay.
+
+        Raises:
+            PipelineError: for a name that is not there, and for code without an output that others
+                read, or with other columns there.
+        """
+        if name not in self.nodes:
+            raise _not_there(name, "computation", self.nodes)
+        before = self.nodes[name]
+        place = source_place(computation)
+        if not isinstance(computation, Computation | ColumnarComputation):
+            raise PipelineError(
+                f"computation {name!r}: {computation!r} is not a Computation",
+                place=place,
+                remedy="pass an object of a subclass of headrace.Computation or ColumnarComputation",
+            )
+        computation = copy.copy(computation)
+        shape = shape_of(computation, place=place, declared=computation.declare(before.inputs))
+        node = msgspec.structs.replace(before, computation=computation, shape=shape, outputs={})
+        retained = self.retained & {stream.name for stream in before.outputs.values()}
+        self._add_outputs(node, place, [])
+        node.state_types()  # refuses types that state cannot have
+        self._check_replaced(before, node, place, retained)
+        self.nodes[name] = node
+        new = {stream.name: stream for stream in node.outputs.values()}
+        for reader in self.nodes.values():
+            reader.inputs = [new.get(stream.name, stream) for stream in reader.inputs]
+        for sink in self.sinks.values():
+            sink.stream = new.get(sink.stream.name, sink.stream)
+        return node
+
+    def _check_replaced(self, before: Node, after: Node, place: str, retained: set[str]) -> None:
+        taken = {sink.stream.name for sink in self.sinks.values()} | retained
+        now = {stream.name: stream for stream in after.outputs.values()}
+        for stream in before.outputs.values():
+            if stream.name not in taken and next(self.consumers(stream.name), None) is None:
+                continue
+            same = stream.name in now and now[stream.name].values.schema == stream.values.schema
+            if not same:
+                raise PipelineError(
+                    f"the new code of {after.name!r} does not produce stream {stream.name!r} as the "
+                    f"old one did ({describe(stream.values.schema)}), and others take it",
+                    place=place,
+                    remedy="declare that output as it was, or draw its readers anew as well",
+                )
+
+    def _read_streams(self) -> set[str]:
+        return {stream.name for node in self.nodes.values() for stream in node.inputs}
+
     # -- reading ------------------------------------------------------------------------------
 
     @property
@@ -538,6 +651,7 @@ class Pipeline:
             "streams": {
                 name: describe(stream.values.schema) for name, stream in self.streams().items()
             },
+            "retained": sorted(self.retained),
         }
 
     def check_complete(self) -> None:
@@ -690,6 +804,41 @@ def _positive(duration: DurationLike | None, what: str, name: str, least: int = 
             f"{name!r}: {what} is {duration!r}", remedy=f"give a duration of at least {least} µs"
         )
     return micros
+
+
+def _copied(pipeline: Pipeline) -> Pipeline:
+    """Return a drawing of the same things, whose streams are its own."""
+    made = Pipeline(pipeline.name)
+    streams: dict[int, Stream] = {}
+
+    def own(stream: Stream) -> Stream:
+        if id(stream) not in streams:
+            streams[id(stream)] = copy.copy(stream)
+            streams[id(stream)].pipeline = made
+        return streams[id(stream)]
+
+    for name, node in pipeline.nodes.items():
+        made.nodes[name] = msgspec.structs.replace(
+            node,
+            inputs=[own(stream) for stream in node.inputs],
+            outputs={short: own(stream) for short, stream in node.outputs.items()},
+        )
+    for name, injector in pipeline.injectors.items():
+        check = None if injector.check is None else made.nodes[injector.check.name]
+        made.injectors[name] = msgspec.structs.replace(
+            injector, stream=own(injector.stream), check=check
+        )
+    for name, sink in pipeline.sinks.items():
+        made.sinks[name] = msgspec.structs.replace(sink, stream=own(sink.stream))
+    made.retained = set(pipeline.retained)
+    return made
+
+
+def _not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:
+    return PipelineError(
+        f"the pipeline has no {what} {name!r}",
+        remedy=f"it has: {', '.join(there) or 'none'}",
+    )
 
 
 def _checked_name(name: str, what: str) -> str:

@@ -26,11 +26,14 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
+from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import (
     AwaitSinks,
+    ChangeAsked,
     Checkpoint,
     Checkpointed,
     Clean,
+    Commanded,
     Commit,
     Committed,
     Event,
@@ -38,8 +41,10 @@ from headrace.coordinator.messages import (
     HandOut,
     Instruction,
     Offered,
+    OfferedAgain,
     Opened,
     Poll,
+    PollAgain,
     Recall,
     Recalled,
     Release,
@@ -55,12 +60,12 @@ from headrace.coordinator.messages import (
 )
 from headrace.coordinator.outbox import Outbox
 from headrace.coordinator.pace import next_rows
-from headrace.errors import PipelineError, SchemaChanged, TryAbandoned, ensure
+from headrace.errors import PipelineError, TryAbandoned, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Rules, changes, lowest, news
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Division, Head, Manifest
+from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
 from headrace.sources.base import Limit, Offer, Position
 from headrace.state.runs import FileRef
 from headrace.step.layer import error_of
@@ -72,10 +77,15 @@ from headrace.step.plan import (
     Plan,
     SlicePlan,
 )
+from headrace.step.soft import carried
 
 _MOST_SLICES = 4_096
-#: What a computation may not cease to declare: what is pending would be lost.
-_PENDING = ("timer", "posted", "waiting")
+
+#: While computations are catching up, so many steps are theirs for each that may be of new input.
+_STEPS_OF_CATCHING_UP = 2
+
+#: Why a run ends that is to begin anew with another drawing.
+CHANGED = "changed"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -138,6 +148,9 @@ class Shape(msgspec.Struct, frozen=True):
         store: where the storage is.
         sinks: the stream of each sink.
         weak: the sinks that see a step's results before its commit.
+        removed: computations that are not drawn, on purpose: their state is kept.
+        forgotten: computations whose state is given up as this run begins.
+        beginning: computations that begin with the beginning of their injectors.
     """
 
     name: str
@@ -153,6 +166,9 @@ class Shape(msgspec.Struct, frozen=True):
     wide_exchange: Exchange = "shuffle"
     sinks: dict[str, str] = {}
     weak: list[str] = []
+    removed: list[str] = []
+    forgotten: list[str] = []
+    beginning: list[str] = []
 
 
 class _Pending(msgspec.Struct):
@@ -201,6 +217,8 @@ class Coordinator:
         self._pending: _Pending | None = None
         self._ending: str | None = None
         self._live_rows = settings.limit.rows
+        self._caught_up_steps = 0  # in a row
+        self._changing = False
         self._opened_us = 0
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
@@ -232,8 +250,8 @@ class Coordinator:
                 return self._committed(event.head)
             case Recalled():
                 return self._recalled_by(event)
-            case Offered():
-                return self._offered(event)
+            case Offered() | OfferedAgain():
+                return self._has_next(event)
             case TryEnded() | TryBroke() if event.outrun:
                 return [self._recall()]
             case TryEnded():
@@ -249,25 +267,27 @@ class Coordinator:
                 return []
             case Woken():
                 return self._woken()
-            case StopAsked():
-                self._drain = True
-                self._stopping |= not event.drain
-                return []
+            case StopAsked() | Commanded() | ChangeAsked():
+                return self._asked(event)
 
     # -- opening ------------------------------------------------------------------------------
 
     def _opened(self, event: Opened) -> list[Instruction]:
         head, shape = event.head, self.shape
         self._opened_us = event.now_us
+        stored = {} if head is None else head.identity
+        step = 0 if head is None else head.step + 1
+        removed, forgotten = shape.removed, shape.forgotten
+        check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
         if head is not None:
-            check_identity(head.identity, shape.identity)
             self._manifests_from = max(1, head.boundary - 2 * self.settings.base_every)
             self._outbox.open(head)
             self._intents_from = max(1, head.settled - 2 * self.settings.base_every)
         changed = head is None or head.layout != shape.layout
+        restored = set(removed_of(head)) & set(shape.nodes)
         claim = Manifest(
             pipeline=shape.name,
-            step=0 if head is None else head.step + 1,
+            step=step,
             epoch=1 if head is None else head.epoch + 1,
             try_=0,
             nonce=self._nonce(),
@@ -275,16 +295,33 @@ class Coordinator:
             claim=True,
             clock_us=event.now_us,
             seed=0,
+            next_wall_timer=MIN_TIME if restored else MAX_TIME,
             layout=shape.layout if changed else None,
-            identity=merged_identity({} if head is None else head.identity, shape.identity),
+            identity=merged_identity(
+                stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
+                floor=-1 if head is None else head.slices_floor,
+            ),
             boundary=0 if head is None else head.boundary,
-        )
+            answers=event.answers,
+            paused=event.paused,
+            forgotten=forgotten,
+            catch_up=self._to_catch_up(head),
+        )  # fmt: skip
         return [Commit(head, claim if head is None else self._outbox.noted(head, claim))]
+
+    def _to_catch_up(self, head: Head | None) -> CatchUp | None:
+        """Return who is to catch up from this claim on; None where that does not change."""
+        if self.shape.beginning:
+            return CatchUp(self.shape.beginning)
+        at = None if head is None else head.catch_up
+        if at is None or set(at.names) <= set(self.shape.nodes):
+            return None
+        return msgspec.structs.replace(at, names=[n for n in at.names if n in self.shape.nodes])
 
     # -- after a commit -----------------------------------------------------------------------
 
     def _committed(self, head: Head) -> list[Instruction]:
-        claimed = self._pending is None
+        claimed = self.head is None
         self.head = head
         self._pending = None
         if self._ending is not None:
@@ -308,6 +345,8 @@ class Coordinator:
 
     def _woken(self) -> list[Instruction]:
         self._awaiting = "nothing"
+        if self._changing:
+            return self._end(CHANGED)
         return self._end("stopped") if self._stopping else self._go_on()
 
     def _clean(self, head: Head) -> Clean | None:
@@ -348,8 +387,14 @@ class Coordinator:
         outrun = self._pending
         return self._begin(event.intent, try_=0 if outrun is None else outrun.plan.try_ + 1)
 
-    def _poll(self) -> Poll:
+    def _poll(self) -> Poll | PollAgain:
         head = self._head
+        if head.paused:
+            return Poll({}, {})
+        if head.catch_up is not None and self._caught_up_steps < _STEPS_OF_CATCHING_UP:
+            self._caught_up_steps += 1
+            return self._poll_again(head.catch_up)
+        self._caught_up_steps = 0
         positions = {
             name: head.positions.get(name, start)
             for name, start in self.shape.injectors.items()
@@ -371,7 +416,8 @@ class Coordinator:
         rules, head = self.shape.rules[injector], self._head
         if rules.skew_us is None:
             return frozenset()
-        reached = lowest(head.watermark_of(name)[0] for name in self.shape.readers[injector])
+        readers = [name for name in self.shape.readers[injector] if name not in head.resting]
+        reached = lowest(head.watermark_of(name)[0] for name in readers)
         return frozenset(
             name
             for name, part in head.frontiers_of(injector).parts.items()
@@ -385,9 +431,16 @@ class Coordinator:
 
     # -- a step -------------------------------------------------------------------------------
 
+    def _has_next(self, event: Offered | OfferedAgain) -> list[Instruction]:
+        if isinstance(event, OfferedAgain):
+            return self._offered_again(event)
+        return self._offered(event)
+
     def _offered(self, event: Offered) -> list[Instruction]:
         if self._stopping:
             return self._end("stopped")
+        if self._head.paused:
+            return [Wait(event.now_us + self.settings.poll_us), self._poll()]
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         head = self._head
         known = {name: self._known(name, offers.get(name), event) for name in self.shape.injectors}
@@ -395,6 +448,8 @@ class Coordinator:
         changed = any(news(head.frontiers_of(name), of) for name, of in known.items())
         if not told and not changed and head.next_wall_timer > event.now_us:
             ended = set(head.ended) >= set(self.shape.injectors)
+            if head.catch_up is not None:
+                return [self._poll()]
             if self._drain and ended and not self._held():
                 return self._end("drained")
             until = min(event.now_us + self.settings.poll_us, head.next_wall_timer)
@@ -424,6 +479,79 @@ class Coordinator:
         """Say whether a hold keeps an output watermark from the end: its timer is still to fire."""
         marks = (self._head.watermark_of(name) for name in self.shape.nodes)
         return any(after_out < after_in for after_in, after_out in marks)
+
+    # -- catching up --------------------------------------------------------------------------
+
+    def _poll_again(self, at: CatchUp) -> PollAgain:
+        starts = {
+            name: start
+            for name, start in self.shape.injectors.items()
+            if set(self.shape.readers[name]) & set(at.names) and name not in at.ended
+        }
+        return PollAgain(
+            {name: at.positions.get(name, start) for name, start in starts.items()},
+            {name: self._head.positions.get(name, start) for name, start in starts.items()},
+            self.settings.limit,
+        )
+
+    def _offered_again(self, event: OfferedAgain) -> list[Instruction]:
+        """Let those that are behind work on what the others had long ago; or say that they have arrived."""
+        if self._stopping:
+            return self._end("stopped")
+        head = self._head
+        offers = {
+            name: offer
+            for name, found in event.offers.items()
+            for offer in [self._as_it_was(name, found)]
+            if offer is not None
+        }
+        if not offers:
+            note = msgspec.structs.replace(self._note(), catch_up=CatchUp([]))
+            return [Commit(head, self._outbox.noted(head, note))]
+        then = head.as_of_catch_up()
+        known = {
+            name: then.frontiers_of(name)
+            if name in event.offers or name in then.ended
+            else head.frontiers_of(name)
+            for name in self.shape.injectors
+        }
+        return self._begin(
+            Intent(
+                order=head.done + 1,
+                step=head.step + 1,
+                nonce=self._nonce(),
+                clock_us=event.now_us,
+                offers=offers,
+                known=known,
+                replays=True,
+            )
+        )
+
+    def _resting(self, intent: Intent) -> list[str]:
+        """Return the computations that do not work in a step."""
+        behind = self._head.resting
+        return [n for n in self.shape.nodes if n not in behind] if intent.replays else behind
+
+    def _as_it_was(self, injector: str, offer: Offer | None) -> Offer | None:
+        """Return what an injector offers again; its input has ended only if the pipeline knows that."""
+        ended = injector in self._head.ended
+        if offer is not None and not offer.empty:
+            return msgspec.structs.replace(offer, final=offer.final and ended)
+        if not ended:
+            return None
+        return Offer(None, 0, 0, final=True, empty=True)
+
+    def _replayed(self, pending: _Pending, adopted: Adopted) -> Manifest:
+        """Return the manifest of a step of catching up: it moves only those that are behind."""
+        head = self._head
+        then = head.as_of_catch_up()
+        manifest = self._manifest(pending, adopted, then)
+        after = fold(then, msgspec.structs.replace(manifest, base=None), "")
+        at = CatchUp(head.resting, after.positions, after.ended, after.frontiers)
+        return msgspec.structs.replace(
+            manifest, base=None if manifest.base is None else head, replays=True, catch_up=at,
+            frontiers={}, highest={},
+        )  # fmt: skip
 
     def _known(self, injector: str, offer: Offer | None, event: Offered) -> Frontiers:
         """Return what is known of an injector with what its source says now, and what the clock says."""
@@ -458,7 +586,33 @@ class Coordinator:
         if not head.unreleased:
             return [Stop(why)]
         self._ending = why
-        note = Manifest(
+        return [Commit(head, self._outbox.noted(head, self._note()))]
+
+    def _asked(self, event: StopAsked | Commanded | ChangeAsked) -> list[Instruction]:
+        if isinstance(event, StopAsked):
+            self._drain = True
+            self._stopping |= not event.drain
+            return []
+        if isinstance(event, Commanded):
+            return self._commanded(event)
+        self._changing = True
+        return self._end(CHANGED)
+
+    def _commanded(self, event: Commanded) -> list[Instruction]:
+        """Note an answer durably, before anything follows from it."""
+        answer = event.answer
+        if answer.applied and event.kind == "drain":
+            self._drain = True
+        if answer.applied and event.kind == "stop":
+            self._ending = "stopped"
+        paused = {"pause": True, "resume": False}.get(event.kind or "") if answer.applied else None
+        note = msgspec.structs.replace(self._note(), answers=[answer], paused=paused)
+        return [Commit(self._head, self._outbox.noted(self._head, note))]
+
+    def _note(self) -> Manifest:
+        """Return the manifest of a step in which nothing is computed."""
+        head = self._head
+        return Manifest(
             pipeline=self.shape.name,
             step=head.step + 1,
             epoch=head.epoch,
@@ -472,22 +626,22 @@ class Coordinator:
             boundary=head.boundary,
             cleaned=self._cleaned,
         )
-        return [Commit(head, self._outbox.noted(head, note))]
 
-    def _starts(self) -> dict[str, Position]:
+    def _starts(self, head: Head | None = None) -> dict[str, Position]:
         """Return where the next step begins, by injector."""
-        positions = self._head.positions
+        positions = (head or self._head).positions
         return {name: positions.get(name, at) for name, at in self.shape.injectors.items()}
 
     def _plan(self, intent: Intent) -> _Pending:
         """Return the step that an intent is of; which only that and the committed state decide."""
-        head, shape, now_us = self._head, self.shape, intent.clock_us
+        shape, now_us = self.shape, intent.clock_us
+        head = self._head.as_of_catch_up() if intent.replays else self._head
         offers = {name: of for name, of in intent.offers.items() if name in shape.injectors}
         known = {
             name: intent.known.get(name) or head.frontiers_of(name) for name in shape.injectors
         }
         step = head.step + 1
-        starts = self._starts()
+        starts = self._starts(head)
         divisions = {
             name: (starts[name], offer.end) for name, offer in offers.items() if not offer.empty
         }
@@ -515,6 +669,8 @@ class Coordinator:
             cached_bytes=self.settings.cached_bytes,
             slice=self._next_slice(head, step),
             percentiles=head.percentiles,
+            resting=self._resting(intent),
+            replays=intent.replays,
         )
         return _Pending(plan, divisions, finals, intent)
 
@@ -538,14 +694,14 @@ class Coordinator:
         number = next((n for n in order if n not in slices), None)
         if number is None:
             number = min(slices, key=lambda n: slices[n].as_of)
-        return SlicePlan(number, of, self._undeclared(head))
+        return SlicePlan(number, of, self._undeclared(head), carried(head, number))
 
     def _undeclared(self, head: Head) -> list[str]:
         """Return the computations of which storage has state that this run's code does not declare."""
         declared = self.shape.identity["computations"]
         return [
             name for name, facts in head.identity["computations"].items()
-            if set(facts["cells"]) - set(declared[name]["cells"])
+            if name in declared and set(facts["cells"]) - set(declared[name]["cells"])
         ]  # fmt: skip
 
     def _try_ended(self, event: TryEnded) -> list[Instruction]:
@@ -556,10 +712,17 @@ class Coordinator:
             return self._again(result.why)
         if isinstance(result, Failure):
             return [Stop("failed", error_of(result))]
+        if pending.plan.replays:
+            return self._adopted(pending, self._replayed(pending, result), result)
         self._set_pace(result, event.took_us)
-        manifest = self._manifest(pending, result)
-        pending.manifest, pending.adopted = manifest, result
-        return self._hand_out(manifest, result) or [self._commit(pending)]
+        manifest = self._manifest(pending, result, self._head)
+        return self._adopted(pending, manifest, result)
+
+    def _adopted(
+        self, pending: _Pending, manifest: Manifest, adopted: Adopted
+    ) -> list[Instruction]:
+        pending.manifest, pending.adopted = manifest, adopted
+        return self._hand_out(manifest, adopted) or [self._commit(pending)]
 
     def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:
         """Give weak sinks what they get of an adopted step, if there is anything."""
@@ -617,10 +780,10 @@ class Coordinator:
         pending.plan = msgspec.structs.replace(pending.plan, try_=tried)
         return [self._run_of(pending)]
 
-    def _manifest(self, pending: _Pending, adopted: Adopted) -> Manifest:
-        plan, head = pending.plan, self._head
+    def _manifest(self, pending: _Pending, adopted: Adopted, head: Head) -> Manifest:
+        plan = pending.plan
         after = plan.injectors_after(adopted.seen, self.shape.rules)
-        self._check_watermarks(adopted, after)
+        self._check_watermarks(adopted, after, head)
         ended = {
             name: (start, start)
             for name in pending.finals
@@ -681,14 +844,14 @@ class Coordinator:
     def _has_percentiles(self) -> bool:
         return any(rules.percentile is not None for rules in self.shape.rules.values())
 
-    def _check_watermarks(self, adopted: Adopted, after: Mapping[str, Frontiers]) -> None:
+    def _check_watermarks(
+        self, adopted: Adopted, after: Mapping[str, Frontiers], head: Head
+    ) -> None:
         """Invariant 7: watermarks never go back, and never pass what is still to be worked on."""
         for name, of in after.items():
-            ensure(
-                of.low >= self._head.frontiers_of(name).low, f"the watermark of {name!r} went back"
-            )
+            ensure(of.low >= head.frontiers_of(name).low, f"the watermark of {name!r} went back")
         for name, (after_in, after_out) in adopted.watermarks.items():
-            before_in, before_out = self._head.watermark_of(name)
+            before_in, before_out = head.watermark_of(name)
             ensure(
                 after_out <= adopted.oldest[name], f"the watermark of {name!r} passed pending work"
             )
@@ -723,47 +886,6 @@ def _seed(
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
 
 
-def merged_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return what the storage is to remember: new things added, stored cells kept."""
-    computations = dict(stored.get("computations", {}))
-    for name, facts in wanted["computations"].items():
-        before = computations.get(name, {"cells": {}})
-        computations[name] = {**facts, "cells": {**before["cells"], **facts["cells"]}}
-    return {**wanted, "computations": computations}
-
-
-def check_identity(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Check that durable state can be read by this pipeline.
-
-    Raises:
-        SchemaChanged: naming every difference.
-    """
-    problems = []
-    for name, before in stored.get("computations", {}).items():
-        now = wanted["computations"].get(name)
-        if now is None:
-            problems.append(f"computation {name!r} is gone, and its state would be lost")
-            continue
-        if now["key"] != before["key"]:
-            problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
-        for cell, kind in before["cells"].items():
-            if kind.startswith(_PENDING) and cell not in now["cells"]:
-                what = kind.partition(" ")[0]
-                problems.append(
-                    f"computation {name!r}: {what} {cell!r} is gone, and may be pending"
-                )
-            elif now["cells"].get(cell, kind) != kind:
-                problems.append(
-                    f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"
-                )
-    if problems:
-        raise SchemaChanged(
-            "the state in storage has another shape than this pipeline:\n    "
-            + "\n    ".join(problems),
-            remedy="use the names and types that were stored, or start with a new storage directory",
-        )
-
-
 def _line(event: Event) -> str:
     """Return an event for the story that is told when something goes wrong."""
     match event:
@@ -773,6 +895,8 @@ def _line(event: Event) -> str:
             return f"try ended with {len(event.reports)} reports"
         case TryBroke():
             return f"try broke: {event.why.splitlines()[0] if event.why else ''}"
+        case Commanded():
+            return f"commanded {event.answer.text}"
         case Offered():
             return f"offered {[n for n, o in event.offers.items() if o]} at {event.now_us}"
         case _:

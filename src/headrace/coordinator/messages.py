@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted
 from headrace.errors import HeadraceError
+from headrace.ledger.commands import Answer, Kind
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Head, Manifest, Origin
 from headrace.sources.base import Limit, Offer, Position
@@ -16,10 +17,17 @@ from headrace.step.plan import Plan, TaskReport
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The ledger was read: the newest head, or None for a new store."""
+    """The ledger was read: the newest head, or None for a new store; and the commands after it.
+
+    Attributes:
+        answers: to the commands that are answered by beginning.
+        paused: whether it begins paused; None for as it was.
+    """
 
     head: Head | None
     now_us: int
+    answers: list[Answer] = []
+    paused: bool | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -47,6 +55,13 @@ class Recalled(msgspec.Struct, frozen=True):
     intent: Intent | None
     ready: bool = True
     now_us: int = 0
+
+
+class OfferedAgain(msgspec.Struct, frozen=True):
+    """What injectors that are read again have next, before where the pipeline is; None for nothing."""
+
+    offers: dict[str, Offer | None]
+    now_us: int
 
 
 class TryEnded(msgspec.Struct, frozen=True):
@@ -96,11 +111,28 @@ class StopAsked(msgspec.Struct, frozen=True):
     drain: bool
 
 
+class Commanded(msgspec.Struct, frozen=True):
+    """A command was found between two steps, and decided.
+
+    Attributes:
+        answer: what becomes of it.
+        kind: what it asked for, if that could be read.
+    """
+
+    answer: Answer
+    kind: Kind | None
+
+
+class ChangeAsked(msgspec.Struct, frozen=True):
+    """The pipeline is to begin anew with another drawing, for which all is ready."""
+
+
 Event = (
     Opened
     | Committed
     | Recalled
     | Offered
+    | OfferedAgain
     | TryEnded
     | TryBroke
     | HandedOut
@@ -108,6 +140,8 @@ Event = (
     | Released
     | Woken
     | StopAsked
+    | Commanded
+    | ChangeAsked
 )
 
 # -- instructions -----------------------------------------------------------------------------
@@ -133,6 +167,14 @@ class Recall(msgspec.Struct, frozen=True):
 
     order: int
     positions: dict[str, Position]
+
+
+class PollAgain(msgspec.Struct, frozen=True):
+    """Ask sources to be read again what comes after these positions, up to where the pipeline is."""
+
+    positions: dict[str, Position]
+    until: dict[str, Position]
+    limit: Limit
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -216,6 +258,7 @@ Instruction = (
     Commit
     | Recall
     | Poll
+    | PollAgain
     | Run
     | HandOut
     | Checkpoint

@@ -33,6 +33,7 @@ class Intent(msgspec.Struct, frozen=True):
         clock_us: its clock reading.
         offers: what it takes, by injector; for injectors that have something.
         known: what it takes for granted of the injectors' partitions.
+        replays: whether it is read again, for computations that are catching up.
     """
 
     order: int
@@ -41,6 +42,7 @@ class Intent(msgspec.Struct, frozen=True):
     clock_us: int
     offers: dict[str, Offer]
     known: dict[str, Frontiers]
+    replays: bool = False
 
 
 _encoder = msgspec.json.Encoder()

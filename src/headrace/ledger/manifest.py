@@ -8,21 +8,27 @@ one line of JSON: nothing read back is executed, and a person can read it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import seal, unseal
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
+
+T = TypeVar("T")
 
 _KIND = "headrace-manifest"
 
 #: How many links of a chain the plan carries, for soft state that missed some steps.
 RECENT_LINKS = 8
+
+#: How many of the newest answers to commands the head remembers.
+RECENT_ANSWERS = 64
 
 
 class Division(msgspec.Struct, frozen=True):
@@ -116,6 +122,20 @@ class Origin(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[Any, Any]] = {}
 
 
+class CatchUp(msgspec.Struct, frozen=True):
+    """Computations that read their injectors again from the start, up to where the pipeline is.
+
+    Attributes:
+        names: the computations; without any, they have arrived.
+        positions, ended, frontiers: of their injectors, as in the head, but as far as *they* have come.
+    """
+
+    names: list[str]
+    positions: dict[str, Any] = {}
+    ended: list[str] = []
+    frontiers: dict[str, Frontiers] = {}
+
+
 class Head(msgspec.Struct, frozen=True):
     """The pipeline as of a committed step: the sum of all manifests up to it.
 
@@ -149,6 +169,10 @@ class Head(msgspec.Struct, frozen=True):
         done: how many steps have computed something.
         done_before: how many had, before each retained base.
         chains_since: names the manifest that all chains begin with, never the same for another.
+        commands: how many commands were answered, so the number of the next one.
+        answers: the newest answers.
+        paused: whether no step is to be run until a command says so.
+        catch_up: computations that are still behind the others, and how far they are.
     """
 
     step: int
@@ -181,6 +205,23 @@ class Head(msgspec.Struct, frozen=True):
     waits_for: list[str] = []
     done: int = 0
     done_before: dict[int, int] = {}
+    commands: int = 0
+    answers: list[Answer] = []
+    paused: bool = False
+    catch_up: CatchUp | None = None
+
+    @property
+    def resting(self) -> list[str]:
+        """The computations that do not work in ordinary steps, since they are still behind."""
+        return [] if self.catch_up is None else self.catch_up.names
+
+    def as_of_catch_up(self) -> Head:
+        """Return the pipeline as those see it that are catching up: their injectors as far as they are."""
+        at = self.catch_up
+        assert at is not None
+        return msgspec.structs.replace(
+            self, positions=at.positions, ended=at.ended, frontiers=at.frontiers, highest={}
+        )
 
     @property
     def last_base(self) -> int:
@@ -249,6 +290,11 @@ class Manifest(msgspec.Struct, frozen=True):
         cleaned: files that died up to this step were deleted.
         base: the sum of all manifests before this one, now and then.
         timing: how the step went; None for a step without a try, and from older versions.
+        answers: what became of the commands that it answers.
+        paused: whether the pipeline is paused from here on; None where that does not change.
+        forgotten: computations whose state, counts and watermarks are given up here.
+        replays: whether its divisions were read again, for those that are catching up, and by them alone.
+        catch_up: who is catching up from here on, and how far they are; None where that does not change.
     """
 
     pipeline: str
@@ -281,6 +327,11 @@ class Manifest(msgspec.Struct, frozen=True):
     cleaned: int = 0
     base: Head | None = None
     timing: Timing | None = None
+    answers: list[Answer] = []
+    paused: bool | None = None
+    forgotten: list[str] = []
+    replays: bool = False
+    catch_up: CatchUp | None = None
     delivery: int = -1
     delivered: dict[str, int] = {}
     waits_for: list[str] = []
@@ -330,6 +381,9 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         head = Head(-1, 0, "", manifest.layout, manifest.identity or {})
     step = manifest.step
     based = manifest.base is not None
+    gone = manifest.forgotten
+    divisions = {} if manifest.replays else manifest.divisions
+    catch_up = head.catch_up if manifest.catch_up is None else manifest.catch_up
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
     chains = {} if manifest.claim else dict(head.chains)
     after = msgspec.structs.replace(
@@ -339,19 +393,22 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         digest=digest,
         layout=manifest.layout or head.layout,
         identity=manifest.identity or head.identity,
-        positions={**head.positions, **{n: d.end for n, d in manifest.divisions.items()}},
-        ended=sorted({*head.ended, *(n for n, d in manifest.divisions.items() if d.final)}),
+        positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
+        ended=sorted({*head.ended, *(n for n, d in divisions.items() if d.final)}),
         highest={**head.highest, **manifest.highest},
         frontiers={**head.frontiers, **_frontiers_after(head, manifest)},
-        watermarks={**head.watermarks, **manifest.watermarks},
-        percentiles={**head.percentiles, **manifest.percentiles},
-        oldest={**head.oldest, **manifest.oldest},
-        moved={**head.moved, **_moved(head, manifest)},
-        next_wall_timer=head.next_wall_timer if manifest.claim else manifest.next_wall_timer,
+        watermarks=_without({**head.watermarks, **manifest.watermarks}, gone),
+        percentiles=_without({**head.percentiles, **manifest.percentiles}, gone),
+        oldest=_without({**head.oldest, **manifest.oldest}, gone),
+        moved=_without({**head.moved, **_moved(head, manifest)}, gone),
+        # (a claim may know of timers that nobody looked at: of a computation that is drawn again)
+        next_wall_timer=min(head.next_wall_timer, manifest.next_wall_timer)
+        if manifest.claim
+        else manifest.next_wall_timer,
         released=max(head.released, manifest.released),
         boundary=max(head.boundary, manifest.boundary),
         retained=[*head.retained, *manifest.retained],
-        counts=_sum_counts(head.counts, manifest.counts),
+        counts=_without(_sum_counts(head.counts, manifest.counts), gone),
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
         delivered={**head.delivered, **manifest.delivered},
         waits_for=manifest.waits_for,
@@ -362,6 +419,10 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         },
         chains=chains,
         chains_since=_since(manifest) if manifest.claim else head.chains_since,
+        commands=head.commands + len(manifest.answers),
+        answers=[*head.answers, *manifest.answers][-RECENT_ANSWERS:],
+        paused=head.paused if manifest.paused is None else manifest.paused,
+        catch_up=catch_up if catch_up is not None and catch_up.names else None,
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:
@@ -423,6 +484,10 @@ def _without_use(
     holding = {file.name for part in slices.values() if part.as_of in steps for file in part.files}
     done = [run.name for run in merged if run.name not in holding]
     return done + [file.name for file in replaced if file.step <= floor and file.name not in done]
+
+
+def _without(by_name: dict[str, T], names: list[str]) -> dict[str, T]:
+    return {name: value for name, value in by_name.items() if name not in names}
 
 
 def _since(manifest: Manifest) -> str:

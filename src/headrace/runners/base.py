@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
+from headrace.errors import PipelineError
 from headrace.step.plan import Exchange, Plan, TaskReport
 from headrace.storage.base import Store
 from headrace.topology import Pipeline
@@ -37,6 +39,20 @@ class Runner(ABC):
         Raises:
             TryFailed: when the engine failed; what the try has written is never used.
         """
+
+    def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
+        """Get ready to run another drawing of the pipeline, between two tries; return what switches to it.
+
+        What runs is not touched before the switch, and what was prepared costs nothing when there
+        never is one.
+
+        Raises:
+            HeadraceError: when it cannot be run here, with the remedy.
+        """
+        raise PipelineError(
+            f"{type(self).__name__} cannot take up another drawing while it runs",
+            remedy="stop the pipeline, and start it with the new drawing",
+        )
 
     def default_workers(self) -> int:
         """Return how many workers there are places for."""

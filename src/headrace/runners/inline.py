@@ -7,6 +7,7 @@ result that depended on it would differ from one seed to the next.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from headrace.runners.base import Runner
 from headrace.step.layer import TaskResult, Worker
@@ -29,9 +30,22 @@ class InlineRunner(Runner):
         self._soft = [SoftState() for _ in range(processes)]
         self._attempts = 0
         self._workers: list[Worker] = []
+        self._drawings = 0
 
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
         self._workers = [Worker(pipeline, pipeline.name, store, soft) for soft in self._soft]
+
+    def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
+        store = self._workers[0].store
+
+        def switch() -> None:
+            self._drawings += 1
+            code = f"{pipeline.name}, drawing {self._drawings}"
+            self._workers = [Worker(pipeline, code, store, soft) for soft in self._soft]
+            for soft in self._soft:
+                soft.drop_older(store.location, code)
+
+        return switch
 
     def run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []

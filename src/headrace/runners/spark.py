@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -130,15 +131,34 @@ class SparkRunner(Runner):
             )
         self._workers = workers
         self._worker = Worker(pipeline, pipeline.name, store, SoftState())
+        self._make_spool()
         self._code = self._send_code(pipeline)
         self._probe(store)
         self._anchor = self._make_anchor()
         self._homes = self._make_homes()
-        self._layers = [
-            self._job(functools.partial(spark_task.apply_one, self._code, layer))
-            for layer in range(1, pipeline.layers + 1)
+        self._layers, self._readers = self._jobs(self._code, pipeline.layers)
+
+    def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
+        assert self._worker is not None
+        worker = Worker(pipeline, pipeline.name, self._worker.store, SoftState())
+        code = self._send_code(pipeline)
+        layers, readers = self._jobs(code, pipeline.layers)
+
+        def switch() -> None:
+            old = self._code
+            self._worker, self._code, self._shuffle = worker, code, None
+            self._layers, self._readers = layers, readers
+            old.broadcast.destroy()
+
+        return switch
+
+    def _jobs(self, code: spark_task.Code, layers: int) -> tuple[list[Any], Any]:
+        """Return what runs each layer, and what reads, with some code."""
+        applied = [
+            self._job(functools.partial(spark_task.apply_one, code, layer))
+            for layer in range(1, layers + 1)
         ]
-        self._readers = self._job(functools.partial(spark_task.read_share, self._code))
+        return applied, self._job(functools.partial(spark_task.read_share, code))
 
     def wide_exchange(self) -> Exchange:
         return "host" if self._is_local() else "shuffle"
@@ -149,12 +169,14 @@ class SparkRunner(Runner):
     def _send_code(self, pipeline: Pipeline) -> spark_task.Code:
         blob = pickled(pipeline)
         digest = hashlib.blake2b(blob, digest_size=12).hexdigest()
-        directory = None
+        directory = self._spool_directory if self._spool is not None else None
+        return spark_task.Code(digest, self._sc.broadcast(blob), directory)
+
+    def _make_spool(self) -> None:
         if self._is_local():
             local = self._sc.getConf().get("spark.local.dir")
             directory = make_directory(local.partition(",")[0] if local else None)
             self._spool_directory, self._spool = directory, HostSpool(directory)
-        return spark_task.Code(digest, self._sc.broadcast(blob), directory)
 
     def _probe(self, store: Store) -> None:
         """Check that every executor sees the storage; get Python processes started meanwhile."""

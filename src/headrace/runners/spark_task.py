@@ -78,6 +78,7 @@ def _worker(code: Code, plan: Plan) -> Worker:
         spool = HostSpool(code.spool) if code.spool is not None else None
         worker = Worker(pipeline, code.digest, open_store(plan.store), _soft, spool)
         _workers.clear()
+        _soft.drop_older(plan.store, code.digest)
         _workers[at] = worker
     return worker
 

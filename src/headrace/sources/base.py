@@ -87,6 +87,8 @@ class Source(ABC):
 
     #: Whether the input is all there: then it is divided by rows and bytes, never by time.
     bounded: bool = False
+    #: Whether it can be read again from its start while it is being read: see :meth:`again`.
+    rereads: bool = False
 
     @abstractmethod
     def values(self) -> ValueType:
@@ -123,6 +125,21 @@ class Source(ABC):
 
         Called in a task or in the driver. Must depend on nothing but the split.
         """
+
+    def again(self) -> Source:
+        """Return a source of the same records, to be read from the start without disturbing this one.
+
+        Only for sources that say ``rereads``. Called in the driver.
+        """
+        raise AssertionError(f"{type(self).__name__} cannot be read again")
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        """Return what comes after a position, at most ``limit``, and nothing behind another position.
+
+        None where nothing is between the two. ``until`` is the end of an offer made before. Divides
+        the input as :meth:`offer` would.
+        """
+        raise AssertionError(f"{type(self).__name__} cannot be read again")
 
     def open(self, store: Store) -> None:
         """Get ready. Called once in the driver, before anything else but ``start`` and ``values``.

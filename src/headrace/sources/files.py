@@ -8,6 +8,7 @@ Arrow; a step's part of a text file is a range of bytes that ends at a line's en
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import itertools
 import os
@@ -234,6 +235,31 @@ class Files(Source):
         else:
             end = _Position(index, names[index], offset, ended, parts)
         return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
+
+    rereads = True
+
+    def again(self) -> Source:
+        other = copy.copy(self)
+        other._listed = other._remembered = None
+        return other
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        at, last = msgspec.convert(position, _Position), msgspec.convert(until, _Position)
+        if (at.name, at.offset) >= (last.name, last.offset):
+            return None
+        offer = self.offer(position, limit)
+        if offer is None:
+            return None
+        end = msgspec.convert(offer.end, _Position)
+        if (end.name, end.offset) <= (last.name, last.offset):
+            return offer
+        parts = [
+            (name, first, min(to, last.offset) if name == last.name else to)
+            for name, first, to in end.parts
+            if (name, first) < (last.name, last.offset)
+        ]
+        cut = _Position(last.done, last.name, last.offset, last.ended, parts)
+        return Offer(msgspec.to_builtins(cut), offer.rows, offer.bytes, empty=not parts)
 
     def _find(self, at: _Position, names: list[str]) -> tuple[int, int]:
         """Return which file is to be read next, and from where.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Iterable as AnyIterable
@@ -31,6 +32,7 @@ class Iterable(Source):
     """
 
     bounded = True
+    rereads = True
 
     def __init__(
         self,
@@ -76,6 +78,21 @@ class Iterable(Source):
             fresh = list(itertools.islice(self._iterator, end - self._read))
             self._window += fresh
             self._read += len(fresh)
+
+    def again(self) -> Source:
+        other = copy.copy(self)
+        other._iterator, other._window = None, []
+        other._read = other._window_start = 0
+        return other
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        offer = self.offer(position, limit)
+        if offer is None or offer.end <= until:
+            return offer
+        if until <= position:
+            return None
+        rows = until - position
+        return Offer(until, rows, rows * 64)
 
     def _seek(self, position: int) -> None:
         if self._iterator is None or position < self._window_start:

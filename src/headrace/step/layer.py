@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.computation import EVENT_TIME, WALL_TIME
 from headrace.digest import add_digests, digest_of
 from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
 from headrace.eventtime.delays import delays_of
@@ -24,7 +25,7 @@ from headrace.ledger.manifest import link
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
 from headrace.state.runs import FileRef, Part, write_run
 from headrace.step.inputs import input_batches
-from headrace.step.plan import Failure, Plan, StreamReport, TaskReport
+from headrace.step.plan import Failure, NodeReport, Plan, StreamReport, TaskReport
 from headrace.step.route import ORDER, Outbox, Router, positions
 from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import (
@@ -202,6 +203,16 @@ class Worker:
     ) -> dict[str, pa.RecordBatch]:  # fmt: skip
         visitor = entry.visitors[node.name]
         before_in, before_out = plan.watermarks[node.name]
+        if node.name in plan.resting:
+            pending = visitor.state.lowest_timer(EVENT_TIME, entry.owned)
+            report.nodes[node.name] = NodeReport(
+                input_watermark=before_in,
+                output_watermark=before_out,
+                percentile=plan.percentiles.get(node.name, before_out),
+                next_wall_timer=visitor.state.lowest_timer(WALL_TIME, entry.owned),
+                oldest=max(before_out, pending),  # (of what is not loaded it is only a bound)
+            )
+            return {}
         with self._phase(report, "receive"):
             if node.chained:
                 batch = produced.get(node.inputs[0].name)

@@ -49,10 +49,29 @@ class ChainPlan(msgspec.Struct, frozen=True):
 
 
 class StateFiles(msgspec.Struct, frozen=True):
-    """Files that hold state: slices whole as of some step, and runs, ascending by step."""
+    """Files that hold state: slices whole as of some step, and runs, ascending by step.
+
+    Attributes:
+        void: computations whose state was given up: up to which step files say nothing of them.
+    """
 
     slices: list[Slice]
     runs: list[FileRef]
+    void: dict[str, int] = {}
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """State that no code of the run knows, and that is to be kept: of a computation that was removed.
+
+    Attributes:
+        name: the computation.
+        dated: its cells that hold times, and their time domains.
+        files: what holds its rows of the slice that is to be written.
+    """
+
+    name: str
+    dated: dict[str, str]
+    files: StateFiles
 
 
 class SlicePlan(msgspec.Struct, frozen=True):
@@ -62,11 +81,13 @@ class SlicePlan(msgspec.Struct, frozen=True):
         number, of: which slice, of how many.
         undeclared: computations of which storage has state that the code does not declare, so that
             memory does not have all there is.
+        carried: computations that are not drawn, whose rows are taken over from file to file.
     """
 
     number: int
     of: int
     undeclared: list[str]
+    carried: list[Carried] = []
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -86,6 +107,8 @@ class Plan(msgspec.Struct, frozen=True):
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
         percentiles: the percentile watermark of what each computation produces, where it differs.
+        resting: computations that do not work in this step, whatever comes to them.
+        replays: whether the division is read again, for computations that are catching up.
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
@@ -106,6 +129,8 @@ class Plan(msgspec.Struct, frozen=True):
     cached_bytes: int
     slice: SlicePlan | None = None
     percentiles: dict[str, int] = {}
+    resting: list[str] = []
+    replays: bool = False
 
     @property
     def readers(self) -> int:

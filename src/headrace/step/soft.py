@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import Computation
+from headrace.computation import EVENT_TIME, Computation, TimeDomain, hold_cell
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
@@ -29,7 +29,7 @@ from headrace.state.sections import due_rows, whole_section
 from headrace.state.sources import SlicePart, StateSources
 from headrace.state.tables import TableSet
 from headrace.step.idcheck import IdCheck
-from headrace.step.plan import ChainPlan, Plan, SlicePlan, StateFiles
+from headrace.step.plan import Carried, ChainPlan, Plan, SlicePlan, StateFiles
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.step.visit_timeline import TimelineVisitor
@@ -50,6 +50,7 @@ class WorkerState:
         self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str
     ) -> None:
         self.digest = digest
+        self.layer = layer
         self.steps_behind = 0
         self._committed: _Committed | None = None
         self._ranges = layout.ranges_of(worker)
@@ -107,6 +108,9 @@ class WorkerState:
                 ensure(len(batches) == 1, "a slice is too large for one batch")
                 due = due_rows(batches[0], node.shape.dated_cells)
                 parts.append(Part(node.name, whole_section(section), batches[0], due))
+        if self.layer == 1 and slice_.carried:
+            assert self._committed is not None
+            parts += self._committed.carried_parts(slice_.carried, ranges)
         return parts
 
     def _whole_from_files(
@@ -172,18 +176,22 @@ class StateReaders:
         ranges = Ranges.of(part.range for part in self._files.slices)
         own = self._layout.ranges_of(self._worker).overlapping(ranges.firsts, ranges.lasts)
         slices = []
+        void = self._files.void.get(owner, -1)
         for part, is_own in zip(self._files.slices, own.tolist(), strict=True):
             if is_own:
-                files = [self._reader(file) for file in part.files if owner in file.owners]
+                holding = part.files if part.as_of > void else []
+                files = [self._reader(file) for file in holding if owner in file.owners]
                 slices.append(SlicePart(*part.range, part.as_of, files))
         return StateSources(owner, slices, [self._reader(run) for run in self._runs(owner)])
 
     def _runs(self, owner: str) -> list[FileRef]:
         """Return the runs that may hold rows of this worker: its own, unless the layout changed."""
-        current = self._layout.digest
+        current, void = self._layout.digest, self._files.void.get(owner, -1)
         return [
             run for run in self._files.runs
-            if owner in run.owners and (run.layout != current or run.worker == self._worker)
+            if owner in run.owners
+            and run.step > void
+            and (run.layout != current or run.worker == self._worker)
         ]  # fmt: skip
 
     def _reader(self, ref: FileRef) -> RunReader:
@@ -221,6 +229,11 @@ class SoftState:
     def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
         """Remember an entry under the digest that it now stands for."""
         self._entries[(plan.store, code, layer, worker)] = entry
+
+    def drop_older(self, store: str, code: str) -> None:
+        """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
+        for at in [at for at in self._entries if at[0] == store and at[1] != code]:
+            del self._entries[at]
 
     def forget(self) -> None:
         """Drop everything. Costs time at the next step, and nothing else."""
@@ -278,10 +291,59 @@ class _Committed:
         assert head is not None
         return state_files(head)
 
+    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
+        """Return the rows of computations that were removed, to be written again as they are."""
+        parts = []
+        for item in carried:
+            readers = StateReaders(self._store, self._layout, self._at[1], item.files)
+            sources = readers.sources(item.name)
+            dated = {name: TimeDomain(domain) for name, domain in item.dated.items()}
+            for section in sources.sections:
+                table = sources.rows(section, ranges)
+                if table is None:
+                    continue
+                (batch,) = table.combine_chunks().to_batches()
+                due = due_rows(batch, dated)
+                parts.append(Part(item.name, whole_section(section), batch, due))
+        return parts
+
+
+def carried(head: Head, number: int) -> list[Carried]:
+    """Return what of a slice belongs to computations that were removed, and which files hold it.
+
+    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
+    was last written, and changes up to then.
+    """
+    found = []
+    for name, since in head.identity.get("removed", {}).items():
+        facts = head.identity["computations"].get(name)
+        if facts is None:
+            continue  # its state was given up
+        old = head.slices.get(number)
+        slices = [old] if old is not None and any(name in f.owners for f in old.files) else []
+        after = -1 if old is None else old.as_of
+        runs = [run for run in head.runs if after < run.step < since and name in run.owners]
+        if slices or runs:
+            files = StateFiles([] if old is None else [old], runs, head.identity.get("void", {}))
+            found.append(Carried(name, _dated(facts["cells"]), files))
+    return found
+
+
+def _dated(cells: dict[str, str]) -> dict[str, str]:
+    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
+    found = {}
+    for name, kind in cells.items():
+        if kind.startswith("timer "):
+            found[name] = kind.split()[1]
+            if kind.endswith(" with holds"):
+                found[hold_cell(name)] = EVENT_TIME.value
+    return found
+
 
 def state_files(head: Head) -> StateFiles:
     """Return the files that hold all state as of a head."""
-    return StateFiles([head.slices[number] for number in sorted(head.slices)], head.runs)
+    slices = [head.slices[number] for number in sorted(head.slices)]
+    return StateFiles(slices, head.runs, head.identity.get("void", {}))
 
 
 def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:

@@ -1,0 +1,103 @@
+"""Controlling a pipeline from any process that can write in its storage: commands, and their answers."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.coordinator.identity import removed_of
+from headrace.errors import ChangeRefused
+from headrace.ledger.commands import Answer, Command, CommandLog, Kind
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.storage.base import Store
+
+_LOOK_EVERY_S = 0.05
+
+
+class RemovalPreview(msgspec.Struct, frozen=True):
+    """What a removal would come to: records that each computation has had; why it would be refused."""
+
+    records: dict[str, int]
+    sinks: list[str]
+    forget: bool
+    why: str
+
+
+class Control:
+    """A pipeline as seen from outside: what it can be asked, and what it answered.
+
+    Args:
+        store: the pipeline's storage.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._ledger = Ledger(store)
+        self._log = CommandLog(store)
+
+    def head(self) -> Head:
+        """Return the pipeline as of its newest step.
+
+        Raises:
+            ChangeRefused: when there is none.
+        """
+        head = self._ledger.open()
+        if head is None:
+            raise ChangeRefused("no pipeline has run on this storage")
+        return head
+
+    def ask(
+        self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
+        forget: bool = False,
+    ) -> int:  # fmt: skip
+        """Ask for something; return the command's number.
+
+        A pipeline that runs applies it between two of its steps; one that does not, when it is started
+        (``stop`` and ``drain`` are refused then: there is nothing to stop).
+        """
+        command = Command(kind, names or [], sinks or [], forget, uuid.uuid4().hex)
+        return self._log.put(command, self.head().commands)
+
+    def answer(self, number: int) -> Answer | None:
+        """Return what became of a command; None when it was not answered yet.
+
+        Raises:
+            ChangeRefused: when it was answered so long ago that this is not known any more.
+        """
+        head = self.head()
+        found = next((item for item in head.answers if item.number == number), None)
+        if found is None and number < head.commands:
+            raise ChangeRefused(
+                f"command {number} was answered long ago; how, is not known any more"
+            )
+        return found
+
+    def wait(
+        self, number: int, timeout: float, sleep: Callable[[float], None] = time.sleep
+    ) -> Answer | None:
+        """Wait for an answer; None after so many seconds without one."""
+        deadline = time.monotonic() + timeout
+        while (found := self.answer(number)) is None and time.monotonic() < deadline:
+            sleep(_LOOK_EVERY_S)
+        return found
+
+    def preview_removal(
+        self, names: list[str], sinks: list[str], *, forget: bool = False
+    ) -> RemovalPreview:
+        """Return what a removal would come to, as far as storage alone can tell. Changes nothing.
+
+        Who reads a computation is known to the process that draws it.
+        """
+        head = self.head()
+        known = {*head.identity["computations"], *removed_of(head)}
+        why = ""
+        for name in names:
+            if name not in known:
+                why = f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+            elif name in removed_of(head) and not forget:
+                why = f"{name!r} is removed already; its state is kept (--forget gives it up)"
+        records = {name: head.counts[name].records if name in head.counts else 0 for name in names}
+        return RemovalPreview(records, sinks, forget, why)

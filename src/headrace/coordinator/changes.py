@@ -1,0 +1,339 @@
+"""Topology changes and commands, as decisions: what is to become of the drawing, or why not.
+
+A change is a claim: after the running step the driver begins anew, in the same process, on the same
+storage, with another drawing. What a restart with that drawing would do to state, watermarks and soft
+state is what a change does; so there is one way to begin, and it is the one that crashes try out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.coordinator.identity import Identity, check_identity
+from headrace.errors import PipelineError
+from headrace.ledger.commands import Answer, Asked, Command
+from headrace.topology import Pipeline
+
+Begin = Literal["now", "beginning"]
+
+
+class ChangePlan(msgspec.Struct, frozen=True):
+    """What a topology change comes to. Lists are of computations, in the order of the drawing.
+
+    Attributes:
+        added: new ones, with empty state.
+        restored: removed before, drawn again: they go on with the state that was kept.
+        replaced: the same name with other code; their state is kept.
+        removed: drawn no more; their state is kept in storage, their timers do not fire.
+        forgotten: their state is given up.
+        extended: new states and timers of computations whose state is kept, by computation.
+        beginning: of those added, the ones that begin with the beginning of their streams.
+        sinks_added, sinks_removed: sinks, by name.
+    """
+
+    added: list[str] = []
+    restored: list[str] = []
+    replaced: list[str] = []
+    removed: list[str] = []
+    forgotten: list[str] = []
+    extended: dict[str, list[str]] = {}
+    beginning: list[str] = []
+    sinks_added: list[str] = []
+    sinks_removed: list[str] = []
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.added:
+            kind = "the beginning of its streams" if name in self.beginning else "now"
+            lines.append(f"add {name}: from {kind}, with empty state")
+        lines += [f"add {name}: with the state that was kept" for name in self.restored]
+        for name in self.replaced:
+            more = ", ".join(self.extended.get(name, []))
+            given_up = name in self.forgotten
+            what = "its state is given up" if given_up else "its state is kept"
+            lines.append(f"replace {name}: {what}{f', new: {more}' if more else ''}")
+        for name in self.removed:
+            what = "given up" if name in self.forgotten else "kept"
+            lines.append(f"remove {name}: its state is {what}")
+        others = [n for n in self.forgotten if n not in self.removed and n not in self.replaced]
+        lines += [f"forget {name}: its state is given up" for name in others]
+        lines += [f"add sink {name}" for name in self.sinks_added]
+        lines += [f"remove sink {name}" for name in self.sinks_removed]
+        return "\n".join(lines) or "nothing changes"
+
+
+def plan_change(
+    stored: Identity, before: Pipeline, after: Pipeline, *, forget: Collection[str] = (),
+    begin: Mapping[str, str] | None = None, behind: Collection[str] = (),
+) -> ChangePlan:  # fmt: skip
+    """Return what changing one drawing into another comes to.
+
+    Args:
+        stored: the identity of the storage.
+        before: the drawing that runs.
+        after: the one that is to run.
+        forget: computations whose state is to be given up.
+        begin: whether added computations begin ``now`` (as they do by default) or at the ``beginning``.
+        behind: computations that began at the beginning and have not arrived yet.
+
+    Raises:
+        PipelineError: for a drawing that cannot run, or wishes that make no sense.
+        SchemaChanged: for state that the new drawing could not read.
+    """
+    after.check_complete()
+    if after.name != before.name:
+        raise PipelineError(
+            f"the new drawing is of pipeline {after.name!r}, but {before.name!r} is running",
+            remedy="begin with pipeline.copy()",
+        )
+    known, gone = stored.get("computations", {}), stored.get("removed", {})
+    drawn = after.nodes
+    _check_named(forget, {*known, *drawn}, "forget=")
+    added = [n for n in drawn if n not in known or (n in forget and n not in before.nodes)]
+    removed = [name for name in known if name not in drawn and name not in gone]
+    restored = [name for name in drawn if name in gone and name not in added]
+    check_identity(stored, after.identity(), removed={*removed, *gone}, forgotten=forget)
+    return ChangePlan(
+        added=added,
+        restored=restored,
+        replaced=[n for n in drawn if n in before.nodes and _is_other(before, after, n)],
+        removed=removed,
+        forgotten=[name for name in known if name in forget],
+        extended=_extended(known, after.identity()["computations"], forget),
+        beginning=_beginning(begin or {}, added, after, behind),
+        sinks_added=[name for name in after.sinks if name not in before.sinks],
+        sinks_removed=[name for name in before.sinks if name not in after.sinks],
+    )
+
+
+def _is_other(before: Pipeline, after: Pipeline, name: str) -> bool:
+    one, other = before.nodes[name], after.nodes[name]
+    return one.computation is not other.computation or one.on_error != other.on_error
+
+
+def _check_named(names: Collection[str], there: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in there:
+            raise PipelineError(
+                f"{where} names {name!r}, and there is no such computation",
+                remedy=f"there are: {', '.join(there) or 'none'}",
+            )
+
+
+def _extended(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, list[str]]:
+    found = {
+        name: sorted(set(facts["cells"]) - set(known[name]["cells"]))
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: cells for name, cells in found.items() if cells}
+
+
+def _beginning(
+    begin: Mapping[str, str], added: Sequence[str], drawing: Pipeline, behind: Collection[str]
+) -> list[str]:
+    _check_named(begin, added, "begin= (of added computations)")
+    for name, where in begin.items():
+        if where not in ("now", "beginning"):
+            raise PipelineError(
+                f"computation {name!r} cannot begin at {where!r}", remedy='use "now" or "beginning"'
+            )
+    found = [name for name in added if begin.get(name) == "beginning"]
+    if found and behind:
+        raise PipelineError(
+            f"{found[0]!r} cannot begin at the beginning while {', '.join(behind)} still catches up",
+            remedy="wait until that has arrived (headrace status), or begin now",
+        )
+    for name in found:
+        for stream in drawing.nodes[name].inputs:
+            _check_rereads(drawing, name, stream.name, found)
+    return found
+
+
+def _check_rereads(drawing: Pipeline, name: str, stream: str, beginning: Sequence[str]) -> None:
+    """Check that what a computation reads can be had again from its beginning.
+
+    Raises:
+        PipelineError: when it cannot.
+    """
+    injector = drawing.injectors.get(stream)
+    if injector is None:
+        if _producer(stream) not in beginning:
+            raise PipelineError(
+                f"{name!r} cannot begin at the beginning of {stream!r}: its productions are not made again",
+                remedy="draw a copy of its producer under another name, which begins there too; "
+                "or begin now",
+            )
+    elif injector.check is not None:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: all its ids were seen",
+            remedy="begin now, or read the same source by an injector of its own",
+        )
+    elif not injector.source.rereads:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: its source "
+            f"({type(injector.source).__name__}) cannot be read again from its start",
+            remedy="begin now, or start a pipeline of its own from another copy of the data",
+        )
+
+
+# -- commands ---------------------------------------------------------------------------------
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What commands change: which computations are removed, which given up, whether it is paused."""
+
+    removed: frozenset[str]
+    forgotten: frozenset[str] = frozenset()
+    paused: bool = False
+
+
+def obey(
+    standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool
+) -> Standing | str:
+    """Return how things stand after a command, or why it is refused.
+
+    Args:
+        standing: how they stand.
+        stored: the identity of the storage.
+        drawing: all that the driver's process can draw, with what is removed.
+        command: what is asked.
+        running: whether the pipeline runs, or is about to.
+    """
+    match command.kind:
+        case "pause":
+            return msgspec.structs.replace(standing, paused=True)
+        case "resume":
+            return msgspec.structs.replace(standing, paused=False)
+        case "stop" | "drain":
+            return standing if running else "the pipeline was not running"
+        case "remove":
+            return _remove(standing, stored, drawing, command)
+        case "restore":
+            return _restore(standing, drawing, command, running=running)
+
+
+def _remove(
+    standing: Standing, stored: Identity, drawing: Pipeline, command: Command
+) -> Standing | str:
+    known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in known:
+            return f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+        if name in standing.removed and not command.forget:
+            return f"{name!r} is removed already; its state is kept (--forget gives it up)"
+    effective = without(drawing, standing.removed)
+    drawn = [name for name in command.names if name in effective.nodes]
+    problem = effective.removal_problem(drawn, command.sinks)
+    if problem is not None:
+        return f"{problem.what}; {problem.remedy}"
+    other = [n for n in command.sinks if _producer(effective.sinks[n].stream.name) not in drawn]
+    if other:
+        return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+    if drawn and not set(effective.nodes) - set(drawn):
+        return "no computation would be left: stop the pipeline instead"
+    forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
+    return msgspec.structs.replace(
+        standing,
+        removed=standing.removed | set(command.names),
+        forgotten=standing.forgotten | forgotten,
+    )
+
+
+def _restore(
+    standing: Standing, drawing: Pipeline, command: Command, *, running: bool
+) -> Standing | str:
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in standing.removed:
+            return f"{name!r} is not removed"
+        if name not in drawing.nodes:
+            return f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+    removed = standing.removed - set(command.names)
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        return problem.what
+    return msgspec.structs.replace(standing, removed=removed)
+
+
+def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
+    """Return a drawing less what was removed, and the sinks of that.
+
+    Raises:
+        PipelineError: when a computation that is left reads a stream of one that was removed.
+    """
+    gone = [name for name in drawing.nodes if name in removed]
+    if not gone:
+        return drawing
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        raise problem
+    reduced = drawing.copy()
+    sinks = [s.name for s in reduced.sinks.values() if _producer(s.stream.name) in gone]
+    reduced.remove(*gone, sinks=sinks)
+    return reduced
+
+
+def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | None:
+    """Return what is wrong when a computation that is drawn reads one that was removed."""
+    for node in drawing.nodes.values():
+        for stream in node.inputs:
+            producer = _producer(stream.name)
+            if node.name not in removed and producer in removed:
+                return PipelineError(
+                    f"computation {node.name!r} reads {stream.name!r}, but {producer!r} was removed",
+                    remedy=f"headrace restore {producer} --storage …, or draw {node.name!r} otherwise",
+                )
+    return None
+
+
+def _producer(stream: str) -> str:
+    return stream.partition(".")[0]
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What the commands come to that were there before the pipeline was started."""
+
+    standing: Standing
+    answers: list[Answer]
+
+
+def at_opening(
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int
+) -> Opening:
+    """Return how things stand after commands that nobody has answered yet.
+
+    Args:
+        step: of the claim that will answer them.
+    """
+    answers = []
+    for item in asked:
+        result = decide(standing, stored, drawing, item, running=False)
+        if isinstance(result, Standing):
+            standing = result
+        answers.append(answer_to(item, result, step))
+    return Opening(standing, answers)
+
+
+def decide(
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool
+) -> Standing | str:
+    """Return how things stand after a command that was found, or why it is refused."""
+    if asked.command is None:
+        return asked.problem
+    return obey(standing, stored, drawing, asked.command, running=running)
+
+
+def answer_to(asked: Asked, result: Standing | str, step: int) -> Answer:
+    """Return the answer to a command."""
+    text = "?" if asked.command is None else asked.command.text
+    why = result if isinstance(result, str) else ""
+    return Answer(asked.number, text, not why, step, why)

@@ -1,0 +1,112 @@
+"""The identity of a pipeline's storage: what its durable data depends on, and what became of it.
+
+Plain data in the head. What is drawn: ``computations`` (also those that were removed), ``injectors``,
+``streams``, ``retained`` (stream → since which step its productions are kept). And, where there are such,
+``removed`` (name → since which step it is not drawn, its state kept) and ``void`` (name → the step up to
+which files may hold rows of a computation of that name whose state was given up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from headrace.errors import SchemaChanged
+from headrace.ledger.manifest import Head
+
+Identity = dict[str, Any]
+
+#: What a computation may not cease to declare: what is pending would be lost.
+_PENDING = ("timer", "posted", "waiting")
+
+
+def merged_identity(
+    stored: Identity, wanted: Identity, *, step: int = 0, removed: Collection[str] = (),
+    forgotten: Collection[str] = (), floor: int = -1,
+) -> Identity:  # fmt: skip
+    """Return what the storage is to remember: new things added, stored cells kept.
+
+    Args:
+        stored: what it remembers, checked against ``wanted``.
+        wanted: the identity of the drawing that is to run.
+        step: of the claim with which it begins.
+        removed: computations that are not drawn, on purpose.
+        forgotten: computations whose state is given up.
+        floor: up to this step no file of changes is needed any more.
+    """
+    computations = {
+        name: facts
+        for name, facts in stored.get("computations", {}).items()
+        if name not in forgotten
+    }
+    for name, facts in wanted["computations"].items():
+        before = computations.get(name, {"cells": {}})
+        computations[name] = {**facts, "cells": {**before["cells"], **facts["cells"]}}
+    since = stored.get("removed", {})
+    drawn = wanted["computations"]
+    gone = {name: since.get(name, step) for name in sorted(removed) if name not in drawn}
+    void = {name: at for name, at in stored.get("void", {}).items() if at > floor}
+    void.update(dict.fromkeys(forgotten, step))
+    kept = stored.get("retained", {})
+    retained = {name: kept.get(name, step) for name in wanted.get("retained", [])}
+    return {
+        **wanted,
+        "computations": computations,
+        "retained": retained,
+        **({"removed": gone} if gone else {}),
+        **({"void": void} if void else {}),
+    }
+
+
+def removed_of(head: Head | None) -> dict[str, int]:
+    """Return the computations that were removed and whose state is kept: name → since which step."""
+    found: dict[str, int] = {} if head is None else head.identity.get("removed", {})
+    return found
+
+
+def check_identity(
+    stored: Identity, wanted: Identity, *, removed: Collection[str] = (),
+    forgotten: Collection[str] = (),
+) -> None:  # fmt: skip
+    """Check that durable state can be read by this pipeline.
+
+    Args:
+        stored: what the storage remembers.
+        wanted: the identity of the drawing that is to run.
+        removed: computations that are not drawn, on purpose.
+        forgotten: computations whose state is given up, so that nothing need be as it was.
+
+    Raises:
+        SchemaChanged: naming every difference.
+    """
+    problems = []
+    remedy = "use the names and types that were stored, or start with a new storage directory"
+    for name, before in stored.get("computations", {}).items():
+        now = wanted["computations"].get(name)
+        if name in forgotten or (now is None and name in removed):
+            continue
+        if now is None:
+            problems.append(f"computation {name!r} is gone, and its state would be lost")
+            remedy = (
+                f"if that is meant, say so: headrace remove {name} --storage … (its state is kept, or "
+                "given up with --forget); otherwise use the names and types that were stored"
+            )
+            continue
+        if now["key"] != before["key"]:
+            problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
+        for cell, kind in before["cells"].items():
+            if kind.startswith(_PENDING) and cell not in now["cells"]:
+                what = kind.partition(" ")[0]
+                problems.append(
+                    f"computation {name!r}: {what} {cell!r} is gone, and may be pending"
+                )
+            elif now["cells"].get(cell, kind) != kind:
+                problems.append(
+                    f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"
+                )
+    if problems:
+        raise SchemaChanged(
+            "the state in storage has another shape than this pipeline:\n    "
+            + "\n    ".join(problems),
+            remedy=remedy,
+        )

@@ -1,0 +1,153 @@
+"""Commands: what any process that can write in a pipeline's storage asks of it.
+
+Commands are files, numbered densely by create-if-absent, and never deleted: a number that was taken is
+taken for ever. The driver applies them in the order of their numbers, between steps, and its manifests
+say how many were answered, and how; so each is applied once, whatever crashes. They are plain data: no
+code ever comes through storage.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import AlreadyExists, NotFound, StorageError
+from headrace.storage.base import Store
+
+Kind = Literal["remove", "restore", "stop", "drain", "pause", "resume"]
+
+FORMAT = 1
+#: How often a create whose outcome is unknown is asked for again before it is given up.
+_ATTEMPTS = 5
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is asked of a pipeline.
+
+    Attributes:
+        kind: what.
+        names: the computations that it is about.
+        sinks: sinks that are to be removed with them.
+        forget: whether the state of what is removed is given up.
+        nonce: tells this command from any other, when a reply was lost.
+        format: of this file.
+    """
+
+    kind: Kind
+    names: list[str] = []
+    sinks: list[str] = []
+    forget: bool = False
+    nonce: str = ""
+    format: int = FORMAT
+
+    @property
+    def text(self) -> str:
+        """The command in words."""
+        return " ".join([self.kind, *self.names])
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A command as it was found: its number, and what it says, or why that cannot be told."""
+
+    number: int
+    command: Command | None
+    problem: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a command; part of the manifest of the step that it was answered at.
+
+    Attributes:
+        number: the command's.
+        text: the command in words.
+        applied: whether it was applied.
+        step: from which step on, or the step before which it was refused.
+        why: why it was refused; or what is worth knowing.
+    """
+
+    number: int
+    text: str
+    applied: bool
+    step: int
+    why: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Command)
+
+
+def command_name(number: int) -> str:
+    """Return the one name of a command."""
+    return f"commands/{number:09d}"
+
+
+class CommandLog:
+    """The commands of one pipeline.
+
+    Args:
+        store: the pipeline's storage.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, number: int) -> Asked | None:
+        """Return a command, or None when there is none of that number. One read of the store."""
+        try:
+            data = self._store.read(command_name(number))
+        except NotFound:
+            return None
+        try:
+            command = _decoder.decode(data)
+        except msgspec.DecodeError as error:
+            return Asked(number, None, f"{command_name(number)} is no command: {error}")
+        if command.format > FORMAT:
+            return Asked(number, None, "a newer version of Headrace wrote it")
+        return Asked(number, command)
+
+    def pending(self, answered: int) -> list[Asked]:
+        """Return the commands that were not answered yet, in order."""
+        found: list[Asked] = []
+        while (asked := self.read(answered + len(found))) is not None:
+            found.append(asked)
+        return found
+
+    def put(self, command: Command, answered: int) -> int:
+        """Create a command under the next free number, and return that.
+
+        Args:
+            command: with a nonce that no other command has.
+            answered: how many are known to be answered: numbers below are taken.
+
+        Raises:
+            StorageError: when it was certainly not created, or that cannot be told.
+        """
+        data = _encoder.encode(command)
+        number = answered
+        while not self._create(number, data, command):
+            number += 1
+        return number
+
+    def _create(self, number: int, data: bytes, command: Command) -> bool:
+        """Create a name, or find that this very command was created there; False when it is taken."""
+        failure: StorageError | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._store.create(command_name(number), data)
+                return True
+            except AlreadyExists:
+                return self._is_there(number, command)
+            except StorageError as error:
+                failure = error
+            try:
+                if self.read(number) is not None:
+                    return self._is_there(number, command)
+            except StorageError:
+                continue
+        assert failure is not None
+        raise failure
+
+    def _is_there(self, number: int, command: Command) -> bool:
+        asked = self.read(number)
+        return asked is not None and asked.command == command

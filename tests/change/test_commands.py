@@ -1,0 +1,416 @@
+"""Any process that can write in its storage controls a pipeline: by commands, applied once, answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+import headrace as hr
+from headrace.cli import main
+from headrace.control import Control
+from headrace.driver import Driver
+from headrace.errors import AlreadyExists, PipelineError, StorageError
+from headrace.ledger.commands import Command, CommandLog, command_name
+from headrace.ledger.log import Ledger
+from headrace.runners.inline import InlineRunner
+from headrace.storage import LocalStore, MemoryStore, Store
+from tests.change.worlds import (
+    Act,
+    Count,
+    CountOtherwise,
+    Remembers,
+    begin,
+    flat,
+    items,
+    rows_of,
+    run,
+)
+from tests.support.faults import ACTS, FaultStore
+from tests.support.pipelines import Collected
+
+
+def asks(store: Store, kind: Any, *names: str, **more: Any) -> Act:
+    """Return what asks for something, and lets the driver look at once."""
+
+    def act(driver: Driver) -> None:
+        Control(store).ask(kind, list(names), **more)
+        driver._look_again_s = 0.0
+
+    return act
+
+
+def answers(store: Store) -> list[tuple[str, bool]]:
+    """Return what the storage says became of its commands."""
+    return [(answer.text, answer.applied) for answer in Control(store).head().answers]
+
+
+def test_a_computation_is_removed_by_a_command_and_stays_removed_when_it_is_still_drawn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, collected = MemoryStore(), Collected()
+    pipeline = begin(items(30), collected, count=Count(), old=Remembers())
+    run(pipeline, store, {15: asks(store, "remove", "old", sinks=["old"])}, upto=25)
+    assert len(flat(collected, "old")) == 15
+    assert len(flat(collected, "count")) == 25
+    assert answers(store) == [("remove old", True)]
+    kept = rows_of(store, "old")
+    again = Collected()
+    run(begin(items(60), again, count=Count(), old=Remembers()), store, slices=8)
+    assert "old" not in again.rows(), "nothing of it is run"
+    assert len(flat(again, "count")) == 35
+    assert "headrace restore old" in caplog.text
+    assert rows_of(store, "old") == kept
+
+
+def test_what_was_removed_is_brought_back_while_the_pipeline_runs() -> None:
+    store, collected = MemoryStore(), Collected()
+    pipeline = begin(items(60), collected, count=Count(), old=Count())
+    removal = asks(store, "remove", "old", sinks=["old"])
+    run(pipeline, store, {15: removal, 40: asks(store, "restore", "old")})
+    said = [int(row[-1].split()[1]) for row in flat(collected, "old")]
+    assert len(said) == 35
+    assert max(said) == 7, "it went on counting"
+    assert answers(store) == [("remove old", True), ("restore old", True)]
+
+
+def test_state_can_be_given_up_later_than_the_computation_is_removed() -> None:
+    store = MemoryStore()
+    pipeline = begin(items(60), Collected(), count=Count(), old=Count())
+    run(pipeline, store, {15: asks(store, "remove", "old", sinks=["old"]),
+                          30: asks(store, "remove", "old", forget=True)}, upto=50)  # fmt: skip
+    assert answers(store) == [("remove old", True), ("remove old", True)]
+    assert rows_of(store, "old") == {}
+    collected = Collected()
+    run(begin(items(90), collected, count=Count(), old=Count()), store,
+        {65: asks(store, "restore", "old")})  # fmt: skip
+    assert min(row[-1] for row in flat(collected, "old")) == "v1 1"
+
+
+def test_code_that_cannot_read_the_state_that_was_kept_does_not_bring_it_back() -> None:
+    store, collected = MemoryStore(), Collected()
+    pipeline = begin(items(60), collected, count=Count(), old=Count())
+    run(pipeline, store, {15: asks(store, "remove", "old", sinks=["old"])}, upto=25)
+    other = begin(items(60), collected, count=Count(), old=CountOtherwise())
+    run(other, store, {35: asks(store, "restore", "old")}, upto=45)
+    refused = Control(store).head().answers[-1]
+    assert not refused.applied
+    assert "'count' was value" in refused.why
+    assert len(flat(collected, "count")) == 45
+    run(begin(items(60), collected, count=Count(), old=Count()), store,
+        {50: asks(store, "restore", "old")})  # fmt: skip
+    assert max(int(row[-1].split()[1]) for row in flat(collected, "old")) == 5
+
+
+def chain(collected: Collected) -> hr.Pipeline:
+    pipeline = begin(items(30), collected, first=Count())
+    second = pipeline.compute("second", Count(), keys={pipeline.nodes["first"]: "value"})
+    pipeline.sink("second", second, collected.sink("second"))
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("names", "sinks", "why"),
+    [
+        (["first"], [], "computation 'second', sink 'first' would have no input"),
+        (["first", "second"], ["first"], "sink 'second'"),
+        (["first"], ["second"], "computation 'second'"),
+        (["second"], ["second", "first"], "sink 'first' takes no stream of what is removed"),
+        (["second"], ["nobody"], "no sink 'nobody'"),
+        (["nobody"], [], "there is no computation 'nobody'"),
+        (["first", "second"], ["first", "second"], "no computation would be left"),
+        ([], [], "names no computation"),
+    ],
+)
+def test_a_removal_is_refused_with_the_reason_and_the_pipeline_goes_on(
+    names: list[str], sinks: list[str], why: str
+) -> None:
+    store, collected = MemoryStore(), Collected()
+    run(chain(collected), store, {15: asks(store, "remove", *names, sinks=sinks)})
+    (answer,) = Control(store).head().answers
+    assert not answer.applied
+    assert why in answer.why
+    assert len(flat(collected, "second")) == 30
+    assert Control(store).head().epoch == 1
+
+
+def test_readers_and_sinks_may_be_removed_by_the_same_command() -> None:
+    store, collected = MemoryStore(), Collected()
+    pipeline = chain(collected)
+    pipeline.compute("third", Count(), keys={pipeline.streams()["items"]: "page"})
+    removal = asks(store, "remove", "first", "second", sinks=["first", "second"])
+    driver = run(pipeline, store, {15: removal})
+    assert [len(flat(collected, name)) for name in ("first", "second")] == [15, 15]
+    assert list(driver.pipeline.nodes) == ["third"]
+
+
+def test_a_stop_ends_the_run_once_and_does_not_end_the_next_one() -> None:
+    store, collected = MemoryStore(), Collected()
+    for upto in (15, 40):
+        acts = {15: asks(store, "stop")} if upto == 15 else {}
+        run(begin(items(40), collected, count=Count()), store, acts)
+        assert len(flat(collected, "count")) == upto
+
+
+def test_a_drain_lets_a_pipeline_end_that_would_wait_for_ever() -> None:
+    store, collected = MemoryStore(), Collected()
+    run(begin(items(40), collected, count=Count()), store, {15: asks(store, "drain")}, drain=False)
+    assert len(flat(collected, "count")) == 40
+
+
+def test_a_paused_pipeline_runs_no_step_until_it_may_go_on_also_after_a_restart() -> None:
+    store, collected = MemoryStore(), Collected()
+
+    class Ends(BaseException):
+        """The end of a process."""
+
+    looks: list[int] = []
+
+    def wait_until(until_us: int, woken: Any) -> None:
+        looks.append(len(flat(collected, "count")))
+        if len(looks) == 3:
+            raise Ends
+        if len(looks) == 6:
+            Control(store).ask("resume")
+
+    for _ in range(2):
+        pipeline = begin(items(40), collected, count=Count())
+        driver = Driver(pipeline, store, InlineRunner(), drain=True,
+                        settings=hr.Settings(limit=hr.Limit(5, 1 << 20)))  # fmt: skip
+        driver.clock.wait_until = wait_until  # type: ignore[method-assign]
+
+        def act(summary: hr.StepSummary, driver: Driver = driver) -> None:
+            if summary.head.positions["items"] == 15:
+                asks(store, "pause")(driver)
+
+        driver.listeners.append(act)
+        try:
+            driver.run()
+        except Ends:
+            continue
+        finally:
+            driver.close()
+    assert set(looks) == {15}
+    assert len(looks) >= 6
+    assert len(flat(collected, "count")) == 40
+    assert answers(store) == [("pause", True), ("resume", True)]
+
+
+def test_commands_that_nobody_answered_are_answered_when_the_pipeline_is_started() -> None:
+    store = MemoryStore()
+    run(begin(items(10), Collected(), count=Count(), old=Count()), store, upto=10)
+    control = Control(store)
+    for kind, names in (("stop", []), ("remove", ["old"]), ("pause", []), ("resume", [])):
+        control.ask(kind, names)  # type: ignore[arg-type]
+    collected = Collected()
+    run(begin(items(20), collected, count=Count()), store)
+    assert len(flat(collected, "count")) == 10
+    assert answers(store) == [
+        ("stop", False), ("remove old", True), ("pause", True), ("resume", True)
+    ]  # fmt: skip
+    assert rows_of(store, "old")["state"], "its state is kept though nothing draws it"
+
+
+def test_a_drawing_that_reads_what_was_removed_is_refused_with_the_remedy() -> None:
+    store, collected = MemoryStore(), Collected()
+    pipeline = chain(collected)
+    pipeline.compute("third", Count(), keys={pipeline.streams()["items"]: "page"})
+    removal = asks(store, "remove", "first", "second", sinks=["first", "second"])
+    run(pipeline, store, {15: removal}, upto=25)
+    other = begin(items(40), Collected(), first=Count(), third=Count())
+    other.compute("fourth", Count(), keys={other.nodes["first"]: "value"})
+    with pytest.raises(PipelineError, match="headrace restore first"):
+        run(other, store)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"kind": "explode"}',
+        b'{"kind": "stop", "format": 2}',
+        b'{"kind": "stop", "x": 1}',
+    ],
+)
+def test_what_is_no_command_is_answered_and_executed_by_nobody(content: bytes) -> None:
+    store, collected = MemoryStore(), Collected()
+
+    def spoil(driver: Driver) -> None:
+        store.create(command_name(0), content)
+        asks(store, "stop")(driver)
+
+    run(begin(items(40), collected, count=Count()), store, {15: spoil})
+    refused, stopped = Control(store).head().answers
+    assert not refused.applied
+    assert stopped.applied
+    assert len(flat(collected, "count")) == 15
+
+
+@pytest.mark.parametrize("act", ["error", "lost reply"])
+def test_a_command_is_put_once_whatever_its_storage_replies(act: str) -> None:
+    for at in range(1, 6):
+        inner = MemoryStore()
+        log = CommandLog(FaultStore(inner, at, act))
+        for nonce in ("a", "b", "c"):
+            try:
+                log.put(Command("pause", nonce=nonce), 0)
+            except AlreadyExists:
+                raise
+            except StorageError:
+                continue
+        found = [item.command.nonce for item in CommandLog(inner).pending(0) if item.command]
+        assert len(found) == len(set(found))
+        assert set(found) >= {"c"} or at > 5
+
+
+REMOVAL = {"base_every": 2, "slices": 4, "retain_steps": 1}
+
+
+def changing(collected: Collected) -> hr.Pipeline:
+    return begin(items(20), collected, count=Count(), old=Remembers())
+
+
+def change_by_commands(store: Store, inner: Store, collected: Collected) -> None:
+    """Run a pipeline that is told to remove, pause, resume and restore; what was asked is not again."""
+
+    def once(kind: str, *names: str, **more: Any) -> Act:
+        def do(driver: Driver) -> None:
+            asked = [item.command for item in CommandLog(inner).pending(0)]
+            if kind not in [command.kind for command in asked if command is not None]:
+                asks(store, kind, *names, **more)(driver)
+            driver._look_again_s = 0.0
+
+        return do
+
+    acts = {
+        5: once("remove", "old", sinks=["old"]), 10: once("pause"),
+        11: once("resume"), 15: once("restore", "old"),
+    }  # fmt: skip
+    ready = {at: act for at, act in acts.items() if at != 11}
+    driver = Driver(changing(collected), store, InlineRunner(), workers=2, bins=16, drain=True,
+                    settings=hr.Settings(limit=hr.Limit(5, 1 << 30), **REMOVAL))  # type: ignore[arg-type]  # fmt: skip
+
+    def note(summary: hr.StepSummary) -> None:
+        for at in sorted(ready):
+            if summary.head.positions["items"] >= at:
+                ready.pop(at)(driver)
+
+    def wait_until(until_us: int, woken: Any) -> None:
+        acts[11](driver)
+
+    driver.listeners.append(note)
+    driver.clock.wait_until = wait_until  # type: ignore[method-assign]
+    try:
+        driver.run()
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str) -> None:
+    """Each command is answered once; what is not changed gives what it would have given."""
+    from headrace.errors import HeadraceError
+    from tests.support.faults import SimulatedCrash
+
+    whole, counter = Collected(), FaultStore(MemoryStore())
+    change_by_commands(counter, counter.inner, whole)
+    assert len(answers(counter.inner)) == 4
+    struck = 0
+    every = 1 if act == "crash after" else 4
+    for at in range(1, counter.operations + 1, every):
+        inner, collected = MemoryStore(), Collected()
+        try:
+            change_by_commands(FaultStore(inner, at, act), inner, collected)
+        except SimulatedCrash:
+            struck += 1
+        except HeadraceError as error:
+            assert error.code != "HR999", f"{act} at {at}: {error}"
+            struck += 1
+        change_by_commands(inner, inner, collected)
+        assert collected.rows()["count"] == whole.rows()["count"], f"{act} at {at}"
+        found = [text for text, applied in answers(inner) if applied]
+        assert found[:1] == ["remove old"], f"{act} at {at}"
+        assert sorted(found) == ["pause", "remove old", "restore old", "resume"], f"{act} at {at}"
+        head = Ledger(inner).open()
+        assert head is not None
+        assert "removed" not in head.identity
+        assert head.commands == len(inner.list("commands/"))
+        # How long it was away depends on where the fault struck; what it had had is there.
+        seen = head.counts["old"].records
+        said = [(k, int(v.split()[0])) for k, _, v in flat(collected, "old") if " at " not in v]
+        assert 5 <= seen <= 20
+        assert len(said) == seen, f"{act} at {at}"
+        for page in {key for key, _ in said}:
+            counts = [count for key, count in said if key == page]
+            assert counts == list(range(1, len(counts) + 1)), "it went on with its state"
+    assert struck > counter.operations // (4 * every)
+
+
+# -- the command line -------------------------------------------------------------------------
+
+
+def headrace(storage: Path, *arguments: str) -> Result:
+    command, *rest = arguments
+    return CliRunner().invoke(main, [command, "--storage", str(storage), *rest])
+
+
+def test_the_command_line_asks_and_tells_the_answer(tmp_path: Path) -> None:
+    found: list[Result] = []
+    collected = Collected()
+    job = hr.run(
+        begin(items(100_000), collected, count=Count(), old=Count()), storage=tmp_path,
+        runner="inline", settings=hr.Settings(limit=hr.Limit(5, 1 << 20)),
+    )  # fmt: skip
+    with job:
+        while job.head is None or not job.head.positions:
+            job.wait(0.01)
+        for command in (
+            ["remove", "old"], ["remove", "old", "--sink", "old", "--dry-run"],
+            ["remove", "old", "--sink", "old"], ["pause"], ["status"], ["resume"],
+            ["restore", "old", "--output", "json"], ["stop"],
+        ):  # fmt: skip
+            found.append(headrace(tmp_path, *command))
+        assert job.wait(60), "it was stopped"
+    refused, dry, removed, paused, status, resumed, restored, stopped = found
+    assert refused.exit_code == 6
+    assert "sink 'old' would have no input" in refused.stdout
+    assert dry.exit_code == 0
+    assert "its state is kept" in dry.stdout
+    for result, word in ((removed, "remove old"), (paused, "pause"), (resumed, "resume")):
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith(f"{word}: applied at step "), result.stdout
+    assert "paused" in status.stdout
+    assert "computation old: removed at step" in status.stdout
+    said = msgspec.json.decode(restored.stdout)
+    assert said["applied"] is True
+    assert stopped.exit_code == 0
+
+
+def test_a_command_to_a_pipeline_that_does_not_run_waits_for_it(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run(begin(items(10), Collected(), count=Count(), old=Count()), store)
+    asked = headrace(tmp_path, "remove", "old", "--wait", "0")
+    assert (asked.exit_code, "not answered yet" in asked.stdout) == (0, True)
+    unanswered = headrace(tmp_path, "stop", "--wait", "0.01")
+    assert unanswered.exit_code == 7
+    run(begin(items(20), Collected(), count=Count()), store)
+    assert answers(store) == [("remove old", True), ("stop", False)]
+
+
+@pytest.mark.parametrize("command", [["remove", "x"], ["stop"], ["pause"], ["restore", "x"]])
+def test_a_command_needs_a_pipeline(tmp_path: Path, command: list[str]) -> None:
+    assert headrace(tmp_path / "missing", *command).exit_code == 5
+    assert headrace(tmp_path, *command).exit_code == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_removal_that_storage_can_tell_is_wrong_is_refused_in_a_dry_run(tmp_path: Path) -> None:
+    run(begin(items(10), Collected(), count=Count()), LocalStore(tmp_path))
+    found = headrace(tmp_path, "remove", "nobody", "--dry-run")
+    assert found.exit_code == 6
+    assert "there is no computation 'nobody'; there are: count" in found.stdout
+    assert not (tmp_path / "commands").exists()

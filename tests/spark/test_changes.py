@@ -1,0 +1,174 @@
+"""New code reaches warm Python workers: a module that changed on disk, in a pipeline that runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.runners import shipping
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore
+from tests.change.worlds import begin, flat, items, run, values
+from tests.spark.conftest import session
+from tests.support.pipelines import Collected
+
+pytestmark = pytest.mark.spark
+
+MODULE = "headrace_test_visits"
+CODE = """
+import headrace as hr
+
+
+def version():
+    return "{version}"
+
+
+class Visits(hr.Computation):
+    count = hr.ValueState(int, default=0)
+    out = hr.Output(str)
+
+    def process_record(self, ctx, record):
+        self.count.value += 1
+        ctx.produce("out", f"{{version()}} {{self.count.value}}")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of the user's modules, which the Python workers can import from, too."""
+    folder = tmp_path_factory.mktemp("modules")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(folder))
+        patched.setenv("PYTHONPATH", ":".join(path for path in [str(folder), *sys.path] if path))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def spark(folder: Path) -> Iterator[Any]:
+    spark = session("local[2,4]")
+    yield spark
+    spark.stop()
+
+
+def write(folder: Path, version: str) -> Any:
+    """Change the module on disk, and load it anew in this process."""
+    (folder / f"{MODULE}.py").write_text(CODE.format(version=version))
+    importlib.invalidate_caches()
+    for cached in folder.glob("__pycache__/*"):
+        cached.unlink()
+    if MODULE in sys.modules:
+        return importlib.reload(sys.modules[MODULE])
+    return importlib.import_module(MODULE)
+
+
+def run_and_change(spark: Any, folder: Path, store: LocalStore) -> tuple[Collected, int, list[Any]]:
+    """Run, change the module on disk and the pipeline half-way; return outputs, the step, processes."""
+    collected, changes, pids = Collected(), [], []
+
+    def better(driver: Any) -> None:
+        drawing = driver.pipeline.copy()
+        drawing.replace("visits", write(folder, "v2").Visits())
+        changes.append(hr.Change(drawing, {}, []))
+        driver.ask_to_change(changes[-1])
+
+    class Watched(SparkRunner):
+        def run(self, plan: Any) -> Any:
+            reports = super().run(plan)
+            pids.append(sorted(report.notes["pid"] for report in reports if report.layer))
+            return reports
+
+    pipeline = begin(items(60), collected, visits=write(folder, "v1").Visits())
+    run(pipeline, store, {30: better}, runner=Watched(spark.sparkContext))
+    step = changes[0].wait(0)
+    assert step is not None
+    assert changes[0].paused_s is not None
+    return collected, step, pids
+
+
+def versions(collected: Collected, step: int) -> tuple[set[str], set[str]]:
+    """Return the versions that worked before a step, and after it."""
+    found = values(collected, "visits")
+    before = {value.split()[0] for at, said in found if at < step for value in said}
+    return before, {value.split()[0] for at, said in found if at > step for value in said}
+
+
+def test_a_module_that_changed_on_disk_works_from_the_step_of_the_change_on_in_warm_workers(
+    spark: Any, folder: Path, tmp_path: Path
+) -> None:
+    collected, step, pids = run_and_change(spark, folder, LocalStore(tmp_path))
+    assert pids[-1] == pids[0], "the same Python processes ran both versions"
+    assert versions(collected, step) == ({"v1"}, {"v2"})
+    for page in {row[0] for row in flat(collected, "visits")}:
+        counts = [int(v.split()[1]) for key, _, v in flat(collected, "visits") if key == page]
+        assert counts == list(range(1, 13)), "state is kept"
+
+
+def test_code_that_goes_by_name_does_not_reach_warm_workers(
+    spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the test above would not notice if warm workers imported modules anew."""
+    monkeypatch.setattr(shipping, "_user_modules", list)
+    collected, step, pids = run_and_change(spark, folder, LocalStore(tmp_path))
+    assert pids[-1] == pids[0]
+    assert versions(collected, step) == ({"v1"}, {"v1"})
+
+
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
+    spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    from tests.change.test_beginning import begin_late
+    from tests.change.worlds import Count
+
+    collected = Collected()
+    driver = run(
+        begin(items(120), collected, count=Count()), LocalStore(tmp_path),
+        {60: lambda driver: begin_late(driver, collected)}, rows=20, exchange=exchange,
+        runner=SparkRunner(spark.sparkContext),
+    )  # fmt: skip
+    assert sorted(flat(collected, "late")) == sorted(flat(collected, "count"))
+    assert len(flat(collected, "late")) == 120
+    assert driver.coordinator.head is not None
+    assert driver.coordinator.head.catch_up is None
+
+
+def test_a_running_job_is_changed_through_the_api_and_the_command_line(
+    spark: Any, folder: Path, tmp_path: Path
+) -> None:
+    from tests.change.test_commands import headrace
+
+    collected = Collected()
+    module = write(folder, "v1")
+    pipeline = begin(items(20_000), collected, visits=module.Visits(), other=module.Visits())
+    job = hr.run(pipeline, storage=tmp_path, runner=SparkRunner(spark.sparkContext), workers=2,
+                 settings=hr.Settings(limit=hr.Limit(20, 1 << 20)))  # fmt: skip
+    with job:
+        while len(flat(collected, "visits")) < 100:
+            assert job.running
+            time.sleep(0.01)
+        removed = headrace(tmp_path, "remove", "other", "--sink", "other", "--wait", "60")
+        drawing = job.pipeline.copy()
+        drawing.replace("visits", write(folder, "v2").Visits())
+        change = job.change(drawing)
+        step = change.wait(60)
+        assert step is not None
+        while values(collected, "visits")[-1][0] < step + 5:
+            assert job.running
+            time.sleep(0.01)
+        stopped = headrace(tmp_path, "stop", "--wait", "60")
+        assert job.wait(60)
+    assert removed.exit_code == stopped.exit_code == 0, removed.output + stopped.output
+    print(f"paused for {change.paused_s * 1e3:.0f} ms")
+    assert versions(collected, step) == ({"v1"}, {"v2"})
+    pages = {row[0] for row in flat(collected, "visits")}
+    for page in pages:
+        counts = [int(v.split()[1]) for key, _, v in flat(collected, "visits") if key == page]
+        assert counts == list(range(1, len(counts) + 1))
+    assert len(flat(collected, "other")) < len(flat(collected, "visits"))
