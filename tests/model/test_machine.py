@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -23,7 +24,7 @@ from headrace.errors import DriveError
 from headrace.eventtime.timestamps import LAST_DATE_US
 from headrace.testing import CrashPoint, Harness, drive
 from tests.model.model import InjectorSpec, Model
-from tests.model.plain import Item, Key, NodeSpec
+from tests.model.plain import START, Item, Key, NodeSpec
 from tests.model.programs import Sent, drawn
 
 _CLOCK = 1_000
@@ -47,35 +48,34 @@ def injector_specs(draw: st.DrawFn) -> list[InjectorSpec]:
 
 
 @st.composite
-def node_specs(draw: st.DrawFn, injectors: list[InjectorSpec]) -> list[NodeSpec]:
-    streams = [(spec.name, ["a", "b"]) for spec in injectors]
-    nodes: list[NodeSpec] = []
-    for number in range(draw(st.integers(1, 3))):
-        # The first computation reads all injectors, so that none is without a reader.
-        chosen = streams if not nodes else draw(_some_of(streams))
-        inputs = tuple((name, draw(st.sampled_from(keyed))) for name, keyed in chosen)
-        columnar = draw(st.booleans())
-        node = NodeSpec(
-            f"node{number}",
-            inputs,
-            delay=draw(st.sampled_from([None, 0, 5, 25])),
-            wall=draw(st.sampled_from([None, 0, 15])),
-            chain=0 if columnar else draw(st.sampled_from([0, 2])),
-            echo=draw(st.booleans()),
-            late=draw(st.sampled_from(["drop", "side", "process"])),
-            allowed=draw(st.sampled_from([0, 0, 10])),
-            columnar=columnar,
-        )
-        nodes.append(node)
-        streams.append((f"{node.name}.out", ["a", "b", "same"]))
+def node_specs(draw: st.DrawFn, injectors: list[InjectorSpec], before: list[NodeSpec]) -> NodeSpec:
+    """One more computation. The first one reads all injectors, so that none is without a reader."""
+    streams = _streams(injectors, before)
+    some = st.lists(st.sampled_from(streams), min_size=1, max_size=2, unique_by=lambda s: s[0])
+    chosen = draw(some) if before else streams
+    columnar = draw(st.booleans())
+    return NodeSpec(
+        f"node{len(before)}",
+        inputs=tuple((name, draw(st.sampled_from(keyed))) for name, keyed in chosen),
+        delay=draw(st.sampled_from([None, 0, 5, 25])),
+        wall=draw(st.sampled_from([None, 0, 15])),
+        chain=0 if columnar else draw(st.sampled_from([0, 2])),
+        echo=draw(st.booleans()),
+        late=draw(st.sampled_from(["drop", "side", "process"])),
+        allowed=draw(st.sampled_from([0, 0, 10])),
+        columnar=columnar,
+    )
+
+
+def _streams(injectors: list[InjectorSpec], nodes: list[NodeSpec]) -> list[tuple[str, list[str]]]:
+    """Return what can be read, and by what it can be keyed."""
+    found = [(spec.name, ["a", "b"]) for spec in injectors]
+    for node in nodes:
+        found.append((f"{node.name}.out", ["a", "b", "same"]))
         if node.late == "side":
-            sides = [""] if len(inputs) == 1 else [str(n) for n in range(len(inputs))]
-            streams += [(f"{node.name}.late{side}", ["a", "b", "same"]) for side in sides]
-    return nodes
-
-
-def _some_of(streams: list[tuple[str, list[str]]]) -> st.SearchStrategy[list[Any]]:
-    return st.lists(st.sampled_from(streams), min_size=1, max_size=2, unique_by=lambda s: s[0])
+            sides = [""] if len(node.inputs) == 1 else [str(n) for n in range(len(node.inputs))]
+            found += [(f"{node.name}.late{side}", ["a", "b", "same"]) for side in sides]
+    return found
 
 
 UPKEEP = st.builds(
@@ -113,8 +113,10 @@ class Together(RuleBasedStateMachine):
         self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int, processes: int
     ) -> None:
         self.injectors = data.draw(injector_specs(), label="injectors")
-        self.nodes = data.draw(node_specs(self.injectors), label="computations")
-        self.model = Model(self.injectors, self.nodes, _CLOCK)
+        self.nodes: list[NodeSpec] = []
+        for _ in range(data.draw(st.integers(1, 3), label="computations")):
+            self.nodes.append(data.draw(node_specs(self.injectors, self.nodes)))
+        self.model = Model(self.injectors, self.nodes, _CLOCK)  # it sees nodes that are added
         self.harness = drive(
             drawn(self.injectors, self.nodes), workers=workers, bins=bins, clock=_CLOCK, seed=seed,
             processes=processes, settings=upkeep,
@@ -243,6 +245,17 @@ class Together(RuleBasedStateMachine):
         if workers is not None:
             self.harness.resume(workers=workers)
             self.restarted()
+
+    @precondition(lambda self: len(self.nodes) < 4)
+    @rule(data=st.data())
+    def add_a_computation(self, data: Any) -> None:
+        """Start again with a pipeline that has one more; it begins with what comes from now on."""
+        self.nodes.append(data.draw(node_specs(self.injectors, self.nodes)))
+        self.model.marks[self.nodes[-1].name] = START
+        self.harness.crash()
+        self.harness.resume(pipeline=drawn(self.injectors, self.nodes))
+        self.crashed = True
+        self.restarted()
 
     def restarted(self) -> None:
         """Note that what follows is seen, and begins with a restart if something has crashed."""
