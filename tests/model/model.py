@@ -59,7 +59,7 @@ class Outside:
 
     def is_idle(self) -> bool:
         counts = any(not part.ended and not part.idle for part in self.parts.values())
-        return not counts and any(part.idle for part in self.parts.values())
+        return not counts and any(p.idle and not p.ended for p in self.parts.values())
 
 
 class Model:
@@ -119,7 +119,7 @@ class Model:
                 part.promise, part.active, part.idle = promised, self.clock, False
         for part in parts.values() if before.spec.idle_after is not None else ():
             quiet = self.clock - max(part.active or 0, self.opened)
-            part.idle |= quiet >= (before.spec.idle_after or 0)
+            part.idle |= quiet >= (before.spec.idle_after or 0) and not part.ended
         told = [(p.promise, p.ended, p.idle) for p in before.parts.values()]
         news = bool(taken) or told != [(p.promise, p.ended, p.idle) for p in parts.values()]
         for name, _, item in taken:
@@ -152,9 +152,8 @@ class Model:
         return fresh
 
     def wall_timer_is_due(self) -> bool:
-        timers = [
-            timer for of in self.keys.values() for k in of.values() for timer in k.timers.items()
-        ]
+        keys = [key for node in self.nodes for key in self.keys[node.name].values()]
+        timers = [timer for key in keys for timer in key.timers.items()]
         return any(domain == "wall" and time <= self.clock for (domain, _, _), time in timers)
 
     def apply(self, node: NodeSpec, streams: dict[str, list[Item]], marks: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ class Together(RuleBasedStateMachine):
             for name in names
         ]
         self.crashed = False
+        self.removed: list[NodeSpec] = []
         self.time = 0  # about where event time is
         self.found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
@@ -246,15 +248,52 @@ class Together(RuleBasedStateMachine):
             self.harness.resume(workers=workers)
             self.restarted()
 
-    @precondition(lambda self: len(self.nodes) < 4)
+    def add(self, data: Any) -> None:
+        """Draw one more computation; it begins with what comes from now on."""
+        new = data.draw(node_specs(self.injectors, self.nodes))
+        new = replace(new, name=f"node{len(self.nodes) + len(self.removed)}")
+        self.nodes.append(new)
+        self.model.marks[new.name] = START
+
+    @precondition(lambda self: len(self.nodes) + len(self.removed) < 4)
     @rule(data=st.data())
-    def add_a_computation(self, data: Any) -> None:
-        """Start again with a pipeline that has one more; it begins with what comes from now on."""
-        self.nodes.append(data.draw(node_specs(self.injectors, self.nodes)))
-        self.model.marks[self.nodes[-1].name] = START
+    def start_again_with_one_more(self, data: Any) -> None:
+        self.add(data)
         self.harness.crash()
         self.harness.resume(pipeline=drawn(self.injectors, self.nodes))
         self.crashed = True
+        self.restarted()
+
+    @rule(data=st.data(), how=st.sampled_from(["add", "remove", "draw again", "replace"]))
+    def change_what_runs(self, data: Any, how: str) -> None:
+        """Draw the pipeline anew while it runs; all steps from then on are those of the new drawing."""
+        read = {stream.partition(".")[0] for node in self.nodes for stream, _ in node.inputs}
+        can_go = [node for node in self.nodes[1:] if node.name not in read]
+        there = {name for name, _ in _streams(self.injectors, self.nodes)}
+        can_come = [n for n in self.removed if {stream for stream, _ in n.inputs} <= there]
+        if how == "add" and len(self.nodes) + len(self.removed) < 5:
+            self.add(data)
+        elif how == "remove" and can_go:
+            gone = data.draw(st.sampled_from(can_go))
+            self.nodes.remove(gone)
+            self.removed.append(gone)  # and keeps its state
+        elif how == "draw again" and can_come:
+            back = data.draw(st.sampled_from(can_come))
+            self.removed.remove(back)
+            self.nodes.append(back)
+        elif how == "replace":
+            number = data.draw(st.integers(0, len(self.nodes) - 1))
+            other = {
+                "delay": data.draw(st.sampled_from([None, 0, 15])),
+                "echo": data.draw(st.booleans()),
+            }
+            self.nodes[number] = replace(self.nodes[number], **other)
+        else:
+            return
+        if self.crashed:
+            self.harness.resume()
+        self.harness.change(drawn(self.injectors, self.nodes))
+        self.crashed = True  # a change begins as a restart does
         self.restarted()
 
     def restarted(self) -> None:
@@ -279,7 +318,8 @@ class Together(RuleBasedStateMachine):
         self.changed = False
 
     def compare_watermarks(self) -> None:
-        for name, mark in self.model.marks.items():
+        for node in self.nodes:
+            name, mark = node.name, self.model.marks[node.name]
             seen = self.harness.watermark_of(name)
             assert (seen.input_us, seen.output_us) == (mark, mark), name
         for name, outside in self.model.outside.items():
@@ -297,7 +337,10 @@ class Together(RuleBasedStateMachine):
                 assert seen == self.model.counts[node.name, what], (node.name, what)
 
     def compare_outputs(self) -> None:
+        there = {name for name, _ in _streams(self.injectors, self.nodes)}
         for name, expected in self.model.outputs.items():
+            if name not in there:
+                continue  # of a computation that is not drawn now
             for out in self.harness.outputs(name):
                 self.found[name].append((out.key, out.value.a, out.value.b, out.timestamp_us))
             shown = [(i.key, i.a, i.b, min(i.time, LAST_DATE_US)) for i in expected]

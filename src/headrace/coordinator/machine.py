@@ -572,6 +572,8 @@ class Coordinator:
 
     def _maybe_idle(self, part: Frontier, paused: bool, after_us: int, now_us: int) -> Frontier:
         """Return what is known of a partition by the clock. One that is paused has something, outside."""
+        if part.ended:
+            return part
         if paused:
             return msgspec.structs.replace(part, active_us=now_us)
         quiet = now_us - max(part.active_us, self._opened_us) >= after_us

@@ -93,8 +93,9 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_idle(self) -> bool:
         """Whether no partition counts, though some may come back."""
-        return any(part.idle for part in self.parts.values()) and not any(
-            part.counts for part in self.parts.values()
+        parts = self.parts.values()
+        return any(part.idle and not part.ended for part in parts) and not any(
+            part.counts for part in parts
         )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from headrace.change import Change
+from headrace.coordinator.changes import Begin, ChangePlan
 from headrace.coordinator.machine import Settings
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
 from headrace.driver import Driver, StepSummary
@@ -308,6 +310,40 @@ class Harness:
         while not isinstance(driver.upcoming, Poll):
             driver.turn()
         self._driver, self._head = driver, None
+
+    def change(
+        self, drawing: Pipeline, *, begin: Mapping[str, Begin] | None = None,
+        forget: Sequence[str] = (),
+    ) -> ChangePlan:  # fmt: skip
+        """Change the running pipeline, between two steps, as :meth:`headrace.Job.change` does.
+
+        Args:
+            drawing: the pipeline that is to run: for instance a copy of the one that was driven, changed.
+            begin: where computations that are added begin.
+            forget: computations whose state is to be given up.
+
+        Returns:
+            What the change came to.
+
+        Raises:
+            HeadraceError: why it was refused; then the pipeline goes on as it was.
+        """
+        if self._driver is None:
+            self.resume()
+        driver, before = self._driver, (self._pipeline, self._sinks, self._checks)
+        assert driver is not None
+        self._pipeline, self._head = self._placed(drawing), None
+        change = Change(self._pipeline, begin or {}, forget)
+        driver.ask_to_change(change)
+        try:
+            while change.wait(0) is None:
+                self._turn(driver)
+        except HeadraceError:
+            self._pipeline, self._sinks, self._checks = before
+            raise
+        while not isinstance(driver.upcoming, Poll):
+            self._turn(driver)
+        return change.plan
 
     def _name(self) -> str:
         self._names += 1
