@@ -46,13 +46,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("modules")
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(folder))
-        patched.setenv("PYTHONPATH", ":".join(path for path in [str(folder), *sys.path] if path))
         yield folder
 
 
 @pytest.fixture(scope="module")
 def spark(folder: Path) -> Iterator[Any]:
     spark = session("local[2,4]")
+    # (not by this process's environment: a JVM that other tests have started would not see it)
+    spark.sparkContext.environment["PYTHONPATH"] = str(folder)
     yield spark
     spark.stop()
 
