@@ -19,7 +19,10 @@ POLL_S = 0.01
 
 def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a Python program in a session of its own, its output in a file."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path,
+    }  # fmt: skip
     with open(log, "ab") as output:
         return subprocess.Popen(
             [sys.executable, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
