@@ -286,7 +286,7 @@ class Driver:
             )  # fmt: skip
         if standing.paused:
             log.warning("the pipeline is paused (headrace resume lets it go on)")
-        if standing.removed:
+        if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
         return Opened(head, self.clock.now_us(), opening.answers, standing.paused)
 
@@ -571,8 +571,8 @@ class Driver:
         if isinstance(result, Standing) and kind in ("remove", "restore"):
             try:
                 self._get_ready(without(self.drawing, result.removed), result, begun)
-            except HeadraceError as error:
-                result = error.what
+            except Exception as error:  # (whatever a source raises that is opened)
+                result = error.what if isinstance(error, HeadraceError) else repr(error)
             else:
                 assert self._begin_anew is not None
                 self._begin_anew.asked = asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.change.worlds import (
     Act,
     Count,
     CountOtherwise,
+    Item,
     Remembers,
     begin,
     flat,
@@ -155,6 +157,36 @@ def test_a_stop_ends_the_run_once_and_does_not_end_the_next_one() -> None:
         assert len(flat(collected, "count")) == upto
 
 
+def test_a_stop_delivers_what_was_committed_so_that_it_does_not_come_again() -> None:
+    """The sink takes its first step only when the answer to the command is being committed."""
+    store, taken, gate = MemoryStore(), [], threading.Event()
+
+    class Elsewhere(InlineRunner):
+        concurrent = True
+
+    def take(delivery: hr.sinks.Delivery) -> None:
+        assert gate.wait(30)
+        taken.append(delivery.rows.num_rows)
+
+    def stop(driver: Driver) -> None:
+        asks(store, "stop")(driver)
+        commit = driver.ledger.commit
+
+        def commit_and_open(*args: Any) -> Any:
+            threading.Timer(0.05, gate.set).start()
+            return commit(*args)
+
+        driver.ledger.commit = commit_and_open  # type: ignore[method-assign]
+
+    for acts in ({15: stop}, {}):
+        pipeline = begin(items(40), Collected(), count=Count())
+        pipeline.sink("slow", pipeline.nodes["count"], hr.sinks.Calls(take))
+        driver = run(pipeline, store, acts, runner=Elsewhere())
+        assert driver.coordinator.head is not None
+        assert not driver.coordinator.head.unreleased
+    assert taken == [5] * 8
+
+
 def test_a_drain_lets_a_pipeline_end_that_would_wait_for_ever() -> None:
     store, collected = MemoryStore(), Collected()
     run(begin(items(40), collected, count=Count()), store, {15: asks(store, "drain")}, drain=False)
@@ -197,6 +229,79 @@ def test_a_paused_pipeline_runs_no_step_until_it_may_go_on_also_after_a_restart(
     assert len(looks) >= 6
     assert len(flat(collected, "count")) == 40
     assert answers(store) == [("pause", True), ("resume", True)]
+
+
+def test_a_paused_pipeline_runs_what_an_earlier_driver_has_begun_only_when_it_may_go_on() -> None:
+    store, shown = MemoryStore(), []
+
+    class Ends(BaseException):
+        """The end of a process."""
+
+    def weak(take: Any) -> hr.Pipeline:
+        pipeline = begin(items(10), Collected(), count=Count())
+        pipeline.sink("weak", pipeline.nodes["count"], hr.sinks.Calls(take), weak=True)
+        return pipeline
+
+    def take_and_end(delivery: hr.sinks.Delivery) -> None:
+        shown.append((delivery.id, delivery.rows))
+        raise Ends
+
+    with pytest.raises(Ends):
+        run(weak(take_and_end), store)
+    Control(store).ask("pause")
+
+    def wait_until(until_us: int, woken: Any) -> None:
+        looks.append(len(shown))
+        if len(looks) == 3:
+            Control(store).ask("resume")
+
+    looks: list[int] = []
+    again = weak(lambda delivery: shown.append((delivery.id, delivery.rows)))
+    driver = Driver(again, store, InlineRunner(), drain=True,
+                    settings=hr.Settings(limit=hr.Limit(5, 1 << 20)))  # fmt: skip
+    driver.clock.wait_until = wait_until  # type: ignore[method-assign]
+    driver.run()
+    driver.close()
+    assert looks[:3] == [1, 1, 1], "a step was run though the pipeline was paused"
+    assert shown[0] == shown[1], "it is the very step that was begun"
+    assert sum(rows.num_rows for _, rows in shown[1:]) == 10
+
+
+def test_state_that_was_given_up_before_the_start_is_gone_also_if_it_is_brought_back_by_then() -> (
+    None
+):
+    store = MemoryStore()
+    run(begin(items(30), Collected(), count=Count(), old=Count()), store, upto=15)
+    Control(store).ask("remove", ["old"], sinks=["old"], forget=True)
+    Control(store).ask("restore", ["old"])
+    collected = Collected()
+    run(begin(items(30), collected, count=Count(), old=Count()), store)
+    assert answers(store) == [("remove old", True), ("restore old", True)]
+    assert {row[-1] for row in flat(collected, "old")} == {"v1 1", "v1 2", "v1 3"}
+
+
+def test_a_source_that_cannot_be_opened_again_does_not_end_the_pipeline() -> None:
+    class Gone(hr.sources.Iterable):
+        closed = False
+
+        def open(self, store: Store) -> None:
+            if self.closed:
+                raise OSError("no route to host")
+
+        def close(self) -> None:
+            self.closed = True
+
+    store, collected = MemoryStore(), Collected()
+    pipeline = begin(items(30), collected, count=Count())
+    stream = pipeline.inject("more", Gone(items(30), Item, event_time="at"))
+    node = pipeline.compute("old", Count(), keys={stream: "page"})
+    pipeline.sink("old", node, collected.sink("old"))
+    removal = asks(store, "remove", "old", sinks=["old"])
+    run(pipeline, store, {5: removal, 15: asks(store, "restore", "old")})
+    refused = Control(store).head().answers[-1]
+    assert not refused.applied
+    assert "no route to host" in refused.why
+    assert len(flat(collected, "count")) == 30
 
 
 def test_commands_that_nobody_answered_are_answered_when_the_pipeline_is_started() -> None:

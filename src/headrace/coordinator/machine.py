@@ -338,16 +338,17 @@ class Coordinator:
 
     def _go_on(self) -> list[Instruction]:
         """Begin the next step, if the outbox has room for it."""
+        if self._stopping:
+            return self._end("stopped")
         if self._outbox.waits_for(self._head.unreleased):
             self._awaiting = "room"
             return [AwaitSinks()]
-        return [self._poll() if self._recalled else self._recall()]
+        # (what an earlier driver has begun is run by the one that is not paused any more)
+        return [self._poll() if self._recalled or self._head.paused else self._recall()]
 
     def _woken(self) -> list[Instruction]:
         self._awaiting = "nothing"
-        if self._changing:
-            return self._end(CHANGED)
-        return self._end("stopped") if self._stopping else self._go_on()
+        return self._end(CHANGED) if self._changing else self._go_on()
 
     def _clean(self, head: Head) -> Clean | None:
         """Delete a bounded number of what is dead since the (durable) boundary or before."""
@@ -606,7 +607,7 @@ class Coordinator:
         if answer.applied and event.kind == "drain":
             self._drain = True
         if answer.applied and event.kind == "stop":
-            self._ending = "stopped"
+            self._stopping = True
         paused = {"pause": True, "resume": False}.get(event.kind or "") if answer.applied else None
         note = msgspec.structs.replace(self._note(), answers=[answer], paused=paused)
         return [Commit(self._head, self._outbox.noted(self._head, note))]
