@@ -180,7 +180,7 @@ class Driver:
         )
         self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
-        self._opened: set[int] = set()  # sources that are open, by identity
+        self._opened: dict[int, Any] = {}  # sources that are open, by identity
         self._draw(pipeline, Standing(frozenset()))
 
     def _draw(
@@ -294,7 +294,7 @@ class Driver:
         for source in sources:
             if id(source) not in self._opened:
                 source.open(self.store)
-                self._opened.add(id(source))
+                self._opened[id(source)] = source
 
     def ask_to_stop(self, *, drain: bool) -> None:
         """Ask for a stop: after the running step, or when the input has ended. From any thread."""
@@ -335,7 +335,9 @@ class Driver:
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
             for node in self.drawing.sinks.values():
                 stack.callback(node.sink.close)
-            for source in [*self._sources.values(), *self._again.values()]:
+            # (also those that are open for a change that was still to begin)
+            ours = [*self._opened.values(), *self._sources.values(), *self._again.values()]
+            for source in {id(source): source for source in ours}.values():
                 stack.callback(source.close)
             stack.callback(self.runner.close)
 
@@ -413,9 +415,8 @@ class Driver:
             adopted.soft_state, head,
         )  # fmt: skip
         with self._stopwatch.phase("tell"):
-            sources = self._again if instruction.manifest.replays else self._sources
             for name, division in instruction.manifest.divisions.items():
-                sources[name].committed(division.end)
+                self._source(name, instruction.manifest.replays).committed(division.end)
             for listener in self.listeners:
                 listener(summary)
         return Committed(head)
@@ -446,6 +447,10 @@ class Driver:
         }
         return OfferedAgain(offers, self.clock.now_us())
 
+    def _source(self, name: str, replays: bool) -> Any:
+        """Return what reads an injector; a step that is recalled may be the first to read one again."""
+        return self._source_again(name) if replays else self._sources[name]
+
     def _source_again(self, name: str) -> Any:
         """Return what reads an injector again from its start, beside the source itself."""
         if name not in self._again:
@@ -459,9 +464,7 @@ class Driver:
         injectors = dict(instruction.plan.injectors)
         with self._stopwatch.phase("split"):
             for name, (start, end) in instruction.divisions.items():
-                replays = instruction.plan.replays
-                source = self._source_again(name) if replays else self._sources[name]
-                splits = source.splits(start, end)
+                splits = self._source(name, instruction.plan.replays).splits(start, end)
                 injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         plan = msgspec.structs.replace(instruction.plan, injectors=injectors)
         self._running = (plan, started)
@@ -594,7 +597,7 @@ class Driver:
             forgotten=standing.forgotten,
         )  # fmt: skip
         new = [item.source for item in pipeline.injectors.values()]
-        opened = set(self._opened)
+        opened = dict(self._opened)
         try:
             self._open_sources(new)
             switch = self.runner.prepare(pipeline)
@@ -635,7 +638,7 @@ class Driver:
     def _close_sources(self, sources: Collection[Any]) -> None:
         for source in sources:
             if id(source) in self._opened:
-                self._opened.discard(id(source))
+                del self._opened[id(source)]
                 source.close()
 
     def _begun_anew(self, head: Head) -> None:

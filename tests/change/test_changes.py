@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from headrace.errors import ChangeRefused, PipelineError, SchemaChanged
 from headrace.ledger.log import Ledger
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.storage import MemoryStore
+from headrace.storage import MemoryStore, Store
 from tests.change.worlds import (
     Count,
     CountBetter,
     CountOtherwise,
+    Item,
     Remembers,
     RemembersInBulk,
     add,
@@ -29,6 +31,7 @@ from tests.change.worlds import (
     run,
     values,
 )
+from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected
 
 
@@ -332,6 +335,83 @@ def test_who_waits_for_a_change_is_told_when_the_pipeline_has_ended() -> None:
         job.drain()
     with pytest.raises(ChangeRefused, match="ended"):
         job.change(job.pipeline.copy()).wait(10)
+
+
+def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it() -> None:
+    """The change waits for what was committed to be delivered, and then a sink fails."""
+    gate = threading.Event()
+
+    class Elsewhere(InlineRunner):
+        concurrent = True
+
+    class Noting(hr.sources.Iterable):
+        notes: list[str]
+
+        def open(self, store: Store) -> None:
+            self.notes.append("open")
+            gate.set()
+
+        def close(self) -> None:
+            self.notes.append("close")
+
+    def fail(step: int, rows: Any) -> None:
+        assert gate.wait(30)
+        raise OSError("the other side is gone")
+
+    more = Noting(items(5), Item, event_time="at")
+    more.notes = []
+
+    def draw(pipeline: hr.Pipeline) -> None:
+        stream = pipeline.inject("more", more)
+        pipeline.compute("other", Count(), keys={stream: "page"})
+
+    changes: list[Change] = []
+    pipeline = begin(items(30), Collected(), count=Count())
+    pipeline.sink("failing", pipeline.nodes["count"], hr.sinks.Calls(fail))
+    with pytest.raises(OSError, match="the other side"):
+        run(pipeline, MemoryStore(), {5: lambda driver: changes.append(ask(driver, draw))},
+            runner=Elsewhere())  # fmt: skip
+    assert more.notes == ["open", "close"]
+    with pytest.raises(ChangeRefused, match="ended before"):
+        changes[0].wait(30)
+
+
+def test_a_crash_anywhere_while_a_weak_computation_catches_up_leaves_no_trace() -> None:
+    """What is recalled may be the last step of catching up, in which nothing is read."""
+
+    def begin_weakly(collected: Collected, *names: str) -> hr.Pipeline:
+        pipeline = hr.Pipeline("weakly")
+        pipeline.inject("items", hr.sources.Iterable(items(8), Item, event_time="at"))
+        for name in names:
+            add_weakly(pipeline, collected, name)
+        return pipeline
+
+    def add_weakly(pipeline: hr.Pipeline, collected: Collected, name: str) -> None:
+        node = pipeline.compute(name, Remembers(), keys={pipeline.streams()["items"]: "page"})
+        pipeline.sink(name, node, collected.sink(name), weak=True)
+
+    def change(store: Store, collected: Collected) -> None:
+        run(begin_weakly(collected, "old"), store,
+            {8: lambda driver: ask(driver, lambda p: add_weakly(p, collected, "new"),
+                                   begin={"new": "beginning"})}, rows=4)  # fmt: skip
+
+    whole, counter = Collected(), FaultStore(MemoryStore())
+    change(counter, whole)
+    assert len(flat(whole, "new")) == len(flat(whole, "old")) > 8
+    recalled = 0
+    for at in range(1, counter.operations + 1):
+        store, collected = MemoryStore(), Collected()
+        with pytest.raises(SimulatedCrash):
+            change(FaultStore(store, at, "crash before"), collected)
+        head = Ledger(store).open()
+        if head is None or "new" not in head.identity["computations"]:
+            continue
+        intent = Ledger(store).intent(head.done + 1)
+        recalled += intent is not None and intent.replays
+        run(begin_weakly(collected, "old", "new"), store, rows=4)
+        for name in ("old", "new"):
+            assert flat(collected, name) == flat(whole, name)
+    assert recalled, "no crash left a step of catching up that was begun"
 
 
 def test_a_stop_that_comes_with_a_change_is_not_lost() -> None:
