@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,35 @@ def test_a_batch_that_a_weak_sink_has_seen_is_the_first_that_is_read_again(
     run_until(again, store, collected, 30, InlineRunner(), weak=True)
     assert totals(collected) == expected(30)
     assert store.list("batches/") == []
+
+
+def test_a_query_that_fails_before_it_gives_a_seen_batch_again_is_told_and_not_waited_for(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    add_file(tmp_path, 0)
+    store = LocalStore(tmp_path / "store")
+
+    def die(name: str, data: bytes) -> None:
+        if name == manifest_name(1):
+            raise Stops
+        LocalStore.create(store, name, data)
+
+    store.create = die  # type: ignore[method-assign]
+    with pytest.raises(Stops):
+        run_until(stream_of(local_spark, tmp_path, repeatable=True), store, Collected(), 10,
+                  InlineRunner(), weak=True)  # fmt: skip
+    (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink(missing_ok=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text("v99\n")
+    again = stream_of(local_spark, tmp_path, repeatable=True)
+    recover, until = again.recover, time.monotonic() + 60
+
+    def recover_in_time(start: Any, end: Any) -> bool:
+        assert time.monotonic() < until, "it waits for ever"
+        return recover(start, end)
+
+    again.recover = recover_in_time  # type: ignore[method-assign]
+    with pytest.raises(SourceChanged, match="streaming query failed"):
+        run_until(again, LocalStore(tmp_path / "store"), Collected(), 10, InlineRunner(), weak=True)
 
 
 def test_a_deleted_checkpoint_is_refused_with_the_remedy(local_spark: Any, tmp_path: Path) -> None:

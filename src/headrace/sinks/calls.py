@@ -15,7 +15,7 @@ class Calls(Sink):
     """Calls a function in the driver, once a step that produced something.
 
     Args:
-        function: takes the step and a ``pyarrow.Table``; or, if it has one parameter, a
+        function: takes the step and a ``pyarrow.Table``; or, if it has one parameter without a default, a
             :class:`~headrace.sinks.Delivery`, which also says where the rows come from.
         idempotent: whether a repeated step has no further effect; say so if the function uses the
             step to recognise what it has seen. Otherwise delivery is at least once: after a crash the

@@ -149,6 +149,12 @@ class SparkStream(Source):
             return True
         if self._current is None:
             self._current = self._next(start)  # the query gives the same batch again
+        if self._current is None and self._end_of_query(start) is not None:
+            raise SourceChanged(
+                f"the streaming query ended without giving batch {end['batch']} again",
+                place=self._checkpoint,
+                remedy="restore the query's checkpoint and its input: the batch was seen already",
+            )
         return self._current is not None
 
     def _next(self, position: Position) -> _Batch | None:
