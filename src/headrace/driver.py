@@ -61,7 +61,7 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.delivery import Deliveries
-from headrace.errors import HeadraceError, ensure
+from headrace.errors import HeadraceError, StorageError, ensure
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import Answer, Asked, CommandLog
 from headrace.ledger.intent import Intent
@@ -538,7 +538,11 @@ class Driver:
             return None
         head = self.coordinator.head
         assert head is not None
-        asked = self.commands.read(head.commands)
+        asked: Asked | None = None
+        try:
+            asked = self.commands.read(head.commands)
+        except StorageError as error:  # nothing depends on when a command is found
+            log.warning("could not look for a command: %s", error.what)
         if asked is not None:
             return self._obey(asked)  # and look for the next one at once
         done = time.monotonic()

@@ -372,6 +372,30 @@ def test_a_command_is_put_once_whatever_its_storage_replies(act: str) -> None:
         assert set(found) >= {"c"} or at > 5
 
 
+def test_a_storage_that_fails_while_a_command_is_looked_for_ends_nothing() -> None:
+    class Fails(MemoryStore):
+        looks = 0
+
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if name.startswith("commands/"):
+                self.looks += 1
+                if self.looks == 3:
+                    raise StorageError("the disk hiccupped")
+            return super().read(name, offset, length)
+
+    store, collected = Fails(), Collected()
+
+    def stop(driver: Driver) -> None:
+        assert store.looks >= 3, "it was not tried"
+        asks(store, "stop")(driver)
+
+    def look(driver: Driver) -> None:
+        driver._look_again_s = float("-inf")
+
+    run(begin(items(60), collected, count=Count()), store, {5: look, 10: look, 40: stop})
+    assert len(flat(collected, "count")) == 40
+
+
 REMOVAL = {"base_every": 2, "slices": 4, "retain_steps": 1}
 
 
