@@ -175,6 +175,22 @@ def test_a_hold_before_its_cause_is_refused() -> None:
         Run([at(1_000, ("a", 5))], Early(after=0))
 
 
+def test_a_hold_that_is_refused_leaves_the_timer_and_its_hold_as_they_were() -> None:
+    class Stubborn(Batches):
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            try:
+                self.send.set(1_200, hold=record.timestamp_us - 1)
+            except ValueError:
+                self.waiting.value += 1
+            assert self.send.when_us() == (None if record.timestamp_us == 5 else 1_500)
+            if record.timestamp_us == 5:
+                self.send.set(1_500, hold=5)
+
+    run = Run([at(1_000, ("a", 5)), at(1_100, ("a", 31)), at(1_600)], Stubborn(after=0))
+    assert run.marks()[:2] == [(5, 5), (31, 5)]
+    assert run.rows("it") == [("a", 5, 2)]
+
+
 def test_holds_are_refused_where_they_can_mean_nothing() -> None:
     with pytest.raises(PipelineError, match="an event timer cannot"):
         hr.Timer(hr.EVENT_TIME, holds=True)

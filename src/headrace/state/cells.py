@@ -365,15 +365,18 @@ class HoldingTimerHandle(TimerHandle):
         Raises:
             ValueError: for a hold before its cause.
         """
+        time = None if hold is None else self._checked(hold)
         super().set(when, tag=tag)
         self.release(tag)
-        if hold is None:
-            return
-        time = checked_micros(hold)
-        cause = self.cause()
+        if time is not None:
+            self._holds.set(max(time, self.earliest), tag=tag)
+
+    def _checked(self, hold: TimeLike) -> int:
+        """Return a hold's time; refused before anything is set, for a handler may catch the error."""
+        time, cause = checked_micros(hold), self.cause()
         if time < cause < MAX_TIME:
             raise before_cause(time, cause)
-        self._holds.set(max(time, self.earliest), tag=tag)
+        return time
 
     def cancel(self, *, tag: str = "") -> bool:
         """Remove the timer, and its hold; say whether it was set."""
