@@ -529,9 +529,12 @@ class Pipeline:
             )
         computation = copy.copy(computation)
         shape = shape_of(computation, place=place, declared=computation.declare(before.inputs))
-        node = msgspec.structs.replace(before, computation=computation, shape=shape, outputs={})
+        node = msgspec.structs.replace(
+            before, computation=computation, shape=shape, outputs={}, posts={}
+        )
         retained = self.retained & {stream.name for stream in before.outputs.values()}
         self._add_outputs(node, place, [])
+        self._add_posts(node, place)
         node.state_types()  # refuses types that state cannot have
         self._check_replaced(before, node, place, retained)
         self.nodes[name] = node
@@ -540,6 +543,8 @@ class Pipeline:
             reader.inputs = [new.get(stream.name, stream) for stream in reader.inputs]
         for sink in self.sinks.values():
             sink.stream = new.get(sink.stream.name, sink.stream)
+        for placed in self.nodes.values():  # who may be chained to it depends on its code
+            self._place_in_layer(placed)
         return node
 
     def _check_replaced(self, before: Node, after: Node, place: str, retained: set[str]) -> None:

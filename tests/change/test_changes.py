@@ -11,10 +11,15 @@ import headrace as hr
 from headrace.change import Change
 from headrace.driver import Driver
 from headrace.errors import ChangeRefused, PipelineError, SchemaChanged
+from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.log import Ledger
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
+
+
+from headrace.storage import MemoryStore
+from headrace.testing import drive
 from tests.change.worlds import (
     Count,
     CountBetter,
@@ -55,6 +60,74 @@ def test_new_code_works_from_exactly_the_step_of_the_change_on_and_its_state_is_
     for key, _, value in flat(collected, "count"):
         by_key.setdefault(key, []).append(int(value.split()[1]))
     assert all(counts == list(range(1, len(counts) + 1)) for counts in by_key.values())
+
+
+class Held(Count):
+    """Count, for a page whose timer keeps the output watermark at its first record."""
+
+    send = hr.Timer(hr.WALL_TIME, holds=True)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        if record.value.page == "p0" and self.count.value == 0:
+            self.send.set(MAX_TIME, hold=record.timestamp_us)
+        super().process_record(ctx, record)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", "at last")
+
+
+class Ticks(hr.Computation):
+    """Says when the watermark has passed a record."""
+
+    passed = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.passed.set(record.timestamp_us + 1, tag=record.value)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", timer.time_us)
+
+
+class Reminded(Count):
+    """Count, once more ten microseconds later."""
+
+    again = hr.Posted(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        super().process_record(ctx, record)
+        if record.stream != "again":
+            ctx.post(record.timestamp_us + 10, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_who_reads_new_code_that_holds_waits_for_its_holds_on_all_workers(workers: int) -> None:
+    collected = Collected()
+    pipeline = begin([], collected, count=Count())
+    ticks = pipeline.compute("ticks", Ticks(), keys={pipeline.nodes["count"]: "key"})
+    pipeline.sink("ticks", ticks, collected.sink("ticks"))
+    assert ticks.chained
+    pipeline.replace("count", Held())
+    drawn = pipeline.nodes["ticks"]
+    assert not drawn.chained
+    assert drawn.layer == pipeline.nodes["count"].layer + 1
+    with drive(pipeline, workers=workers) as driven:
+        for item in items(40):
+            driven.push("items", item, at=item.at)
+        driven.run()
+        assert driven.watermark_of("ticks").input_us == 0
+        assert driven.outputs("ticks") == []
+    pipeline.replace("count", Count())
+    assert pipeline.nodes["ticks"].chained
+
+
+def test_new_code_may_post() -> None:
+    collected = Collected()
+    pipeline = begin(items(10), collected, count=Count())
+    pipeline.replace("count", Reminded())
+    run(pipeline, MemoryStore())
+    assert len(flat(collected, "count")) == 20
+    assert "again" in pipeline.identity()["computations"]["count"]["cells"]
 
 
 def test_a_computation_that_is_added_from_now_sees_what_comes_from_now_on() -> None:
