@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,6 +66,24 @@ def test_a_partition_that_has_ended_or_is_idle_holds_nothing() -> None:
     rules = {"in": Rules()}
     parts = {"a": Frontier(100), "b": Frontier(7, ended=True), "c": Frontier(9, idle=True)}
     assert advance({"in": Frontiers(parts)}, {}, [], rules, 0)["in"].low == 100
+
+
+@given(st.dictionaries(names, times, min_size=1), st.permutations(["a", "b", "c"]))
+def test_in_which_order_partitions_fall_silent_makes_no_difference(
+    highest: dict[str, int], order: list[str]
+) -> None:
+    rules = {"in": Rules(percentile=0.5)}
+    of = advance({"in": known()}, {"in": {n: Seen(t) for n, t in highest.items()}}, [], rules, 0)
+    for name in order:
+        if name in highest:
+            parts = of["in"].parts
+            silent = {**parts, name: msgspec.structs.replace(parts[name], idle=True)}
+            of = advance({"in": msgspec.structs.replace(of["in"], parts=silent)}, {}, [], rules, 0)
+    assert of["in"].low == of["in"].percentile == max(highest.values())
+    at_once = Frontiers({name: Frontier(time, idle=True) for name, time in highest.items()})
+    assert advance({"in": at_once}, {}, [], rules, 0)["in"].low == of["in"].low
+    with_ended = {**at_once.parts, "over": Frontier(2_000, ended=True)}
+    assert advance({"in": Frontiers(with_ended)}, {}, [], rules, 0)["in"].low == 2_000
 
 
 def test_an_idle_partition_that_brings_something_counts_again() -> None:

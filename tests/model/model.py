@@ -129,7 +129,8 @@ class Model:
         after = replace(before, parts=parts)
         counted = [after.complete(p) for p in parts.values() if not p.ended and not p.idle]
         after.final = before.final or (before.ended and len(taken) == len(unread))
-        after.low = END if after.final else max(before.low, min(counted, default=START))
+        furthest = max(map(after.complete, parts.values())) if after.is_idle() else START
+        after.low = END if after.final else max(before.low, min(counted, default=furthest))
         items = [item for name, _, item in sorted(taken, key=lambda entry: entry[0])]
         return after, items, news or after.final != before.final
 

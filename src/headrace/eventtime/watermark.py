@@ -12,7 +12,7 @@ is late for who goes by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -263,16 +263,29 @@ def _advanced(
         part = parts.get(name, Frontier())
         highest = max(part.highest, of.highest)
         parts[name] = msgspec.structs.replace(part, highest=highest, active_us=clock_us, idle=False)
-    counted = [part for part in parts.values() if part.counts]
-    low = max(before.low, min((rules.strategy.of(part) for part in counted), default=MIN_TIME))
+    low = max(before.low, _complete(parts.values(), rules.strategy))
     percentile, delays = low, before.delays
     if rules.percentile is not None:
         for of in seen.values():
             delays = delays.plus(of.delays)
         most = delays.quantile_us(rules.percentile)
-        early = min((BoundedDelay(most).of(part) for part in counted), default=MIN_TIME)
+        early = _complete(parts.values(), BoundedDelay(most))
         percentile = max(low, before.percentile, early)
     return Frontiers(parts, low, percentile, delays)
+
+
+def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
+    """Return up to where partitions are complete together: as far as the last of those that count.
+
+    Where none counts and some are idle, it is as far as the one that came furthest: whether they fell
+    silent (or ended) one after the other or at once then makes no difference.
+    """
+    counted = [strategy.of(part) for part in parts if part.counts]
+    if counted:
+        return min(counted)
+    if not any(part.idle and not part.ended for part in parts):
+        return MIN_TIME
+    return max(strategy.of(part) for part in parts)
 
 
 def bounded_delay(delay: DurationLike) -> BoundedDelay:
