@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.control import Control
 from headrace.driver import Driver
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
@@ -16,6 +17,7 @@ from headrace.ledger.log import Ledger
 from headrace.observe.why import explain, why
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
+from headrace.testing import drive
 from tests.support.pipelines import Collected
 from tests.support.script import HandClock, Round, Said, Script
 
@@ -182,6 +184,38 @@ def test_the_clock_alone_makes_a_partition_idle() -> None:
     run = Run(rounds, windows, idle_after="10s")
     assert run.low() == [3, 3, 26, 60, MAX_TIME]
     assert len(run.steps_of("out")[0]) == 1, "the window closed in the step that read nothing"
+
+
+def test_a_pause_makes_no_partition_idle() -> None:
+    pipeline, store = hr.Pipeline("paused"), MemoryStore()
+    stream = pipeline.inject("in", Script([]), idle_after="30s")
+    pipeline.compute("windows", Windows(), keys={stream: "key"})
+    with drive(pipeline, storage=store) as driven:
+
+        def say(kind: Any) -> None:
+            Control(store).ask(kind, [])
+            assert driven._driver is not None
+            driven._driver._look_again_s = 0.0
+            driven.run()
+
+        driven.push("in", Said("k", 100), at=100, partition="a")
+        driven.push("in", Said("k", 1), at=1, partition="b")
+        driven.run()
+        say("pause")
+        driven.push("in", Said("k", 200), at=200, partition="a")
+        driven.push("in", Said("k", 2), at=2, partition="b")
+        driven.clock("+1h")
+        driven.run()
+        assert driven.counts("windows").records == 2
+        Control(store).ask("resume", [])
+        while driven.counts("windows").records < 4 and driven.now.hour < 3:
+            driven.step(records=1)
+            driven.clock("+1s")
+        assert driven.counts("windows").late == 0, "b had something all the time"
+        assert driven.watermark_of("in").input_us == 2
+        driven.clock("+30s")
+        driven.run()
+        assert driven.watermark_of("in").input_us == 200, "now it has nothing"
 
 
 # -- skew -------------------------------------------------------------------------------------

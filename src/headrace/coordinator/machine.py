@@ -219,7 +219,7 @@ class Coordinator:
         self._live_rows = settings.limit.rows
         self._caught_up_steps = 0  # in a row
         self._changing = False
-        self._opened_us = 0
+        self._listening_us = 0  # since when sources are asked for what they have
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
         self._recalled = False  # whether it is known what an earlier driver has begun
@@ -274,7 +274,7 @@ class Coordinator:
 
     def _opened(self, event: Opened) -> list[Instruction]:
         head, shape = event.head, self.shape
-        self._opened_us = event.now_us
+        self._listening_us = event.now_us
         stored = {} if head is None else head.identity
         step = 0 if head is None else head.step + 1
         removed, forgotten = shape.removed, shape.forgotten
@@ -441,6 +441,7 @@ class Coordinator:
         if self._stopping:
             return self._end("stopped")
         if self._head.paused:
+            self._listening_us = event.now_us  # who brings nothing was not asked
             return [Wait(event.now_us + self.settings.poll_us), self._poll()]
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         head = self._head
@@ -577,7 +578,7 @@ class Coordinator:
             return part
         if paused:
             return msgspec.structs.replace(part, active_us=now_us)
-        quiet = now_us - max(part.active_us, self._opened_us) >= after_us
+        quiet = now_us - max(part.active_us, self._listening_us) >= after_us
         return msgspec.structs.replace(part, idle=part.idle or quiet)
 
     def _end(self, why: str) -> list[Instruction]:
