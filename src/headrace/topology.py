@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import pyarrow as pa
@@ -301,10 +301,22 @@ class Pipeline:
                 cannot be.
         """
         self._claim(name, "an injector")
-        if percentile is not None and not 0 < percentile < 1:
+        if percentile is not None and not (
+            isinstance(percentile, int | float) and 0 < percentile < 1
+        ):
             raise PipelineError(
-                f"injector {name!r}: percentile {percentile} is no share of the records",
+                f"injector {name!r}: percentile {percentile!r} is no share of the records",
                 remedy="give a number between 0 and 1, such as 0.99",
+            )
+        if watermark is not None and not _is_strategy(watermark):
+            raise PipelineError(
+                f"injector {name!r}: {watermark!r} is no way to seed a watermark",
+                remedy='use hr.bounded_delay("10s"), hr.ascending(), hr.exact() or hr.by_function(f)',
+            )
+        if isinstance(expect, str) or not all(isinstance(part, str) for part in expect):
+            raise PipelineError(
+                f"injector {name!r}: expect={expect!r} names no partitions",
+                remedy='give a tuple of names, such as expect=("eu",)',
             )
         rules = Rules(
             strategy=BoundedDelay(0) if watermark is None else watermark,
@@ -379,6 +391,9 @@ class Pipeline:
                 place=place,
                 remedy="pass an object of a subclass of headrace.Computation or ColumnarComputation",
             )
+        _check_one_of("on_error", on_error, get_args(OnError), name)
+        _check_one_of("late", late or computation.default_late, get_args(Late), name)
+        _check_one_of("watermark", watermark, get_args(Clocked), name)
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
         inputs = [self._stream(item, name) for item in keys]
@@ -798,6 +813,21 @@ class Pipeline:
 
     def _producer_of(self, stream: Stream) -> Node:
         return self.nodes[stream.name.partition(".")[0]]
+
+
+def _is_strategy(watermark: Any) -> bool:
+    """Say whether this tells up to where a partition is complete; a class of such does not."""
+    return not isinstance(watermark, type) and all(
+        hasattr(watermark, name) for name in ("of", "measures")
+    )
+
+
+def _check_one_of(what: str, choice: str, choices: Sequence[str], name: str) -> None:
+    if choice not in choices:
+        raise PipelineError(
+            f"computation {name!r}: {what}={choice!r} is not known",
+            remedy=f"choose one of: {', '.join(map(repr, choices))}",
+        )
 
 
 def _positive(duration: DurationLike | None, what: str, name: str, least: int = 1) -> int | None:

@@ -422,3 +422,36 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
     assert head is not None
     with pytest.raises(PipelineError, match="in, windows"):
         why(head, "nobody", 0)
+
+
+# -- mistakes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inject", "compute", "text"),
+    [
+        ({"watermark": "10s"}, {}, "no way to seed a watermark"),
+        ({"watermark": hr.bounded_delay}, {}, "hr.bounded_delay"),
+        ({"expect": "eu"}, {}, "names no partitions"),
+        ({"expect": (1, 2)}, {}, "names no partitions"),
+        ({"percentile": "0.9"}, {}, "no share of the records"),
+        ({"idle_after": 0.5}, {}, "0.5 is not a duration"),
+        ({}, {"late": "sides"}, "choose one of: 'drop', 'side', 'process'"),
+        ({}, {"watermark": "percentil"}, "choose one of: 'low', 'percentile'"),
+        ({}, {"on_error": "ignore"}, "choose one of: 'stop', 'skip', 'dead_letter'"),
+        ({}, {"allowed_lateness": 1.5}, "1.5 is not a duration"),
+    ],
+)
+def test_what_is_not_known_is_refused_where_it_is_drawn(
+    inject: dict[str, Any], compute: dict[str, Any], text: str
+) -> None:
+    pipeline = hr.Pipeline("mistaken")
+    with pytest.raises(PipelineError, match=text):
+        pipeline.compute(
+            "it", Echo(), keys={pipeline.inject("in", Script([]), **inject): "key"}, **compute
+        )
+
+
+def test_a_delay_is_not_negative() -> None:
+    with pytest.raises(PipelineError, match="0 or more"):
+        hr.bounded_delay(-10)

@@ -76,13 +76,13 @@ def duration_micros(duration: DurationLike) -> int:
     90000000
 
     Raises:
-        PipelineError: for a string that is no duration.
+        PipelineError: for what is no duration, such as a number with a fraction, which has no unit.
     """
     if isinstance(duration, int):
         return duration
     if isinstance(duration, timedelta):
         return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
-    text = duration.strip()
+    text = duration.strip() if isinstance(duration, str) else ""
     total, end = 0.0, 0
     for match in _DURATION.finditer(text):
         if match.start() != end:

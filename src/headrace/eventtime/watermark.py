@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headrace.errors import UserCodeError
+from headrace.errors import PipelineError, UserCodeError
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
     MAX_TIME,
@@ -293,8 +293,17 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
 
     Args:
         delay: a timedelta, or a string such as ``"10s"``. What comes later is late.
+
+    Raises:
+        PipelineError: for what is no duration, or a negative one.
     """
-    return BoundedDelay(duration_micros(delay))
+    delay_us = duration_micros(delay)
+    if delay_us < 0:
+        raise PipelineError(
+            f"a delay of {delay!r} is negative",
+            remedy="say how far records may be behind: 0 or more",
+        )
+    return BoundedDelay(delay_us)
 
 
 def ascending() -> BoundedDelay:
