@@ -16,9 +16,6 @@ from headrace.ledger.log import Ledger
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
-
-
-from headrace.storage import MemoryStore
 from headrace.testing import drive
 from tests.change.worlds import (
     Count,
