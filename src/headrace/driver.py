@@ -24,8 +24,10 @@ from headrace.coordinator.changes import (
     Standing,
     answer_to,
     at_opening,
+    check_behind,
     decide,
     plan_change,
+    produced_inputs,
     without,
 )
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
@@ -209,6 +211,7 @@ class Driver:
             removed=sorted(standing.removed),
             forgotten=sorted(standing.forgotten),
             beginning=beginning or [],
+            produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
         )
         self.coordinator = Coordinator(shape, self._settings, self._nonce, drain=self._drain)
         for asked in self._told:
@@ -288,6 +291,7 @@ class Driver:
             log.warning("the pipeline is paused (headrace resume lets it go on)")
         if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
+        check_behind(self.pipeline, None if head is None else head.catch_up)
         return Opened(head, self.clock.now_us(), opening.answers, standing.paused)
 
     def _open_sources(self, sources: Collection[Any]) -> None:
@@ -317,10 +321,12 @@ class Driver:
         """
         head = self.coordinator.head
         stored = merged_identity({}, self.pipeline.identity()) if head is None else head.identity
-        return plan_change(
+        plan = plan_change(
             stored, self.pipeline, change.pipeline, forget=change.forget, begin=change.begin,
             behind=[] if head is None else head.resting,
         )  # fmt: skip
+        check_behind(change.pipeline, None if head is None else head.catch_up)
+        return plan
 
     def close(self) -> None:
         """Let go of runner, sources and sinks; tell those who wait for a change that there is none."""

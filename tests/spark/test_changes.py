@@ -140,6 +140,22 @@ def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
     assert driver.coordinator.head.catch_up is None
 
 
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_spark(
+    spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    from tests.change.test_retained import begin_late, retaining
+
+    collected = Collected()
+    run(
+        retaining(items(40), collected), LocalStore(tmp_path),
+        {20: lambda driver: begin_late(driver, collected)}, rows=10, exchange=exchange,
+        runner=SparkRunner(spark.sparkContext),
+    )  # fmt: skip
+    assert len(flat(collected, "early")) >= 40
+    assert flat(collected, "late") == flat(collected, "early")
+
+
 def test_a_running_job_is_changed_through_the_api_and_the_command_line(
     spark: Any, folder: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -144,8 +145,13 @@ class Collected:
         return {name: [rows for _, rows in steps] for name, steps in self.steps.items() if steps}
 
 
-def draw(spec: Spec, collected: Collected, *, weak: bool = False) -> hr.Pipeline:
-    """Return the pipeline of a spec, with a sink (weak or not) at each computation."""
+def draw(
+    spec: Spec, collected: Collected, *, weak: bool = False, retain: Collection[str] = ()
+) -> hr.Pipeline:
+    """Return the pipeline of a spec, with a sink (weak or not) at each computation.
+
+    ``retain`` names the computations whose productions are retained.
+    """
     pipeline = hr.Pipeline("drawn")
     streams: dict[str, Any] = {}
     for name, records in spec.injectors.items():
@@ -155,7 +161,9 @@ def draw(spec: Spec, collected: Collected, *, weak: bool = False) -> hr.Pipeline
     for node in spec.nodes:
         keys = {streams[s]: ("key" if keyed == "same" else keyed) for s, keyed in node.inputs}
         kind = ColumnarSums if node.columnar else Sums
-        streams[node.name] = pipeline.compute(node.name, kind(node), keys=keys)
+        streams[node.name] = pipeline.compute(
+            node.name, kind(node), keys=keys, retain=["out"] if node.name in retain else []
+        )
         pipeline.sink(node.name, streams[node.name], collected.sink(node.name), weak=weak)
     return pipeline
 

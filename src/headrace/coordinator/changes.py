@@ -15,6 +15,8 @@ import msgspec
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.errors import PipelineError
 from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.manifest import CatchUp
+from headrace.ledger.retained import producer_of
 from headrace.topology import Pipeline
 
 Begin = Literal["now", "beginning"]
@@ -103,7 +105,7 @@ def plan_change(
         removed=removed,
         forgotten=[name for name in known if name in forget],
         extended=_extended(known, after.identity()["computations"], forget),
-        beginning=_beginning(begin or {}, added, after, behind),
+        beginning=_beginning(begin or {}, added, stored, after, behind),
         sinks_added=[name for name in after.sinks if name not in before.sinks],
         sinks_removed=[name for name in before.sinks if name not in after.sinks],
     )
@@ -135,7 +137,11 @@ def _extended(
 
 
 def _beginning(
-    begin: Mapping[str, str], added: Sequence[str], drawing: Pipeline, behind: Collection[str]
+    begin: Mapping[str, str],
+    added: Sequence[str],
+    stored: Identity,
+    drawing: Pipeline,
+    behind: Collection[str],
 ) -> list[str]:
     _check_named(begin, added, "begin= (of added computations)")
     for name, where in begin.items():
@@ -151,30 +157,96 @@ def _beginning(
         )
     for name in found:
         for stream in drawing.nodes[name].inputs:
-            _check_rereads(drawing, name, stream.name, found)
+            if stream.name in drawing.injectors:
+                _check_rereads(drawing, name, stream.name)
+            elif producer_of(stream.name) not in found:
+                _check_retained(stored, drawing, name, stream.name)
+    _check_one_kind(drawing, found)
     return found
 
 
-def _check_rereads(drawing: Pipeline, name: str, stream: str, beginning: Sequence[str]) -> None:
-    """Check that what a computation reads can be had again from its beginning.
+def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that all that was ever produced on a stream is retained.
+
+    Raises:
+        PipelineError: when it is not.
+    """
+    since = stored.get("retained", {}).get(stream) if stream in drawing.retained else None
+    if since == 0:
+        return
+    if since is not None:
+        why = f"it is retained since step {since}, and not from the first one"
+    elif stream in drawing.retained:
+        why = "it is retained from now on only"
+    else:
+        why = "its productions are not made again, and were not retained"
+    raise PipelineError(
+        f"{name!r} cannot begin at the beginning of {stream!r}: {why}",
+        remedy="draw a copy of its producer under another name, which begins there too; or begin now",
+    )
+
+
+def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
+    """Check that those that begin at the beginning all read injectors again, or all retained streams.
+
+    Which records of the one were there when the others came is not known any more.
+
+    Raises:
+        PipelineError: when it is some of both.
+    """
+    injected, retained = "", ""
+    for name in beginning:
+        for stream in drawing.nodes[name].inputs:
+            if stream.name in drawing.injectors:
+                injected = f"{name!r} that of {stream.name!r}"
+            elif producer_of(stream.name) not in beginning:
+                retained = f"{name!r} that of the retained {stream.name!r}"
+    if injected and retained:
+        raise PipelineError(
+            f"{injected} and {retained} cannot both be the beginning at which one change begins",
+            remedy="add computations of different inputs one after the other; one that reads both: draw "
+            "a copy of the retained stream's producer under another name, which begins there too",
+        )
+
+
+def produced_inputs(drawing: Pipeline, name: str) -> list[str]:
+    """Return the streams that a computation reads of other computations."""
+    inputs = [stream.name for stream in drawing.nodes[name].inputs]
+    return [stream for stream in inputs if stream not in drawing.injectors]
+
+
+def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
+    """Check that those that are catching up find in a drawing what they still have to read.
+
+    Raises:
+        PipelineError: when a stream that they read again is not retained any more, or is none.
+    """
+    if at is None or at.retained is None:
+        return
+    for name in at.names:
+        node = drawing.nodes.get(name)
+        for stream in [] if node is None else node.inputs:
+            if stream.name not in drawing.retained and producer_of(stream.name) not in at.names:
+                raise PipelineError(
+                    f"{name!r} still catches up with its retained streams, and {stream.name!r} is none",
+                    remedy=f"leave its inputs retained until it has arrived (headrace status), or "
+                    f"remove {name!r}",
+                )
+
+
+def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that an injector can be read again from its beginning.
 
     Raises:
         PipelineError: when it cannot.
     """
-    injector = drawing.injectors.get(stream)
-    if injector is None:
-        if _producer(stream) not in beginning:
-            raise PipelineError(
-                f"{name!r} cannot begin at the beginning of {stream!r}: its productions are not made again",
-                remedy="draw a copy of its producer under another name, which begins there too; "
-                "or begin now",
-            )
-    elif injector.check is not None:
+    injector = drawing.injectors[stream]
+    if injector.check is not None:
         raise PipelineError(
             f"{name!r} cannot begin at the beginning of {stream!r}: all its ids were seen",
             remedy="begin now, or read the same source by an injector of its own",
         )
-    elif not injector.source.rereads:
+    if not injector.source.rereads:
         raise PipelineError(
             f"{name!r} cannot begin at the beginning of {stream!r}: its source "
             f"({type(injector.source).__name__}) cannot be read again from its start",
@@ -234,7 +306,7 @@ def _remove(
     problem = effective.removal_problem(drawn, command.sinks)
     if problem is not None:
         return f"{problem.what}; {problem.remedy}"
-    other = [n for n in command.sinks if _producer(effective.sinks[n].stream.name) not in drawn]
+    other = [n for n in command.sinks if producer_of(effective.sinks[n].stream.name) not in drawn]
     if other:
         return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
     if drawn and not set(effective.nodes) - set(drawn):
@@ -277,7 +349,7 @@ def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
     if problem is not None:
         raise problem
     reduced = drawing.copy()
-    sinks = [s.name for s in reduced.sinks.values() if _producer(s.stream.name) in gone]
+    sinks = [s.name for s in reduced.sinks.values() if producer_of(s.stream.name) in gone]
     reduced.remove(*gone, sinks=sinks)
     return reduced
 
@@ -286,17 +358,13 @@ def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | Non
     """Return what is wrong when a computation that is drawn reads one that was removed."""
     for node in drawing.nodes.values():
         for stream in node.inputs:
-            producer = _producer(stream.name)
+            producer = producer_of(stream.name)
             if node.name not in removed and producer in removed:
                 return PipelineError(
                     f"computation {node.name!r} reads {stream.name!r}, but {producer!r} was removed",
                     remedy=f"headrace restore {producer} --storage …, or draw {node.name!r} otherwise",
                 )
     return None
-
-
-def _producer(stream: str) -> str:
-    return stream.partition(".")[0]
 
 
 class Opening(msgspec.Struct, frozen=True):

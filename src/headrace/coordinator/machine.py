@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -66,6 +66,7 @@ from headrace.eventtime.watermark import Frontier, Frontiers, Rules, changes, lo
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
+from headrace.ledger.retained import Retained, next_retained, producer_of
 from headrace.sources.base import Limit, Offer, Position
 from headrace.state.runs import FileRef
 from headrace.step.layer import error_of
@@ -150,7 +151,8 @@ class Shape(msgspec.Struct, frozen=True):
         weak: the sinks that see a step's results before its commit.
         removed: computations that are not drawn, on purpose: their state is kept.
         forgotten: computations whose state is given up as this run begins.
-        beginning: computations that begin with the beginning of their injectors.
+        beginning: computations that begin with the beginning of their injectors or retained streams.
+        produced: for each computation the streams that it reads of others.
     """
 
     name: str
@@ -169,6 +171,7 @@ class Shape(msgspec.Struct, frozen=True):
     removed: list[str] = []
     forgotten: list[str] = []
     beginning: list[str] = []
+    produced: dict[str, list[str]] = {}
 
 
 class _Pending(msgspec.Struct):
@@ -312,7 +315,8 @@ class Coordinator:
     def _to_catch_up(self, head: Head | None) -> CatchUp | None:
         """Return who is to catch up from this claim on; None where that does not change."""
         if self.shape.beginning:
-            return CatchUp(self.shape.beginning)
+            again = self._streams_again(self.shape.beginning)
+            return CatchUp(self.shape.beginning, retained=-1 if again else None)
         at = None if head is None else head.catch_up
         if at is None or set(at.names) <= set(self.shape.nodes):
             return None
@@ -484,7 +488,25 @@ class Coordinator:
 
     # -- catching up --------------------------------------------------------------------------
 
+    def _streams_again(self, names: Collection[str]) -> list[str]:
+        """Return the retained streams that some computations read again: those of all others."""
+        read = {stream for name in names for stream in self.shape.produced.get(name, [])}
+        return sorted(stream for stream in read if producer_of(stream) not in names)
+
+    def _retained_after(self, head: Head) -> Retained | None:
+        """Return what of the retained streams comes next for those that catch up.
+
+        A function of the committed state, so that any driver finds the same.
+        """
+        at = head.catch_up
+        if at is None or at.retained is None:
+            return None
+        streams = self._streams_again(at.names)
+        return next_retained(head.retained_marks, head.retained, streams, at.retained)
+
     def _poll_again(self, at: CatchUp) -> PollAgain:
+        if at.retained is not None:  # no source is asked
+            return PollAgain({}, {}, self.settings.limit)
         starts = {
             name: start
             for name, start in self.shape.injectors.items()
@@ -507,7 +529,7 @@ class Coordinator:
             for offer in [self._as_it_was(name, found)]
             if offer is not None
         }
-        if not offers:
+        if not offers and self._retained_after(head) is None:
             note = msgspec.structs.replace(self._note(), catch_up=CatchUp([]))
             return [Commit(head, self._outbox.noted(head, note))]
         then = head.as_of_catch_up()
@@ -550,6 +572,8 @@ class Coordinator:
         manifest = self._manifest(pending, adopted, then)
         after = fold(then, msgspec.structs.replace(manifest, base=None), "")
         at = CatchUp(head.resting, after.positions, after.ended, after.frontiers)
+        if pending.plan.retained is not None:
+            at = CatchUp(head.resting, retained=pending.plan.retained.step)
         return msgspec.structs.replace(
             manifest, base=None if manifest.base is None else head, replays=True, catch_up=at,
             frontiers={}, highest={},
@@ -651,12 +675,18 @@ class Coordinator:
         }
         finals = {name for name, offer in offers.items() if offer.final}
         workers = shape.layout.workers
+        retained = self._retained_after(head) if intent.replays else None
+        taken: dict[str, Any] = {**divisions}
+        size = sum(offer.bytes for offer in offers.values())
+        if retained is not None:
+            taken["retained"] = retained.step
+            size += sum(file.length for file in retained.files)
         plan = Plan(
             step=step,
             epoch=head.epoch,
             try_=0,
             clock_us=now_us,
-            seed=_seed(shape.name, starts, divisions, None if divisions else now_us),
+            seed=_seed(shape.name, starts, taken, None if taken else now_us),
             layout=head.layout,
             store=shape.store,
             injectors={
@@ -669,19 +699,19 @@ class Coordinator:
                 for layer in range(1, shape.layers + 1)
                 for worker in range(workers)
             },
-            exchange=self._exchange(offers),
+            exchange=self._exchange(size),
             cached_bytes=self.settings.cached_bytes,
             slice=self._next_slice(head, step),
             percentiles=head.percentiles,
             resting=self._resting(intent),
             replays=intent.replays,
+            retained=retained,
         )
         return _Pending(plan, divisions, finals, intent)
 
-    def _exchange(self, offers: Mapping[str, Offer]) -> Exchange:
+    def _exchange(self, size: int) -> Exchange:
         if self.settings.exchange != "auto":
             return self.settings.exchange
-        size = sum(offer.bytes for offer in offers.values())
         return "driver" if size <= self.settings.driver_exchange_bytes else self.shape.wide_exchange
 
     def _next_slice(self, head: Head, step: int) -> SlicePlan | None:

@@ -17,6 +17,7 @@ from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import seal, unseal
+from headrace.ledger.retained import Mark, with_mark
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
 
@@ -123,17 +124,20 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True):
-    """Computations that read their injectors again from the start, up to where the pipeline is.
+    """Computations that read their input again from the start, up to where the pipeline is.
 
     Attributes:
         names: the computations; without any, they have arrived.
         positions, ended, frontiers: of their injectors, as in the head, but as far as *they* have come.
+        retained: up to which step they have read the retained streams that they read; None when it is
+            injectors that they read.
     """
 
     names: list[str]
     positions: dict[str, Any] = {}
     ended: list[str] = []
     frontiers: dict[str, Frontiers] = {}
+    retained: int | None = None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -159,6 +163,7 @@ class Head(msgspec.Struct, frozen=True):
         unreleased: staged outputs that some sink has not been seen to receive, by step.
         origins: where they come from, by step.
         retained: files of retained productions.
+        retained_marks: the watermarks of what was retained, step by step.
         dead: (file, step since which no manifest needs it).
         released: every output up to this step has been delivered.
         delivered: up to which step each sink has received its outputs.
@@ -209,6 +214,7 @@ class Head(msgspec.Struct, frozen=True):
     answers: list[Answer] = []
     paused: bool = False
     catch_up: CatchUp | None = None
+    retained_marks: list[Mark] = []
 
     @property
     def resting(self) -> list[str]:
@@ -408,6 +414,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         released=max(head.released, manifest.released),
         boundary=max(head.boundary, manifest.boundary),
         retained=[*head.retained, *manifest.retained],
+        retained_marks=_marks_after(head, manifest),
         counts=_without(_sum_counts(head.counts, manifest.counts), gone),
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
         delivered={**head.delivered, **manifest.delivered},
@@ -453,6 +460,16 @@ def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
         name: msgspec.structs.replace(after, parts={**head.frontiers_of(name).parts, **after.parts})
         for name, after in manifest.frontiers.items()
     }
+
+
+def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
+    streams = head.identity.get("retained", {})
+    if not streams:
+        return head.retained_marks
+    return with_mark(
+        head.retained_marks, manifest.step, streams, wrote=bool(manifest.retained),
+        watermarks=manifest.watermarks, percentiles=manifest.percentiles,
+    )  # fmt: skip
 
 
 def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:

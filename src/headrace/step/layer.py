@@ -16,17 +16,19 @@ import pyarrow as pa
 
 from headrace.computation import EVENT_TIME, WALL_TIME
 from headrace.digest import add_digests, digest_of
-from headrace.errors import HeadraceError, InvariantBroken, UserCodeError, ensure
+from headrace.errors import HeadraceError, InvariantBroken, SchemaChanged, UserCodeError, ensure
 from headrace.eventtime.delays import delays_of
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.manifest import link
+from headrace.ledger.retained import Retained
+from headrace.schema import describe
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
-from headrace.state.runs import FileRef, Part, write_run
+from headrace.state.runs import FileRef, Part, RunReader, write_run
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, NodeReport, Plan, StreamReport, TaskReport
-from headrace.step.route import ORDER, Outbox, Router, positions
+from headrace.step.route import ORDER, Outbox, Router, positions, stream_schema
 from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import (
     Header,
@@ -38,7 +40,7 @@ from headrace.step.wire import (
     spool_large,
 )
 from headrace.storage.base import Store
-from headrace.topology import Node, Pipeline
+from headrace.topology import Node, Pipeline, Stream
 
 OUTPUT = "output"
 #: Staged productions up to this size come back with the report, to be released without a read.
@@ -98,6 +100,10 @@ class Worker:
                 for number, split in enumerate(injected.splits):
                     if number % plan.readers == reader:
                         self._read_split(plan, name, number, split, report, outbox)
+            if plan.retained is not None:
+                for number, file in enumerate(plan.retained.files):
+                    if number % plan.readers == reader:
+                        self._read_retained(plan, plan.retained, number, file, report, outbox)
         header = self._header(plan, report, {}, {})
         return self._result(plan, report, header, outbox)
 
@@ -119,6 +125,28 @@ class Worker:
             self.router.route(
                 injector.stream, table, self.layout(plan), outbox, order=number, place=split.place
             )
+
+    def _read_retained(
+        self, plan: Plan, retained: Retained, number: int, file: FileRef, report: TaskReport,
+        outbox: Outbox,
+    ) -> None:  # fmt: skip
+        """Read what a worker of then produced on some streams, and route it."""
+        with self._phase(report, "read"):
+            reader = RunReader(self.store.read, file)
+        for name in retained.watermarks:
+            with self._phase(report, "read"):
+                table = reader.rows(name, OUTPUT, 0, 2**64 - 1)
+            if table is None:
+                continue
+            with self._phase(report, "route"):
+                stream = self.pipeline.streams()[name]
+                place = f"step {retained.step}, {file.name}"
+                _check_as_now(stream, table, place)
+                report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
+                self.router.route_again(
+                    stream, table, self.layout(plan), outbox, order=number, place=place,
+                    resting=plan.resting,
+                )  # fmt: skip
 
     def _see(
         self, plan: Plan, name: str, partition: str, table: pa.Table, report: TaskReport
@@ -213,8 +241,9 @@ class Worker:
                 oldest=max(before_out, pending),  # (of what is not loaded it is only a bound)
             )
             return {}
+        again = {} if plan.retained is None else plan.retained.watermarks
         with self._phase(report, "receive"):
-            if node.chained:
+            if node.chained and node.inputs[0].name not in again:
                 batch = produced.get(node.inputs[0].name)
                 own = self.router.input(node, 0)
                 inputs = [None if batch is None else own.rows(batch, place=node.name)]
@@ -223,7 +252,11 @@ class Worker:
                     item for parcel in parcels for item in parcel.entries if item.node == node.name
                 ]
                 inputs = input_batches(self.router.inputs(node), entries, self.spool)
-        feeding = [watermarks[stream.name] for stream in node.inputs]
+        # (the producer of what is read again rests, far ahead: what counts is where it was then)
+        feeding = [
+            Watermarks(*again[stream.name]) if stream.name in again else watermarks[stream.name]
+            for stream in node.inputs
+        ]
         percentile = min(of.percentile for of in feeding)
         low = percentile if node.by_percentile else min(of.low for of in feeding)
         with self._phase(report, "user code"):
@@ -379,6 +412,19 @@ def error_of(failure: Failure) -> HeadraceError:
     what = f"{failure.what}\n{failure.traceback}" if failure.traceback else failure.what
     error: HeadraceError = kind(what, place=failure.place, remedy=failure.remedy)
     return error
+
+
+def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:
+    """Check that what was retained has the columns that the stream has now."""
+    wanted = stream_schema(stream)
+    if not table.schema.equals(wanted):
+        raise SchemaChanged(
+            f"what was retained of stream {stream.name!r} is ({describe(table.schema)}), "
+            f"but the stream is ({describe(wanted)}) now",
+            place=place,
+            remedy="headrace remove the computation that begins at the beginning, or draw its producer "
+            "as it was; nothing of this step was committed",
+        )
 
 
 def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:

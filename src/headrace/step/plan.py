@@ -11,6 +11,7 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.manifest import Slice
+from headrace.ledger.retained import Retained
 from headrace.sources.base import Split
 from headrace.state.runs import FileRef
 
@@ -109,6 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
         percentiles: the percentile watermark of what each computation produces, where it differs.
         resting: computations that do not work in this step, whatever comes to them.
         replays: whether the division is read again, for computations that are catching up.
+        retained: the retained productions that they read again, in the place of a division.
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
@@ -131,6 +133,7 @@ class Plan(msgspec.Struct, frozen=True):
     percentiles: dict[str, int] = {}
     resting: list[str] = []
     replays: bool = False
+    retained: Retained | None = None
 
     @property
     def readers(self) -> int:

@@ -8,7 +8,7 @@ columns, and the hash where it costs more to compute than to send.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -237,13 +237,32 @@ class Router:
             place: where the records come from, for errors.
         """
         for reader in self._readers[stream.address]:
-            rows = reader.rows(batch, place=place)
-            owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
-            for worker, part in _by_worker(reader.sent(rows), owners, layout.workers):
-                body = part.serialize().to_pybytes()
-                outbox.add(
-                    worker, Entry(reader.node.name, reader.number, order, part.num_rows, body)
-                )
+            _send(reader, batch, layout, outbox, order, place)
+
+    def route_again(
+        self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: Outbox,
+        *, order: int, place: str, resting: Collection[str],
+    ) -> None:  # fmt: skip
+        """Send what was retained to those of its consumers that work; also to those that are chained.
+
+        Args:
+            batch, order, place: as for :meth:`route`.
+            resting: computations that do not work in this step.
+        """
+        for reader in self._formats.values():
+            if reader.stream.address == stream.address and reader.node.name not in resting:
+                _send(reader, batch, layout, outbox, order, place)
+
+
+def _send(
+    reader: InputFormat, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: Outbox,
+    order: int, place: str,
+) -> None:  # fmt: skip
+    rows = reader.rows(batch, place=place)
+    owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
+    for worker, part in _by_worker(reader.sent(rows), owners, layout.workers):
+        body = part.serialize().to_pybytes()
+        outbox.add(worker, Entry(reader.node.name, reader.number, order, part.num_rows, body))
 
 
 def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:

@@ -1,0 +1,117 @@
+"""Retained productions as input: what a producer's readers were given, step by step, to be read again.
+
+A reader is given two things by a step: the records, which are in the retained files, and how far the
+producer's watermark is, which is noted here. A step that wrote nothing and moved no watermark gave its
+readers nothing, and is not noted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from headrace.eventtime.timestamps import MIN_TIME
+from headrace.state.runs import FileRef
+
+_NOWHERE = (MIN_TIME, MIN_TIME)
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """Where the producers of retained streams were after a step.
+
+    Attributes:
+        step: the step.
+        watermarks: (low, percentile) watermark of what each computation produces.
+    """
+
+    step: int
+    watermarks: dict[str, tuple[int, int]]
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """What a step gave to the readers of some retained streams.
+
+    Attributes:
+        step: the step.
+        files: what holds its productions.
+        watermarks: (low, percentile) of each stream after it. The beginning of time where that was not
+            noted, by an older version: readers take it for no news.
+    """
+
+    step: int
+    files: list[FileRef]
+    watermarks: dict[str, tuple[int, int]]
+
+
+def producer_of(stream: str) -> str:
+    """Return the computation that produces a stream."""
+    return stream.partition(".")[0]
+
+
+def with_mark(
+    marks: list[Mark], step: int, streams: Collection[str], *, wrote: bool,
+    watermarks: Mapping[str, tuple[int, int]], percentiles: Mapping[str, int],
+) -> list[Mark]:  # fmt: skip
+    """Return the marks after a step; the same list when it gave no reader anything.
+
+    Args:
+        marks: those before it.
+        step: the step.
+        streams: the retained streams.
+        wrote: whether it retained productions.
+        watermarks: (input, output) of each computation after it; none for a step that computes nothing.
+        percentiles: the percentile watermark of what each produces, where there are such.
+    """
+    producers = {producer_of(stream) for stream in streams}
+    after = {
+        name: (watermarks[name][1], percentiles.get(name, watermarks[name][1]))
+        for name in sorted(producers)
+        if name in watermarks
+    }
+    if not wrote and (not after or (marks and marks[-1].watermarks == after)):
+        return marks
+    return [*marks, Mark(step, after)]
+
+
+def next_retained(
+    marks: Sequence[Mark], files: Sequence[FileRef], streams: Collection[str], after: int
+) -> Retained | None:
+    """Return the next step that gave something to the readers of some streams; None for none.
+
+    Args:
+        marks, files: of all steps, ascending.
+        streams: the streams.
+        after: only later steps count.
+    """
+    file = next(
+        (files[n] for n in range(_first(files, after), len(files)) if _holds(files[n], streams)),
+        None,
+    )
+    at = _first(marks, after)
+    before = {} if at == 0 else _of(marks[at - 1], streams)
+    mark = next((marks[n] for n in range(at, len(marks)) if _of(marks[n], streams) != before), None)
+    steps = [found.step for found in (file, mark) if found is not None]
+    if not steps:
+        return None
+    step = min(steps)
+    told = before if mark is None or mark.step > step else _of(mark, streams)
+    held = [
+        files[n]
+        for n in range(_first(files, step - 1), _first(files, step))
+        if _holds(files[n], streams)
+    ]
+    return Retained(step, held, {name: told.get(name, _NOWHERE) for name in streams})
+
+
+def _first(items: Sequence[Mark] | Sequence[FileRef], after: int) -> int:
+    return bisect_right(items, after, key=lambda item: item.step)
+
+
+def _holds(file: FileRef, streams: Collection[str]) -> bool:
+    return any(name in streams for name in file.owners)
+
+
+def _of(mark: Mark, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+    return {name: mark.watermarks.get(producer_of(name), _NOWHERE) for name in streams}
