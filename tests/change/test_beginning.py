@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.change import Change
+from headrace.control import Control
 from headrace.driver import Driver
 from headrace.errors import PipelineError, TryAbandoned
 from headrace.ledger.log import Ledger
@@ -199,6 +200,38 @@ def test_a_computation_that_is_removed_while_it_catches_up_is_waited_for_no_long
     assert head.catch_up is None
     assert 0 < len(flat(collected, "late")) < 200
     assert len(flat(collected, "count")) == 200
+
+
+def test_a_computation_may_be_removed_when_a_step_of_its_catching_up_was_begun_only() -> None:
+    """Its weak sink may have seen that step: the next driver finds what was to be read in it."""
+
+    class Crashed(BaseException):
+        pass
+
+    class CrashesCatchingUp(InlineRunner):
+        def run(self, plan: Any) -> Any:
+            reports = super().run(plan)
+            if plan.replays:
+                raise Crashed
+            return reports
+
+    def add_weak(pipeline: hr.Pipeline) -> None:
+        node = pipeline.compute("late", Count(), keys={pipeline.streams()["items"]: "page"})
+        pipeline.sink("late", node, collected.sink("late"), weak=True)
+
+    def act(driver: Driver) -> None:
+        ask(driver, add_weak, begin={"late": "beginning"})
+
+    collected, store = Collected(), MemoryStore()
+    with pytest.raises(Crashed):
+        run(begin(items(100), collected, count=Count()), store, {50: act},
+            runner=CrashesCatchingUp())  # fmt: skip
+    Control(store).ask("remove", ["late"], sinks=["late"])
+    pipeline = begin(items(100), collected, count=Count())
+    add_weak(pipeline)
+    run(pipeline, store)
+    assert len(flat(collected, "count")) == 100
+    assert flat(collected, "late") == []
 
 
 @pytest.mark.parametrize("watch", [False, True])

@@ -665,6 +665,8 @@ class Coordinator:
         shape, now_us = self.shape, intent.clock_us
         head = self._head.as_of_catch_up() if intent.replays else self._head
         offers = {name: of for name, of in intent.offers.items() if name in shape.injectors}
+        if intent.replays and head.catch_up is None:  # who was to read that is not there any more
+            offers = {}
         known = {
             name: intent.known.get(name) or head.frontiers_of(name) for name in shape.injectors
         }

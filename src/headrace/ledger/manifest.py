@@ -222,9 +222,11 @@ class Head(msgspec.Struct, frozen=True):
         return [] if self.catch_up is None else self.catch_up.names
 
     def as_of_catch_up(self) -> Head:
-        """Return the pipeline as those see it that are catching up: their injectors as far as they are."""
-        at = self.catch_up
-        assert at is not None
+        """Return the pipeline as those see it that are catching up: their injectors as far as they are.
+
+        (There may be none: who began a step of it may have been removed before that was committed.)
+        """
+        at = self.catch_up or CatchUp([])
         return msgspec.structs.replace(
             self, positions=at.positions, ended=at.ended, frontiers=at.frontiers, highest={}
         )
