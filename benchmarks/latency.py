@@ -16,7 +16,6 @@ stages, how far its output watermark is behind real time just before a commit mo
 from __future__ import annotations
 
 import argparse
-import inspect
 import shutil
 import statistics
 import tempfile
@@ -76,12 +75,7 @@ STRONG = Mode(others_ms=((50, 33.7), (95, 93.8), (99, 141.0)))
 WEAK = Mode(weak=True, others_ms=((50, 3.6), (95, 30.0)))
 STRONG_IDS = Mode(ids=True, others_ms=((50, 33.7), (95, 93.8)))
 WEAK_IDS = Mode(weak=True, ids=True)
-
-
-def modes() -> list[Mode]:
-    """Return the ways that this version knows."""
-    has_ids = "ids" in inspect.signature(hr.Pipeline.inject).parameters
-    return [STRONG, WEAK, *([STRONG_IDS, WEAK_IDS] if has_ids else [])]
+MODES = [STRONG, WEAK, STRONG_IDS, WEAK_IDS]
 
 
 class Paced(hr.sources.Source):
@@ -357,7 +351,7 @@ def main() -> None:
     found: Found = {}
     for rate in chosen.rates:
         for depth in DEPTHS:
-            ways = modes() if (rate, depth) == (chosen.rates[0], 1) else [STRONG]
+            ways = MODES if (rate, depth) == (chosen.rates[0], 1) else [STRONG]
             for mode in ways:
                 latencies, seen = measure(
                     spark.sparkContext, rate, depth, chosen.seconds, chosen.warm, mode
@@ -390,7 +384,7 @@ def tell(found: Found, floors: Floors, chosen: argparse.Namespace) -> None:
         figures += computation_figures(rate, runs, floors)
         own += lag_figures(rate, runs[max(DEPTHS)])
     first = chosen.rates[0]
-    own += mode_figures(first, {mode: found[first, 1, mode] for mode in modes()})
+    own += mode_figures(first, {mode: found[first, 1, mode] for mode in MODES})
     phases = {
         f"{rate}/{depth}" + ("" if mode == STRONG else f" {mode}"): seen.mean_phases_ms
         for (rate, depth, mode), (_, seen) in found.items()
