@@ -66,7 +66,7 @@ class Model:
     def __init__(self, injectors: list[InjectorSpec], nodes: list[NodeSpec], clock: int) -> None:
         self.nodes = nodes
         self.outside = {s.name: Outside(s, {p: Part() for p in s.expect}) for s in injectors}
-        self.clock = self.opened = clock
+        self.clock, self.opened, self.due = clock, clock, END  # due: the next wall timer known of
         self.marks = {node.name: START for node in nodes}
         self.keys: dict[str, dict[int, Key]] = defaultdict(lambda: defaultdict(Key))
         self.counts: dict[tuple[str, str], int] = defaultdict(int)
@@ -89,7 +89,7 @@ class Model:
     def step(self, most: int | None = None) -> bool:
         """Do what is to be done; say whether there was anything."""
         after = {name: self.advanced(outside, most) for name, outside in self.outside.items()}
-        if not any(news for _, _, news in after.values()) and not self.wall_timer_is_due():
+        if not any(news for _, _, news in after.values()) and self.due > self.clock:
             return False
         streams = {name: self.unseen(name, items) for name, (_, items, _) in after.items()}
         self.outside = {name: outside for name, (outside, _, _) in after.items()}
@@ -100,6 +100,7 @@ class Model:
         marks = {name: outside.low for name, outside in self.outside.items()}
         for node in self.nodes:
             self.apply(node, streams, marks)
+        self.due = self.next_wall_timer()
         return True
 
     def advanced(self, before: Outside, most: int | None) -> tuple[Outside, list[Item], bool]:
@@ -152,10 +153,10 @@ class Model:
                 ids[item.id] = max(item.time, ids.get(item.id, START))
         return fresh
 
-    def wall_timer_is_due(self) -> bool:
+    def next_wall_timer(self) -> int:
         keys = [key for node in self.nodes for key in self.keys[node.name].values()]
-        timers = [timer for key in keys for timer in key.timers.items()]
-        return any(domain == "wall" and time <= self.clock for (domain, _, _), time in timers)
+        wall = [t for key in keys for (domain, _, _), t in key.timers.items() if domain == "wall"]
+        return min(wall, default=END)
 
     def apply(self, node: NodeSpec, streams: dict[str, list[Item]], marks: dict[str, int]) -> None:
         before = self.marks[node.name]

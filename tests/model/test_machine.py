@@ -280,6 +280,7 @@ class Together(RuleBasedStateMachine):
         elif how == "draw again" and can_come:
             back = data.draw(st.sampled_from(can_come))
             self.removed.remove(back)
+            self.model.due = START  # its timers may be due: a step is made to see
             self.nodes.append(back)
         elif how == "replace":
             number = data.draw(st.integers(0, len(self.nodes) - 1))
