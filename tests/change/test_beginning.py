@@ -16,12 +16,12 @@ from headrace.driver import Driver
 from headrace.errors import PipelineError, TryAbandoned
 from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
-from headrace.storage import LocalStore, MemoryStore, Store
+from headrace.storage import LocalStore, MemoryStore
+from tests.change.catching_up import crash_after_any_operation
 from tests.change.test_commands import asks
 from tests.change.worlds import Count, Item, add, ask, begin, flat, items, run
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.step.test_equivalence import Crashing
-from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected, draw
 from tests.support.specs import specs
 
@@ -313,49 +313,11 @@ def test_a_second_one_waits_until_the_first_has_arrived() -> None:
         changes[1].wait(0)
 
 
-def run_and_begin_late(store: Store, inner: Store, collected: Collected) -> None:
-    """Run a pipeline that gets another computation half-way, which begins at the beginning."""
-    head = Ledger(inner).open()
-    drawn = head is not None and "late" in head.identity["computations"]
-    pipeline = begin(items(30), collected, count=Count())
-    if drawn:
-        add(pipeline, "late", Count(), collected)
-    driver = Driver(
-        pipeline, store, InlineRunner(), workers=2, bins=16, drain=True,
-        settings=hr.Settings(
-            limit=hr.Limit(5, 1 << 30), base_every=2, slices=4, retain_steps=1, poll_us=0
-        ),
-    )  # fmt: skip
-    asked: list[Change] = []
-
-    def note(summary: hr.StepSummary) -> None:
-        if summary.head.positions["items"] >= 15 and not drawn and not asked:
-            asked.append(begin_late(driver, collected))
-
-    if head is not None and head.ended and not drawn:
-        asked.append(begin_late(driver, collected))
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
-
-
 def test_a_crash_after_any_operation_of_the_storage_leaves_no_trace() -> None:
-    counter, whole = FaultStore(MemoryStore()), Collected()
-    run_and_begin_late(counter, counter.inner, whole)
+    whole = crash_after_any_operation(
+        lambda collected: begin(items(30), collected, count=Count()),
+        lambda pipeline, collected: add(pipeline, "late", Count(), collected),
+        begin_late,
+        sinks=["count", "late"],
+    )
     assert sorted(flat(whole, "late")) == sorted(flat(whole, "count"))
-    struck = 0
-    for at in range(1, counter.operations + 1, 3):
-        inner, collected = MemoryStore(), Collected()
-        try:
-            run_and_begin_late(FaultStore(inner, at, "crash after"), inner, collected)
-        except SimulatedCrash:
-            struck += 1
-        run_and_begin_late(inner, inner, collected)
-        assert flat(collected, "count") == flat(whole, "count"), f"crash after {at}"
-        assert flat(collected, "late") == flat(whole, "late"), f"crash after {at}"
-        found = Ledger(inner).open()
-        assert found is not None
-        assert found.catch_up is None
-    assert struck > counter.operations // 6

@@ -34,7 +34,7 @@ from tests.change.worlds import (
     values,
 )
 from tests.support.faults import FaultStore, SimulatedCrash
-from tests.support.pipelines import Collected
+from tests.support.pipelines import Collected, Elsewhere
 
 
 def test_new_code_works_from_exactly_the_step_of_the_change_on_and_its_state_is_kept() -> None:
@@ -410,9 +410,6 @@ def test_who_waits_for_a_change_is_told_when_the_pipeline_has_ended() -> None:
 def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it() -> None:
     """The change waits for what was committed to be delivered, and then a sink fails."""
     gate = threading.Event()
-
-    class Elsewhere(InlineRunner):
-        concurrent = True
 
     class Noting(hr.sources.Iterable):
         notes: list[str]

@@ -32,7 +32,7 @@ from tests.change.worlds import (
     run,
 )
 from tests.support.faults import ACTS, FaultStore
-from tests.support.pipelines import Collected
+from tests.support.pipelines import Collected, Elsewhere
 
 
 def asks(store: Store, kind: Any, *names: str, **more: Any) -> Act:
@@ -160,9 +160,6 @@ def test_a_stop_ends_the_run_once_and_does_not_end_the_next_one() -> None:
 def test_a_stop_delivers_what_was_committed_so_that_it_does_not_come_again() -> None:
     """The sink takes its first step only when the answer to the command is being committed."""
     store, taken, gate = MemoryStore(), [], threading.Event()
-
-    class Elsewhere(InlineRunner):
-        concurrent = True
 
     def take(delivery: hr.sinks.Delivery) -> None:
         assert gate.wait(30)

@@ -14,8 +14,8 @@ import headrace as hr
 from headrace.cli import main
 from headrace.driver import Driver
 from headrace.observe.progress import ProgressLine
-from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
+from tests.support.pipelines import Elsewhere
 
 
 class Item(msgspec.Struct):
@@ -28,10 +28,6 @@ class Echo(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         ctx.produce("out", record.value.n)
-
-
-class Elsewhere(InlineRunner):
-    concurrent = True
 
 
 def fill_the_outbox(storage: Path, listeners: list[Any]) -> None:

@@ -24,6 +24,7 @@ from headrace.state.runs import RunReader
 from headrace.step import layer
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import SteppedStore
+from tests.support.pipelines import Elsewhere
 
 COUNT = 8
 
@@ -38,12 +39,6 @@ class Echo(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         ctx.produce("out", record.value.n)
-
-
-class Elsewhere(InlineRunner):
-    """An inline runner that says that its tasks run elsewhere, so that sinks have threads."""
-
-    concurrent = True
 
 
 class Jumping(Clock):

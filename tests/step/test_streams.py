@@ -15,11 +15,10 @@ import headrace as hr
 from headrace.driver import Clock
 from headrace.errors import PipelineError
 from headrace.ledger.log import Ledger
-from headrace.runners.inline import InlineRunner
 from headrace.state.runs import RunReader
 from headrace.step.layer import OUTPUT
 from headrace.storage import MemoryStore
-from tests.support.pipelines import Collected, run_inline
+from tests.support.pipelines import Collected, Elsewhere, run_inline
 
 
 class Item(msgspec.Struct):
@@ -313,10 +312,8 @@ def test_a_field_with_two_underscores_is_refused() -> None:
         hr.sources.Iterable([], {"__key0": int}, event_time="__key0").values()
 
 
-class Elsewhere(InlineRunner):
-    """An inline runner that says that its tasks run elsewhere, and tells when one runs."""
-
-    concurrent = True
+class Telling(Elsewhere):
+    """Tells when a try runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -337,7 +334,7 @@ def numbered(deliver: Any, count: int = 6) -> hr.Pipeline:
 
 
 def test_a_sink_is_served_while_the_next_step_runs_in_order_and_to_the_end() -> None:
-    runner, delivered = Elsewhere(), []
+    runner, delivered = Telling(), []
 
     def deliver(step: int, rows: Any) -> None:
         if step < 6:  # the last one has no step after it
@@ -360,9 +357,9 @@ def test_a_sink_that_fails_stops_the_pipeline_and_gets_its_step_again() -> None:
         delivered.append(step)
 
     with pytest.raises(OSError, match="no room"):
-        run_inline(numbered(deliver), rows=1, runner=Elsewhere(), store=store)
+        run_inline(numbered(deliver), rows=1, runner=Telling(), store=store)
     assert delivered == [1, 2, "failed"]
-    run_inline(numbered(deliver), rows=1, runner=Elsewhere(), store=store)
+    run_inline(numbered(deliver), rows=1, runner=Telling(), store=store)
     steps = [step for step in delivered[3:] if step > 2]
     # the claim of the second start is a step too
     assert steps == sorted(set(steps)) and steps[0] == 3 and len(steps) == 4

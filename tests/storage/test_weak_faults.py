@@ -22,6 +22,7 @@ from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
+from tests.support.pipelines import Elsewhere
 
 COUNT = 18
 CASES = [
@@ -75,12 +76,6 @@ class Ticking(Clock):
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
         self.now = max(self.now, until_us)
-
-
-class Elsewhere(InlineRunner):
-    """Says that its tasks run elsewhere, so that sinks have threads."""
-
-    concurrent = True
 
 
 class Seen:

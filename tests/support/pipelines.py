@@ -168,6 +168,12 @@ def draw(
     return pipeline
 
 
+class Elsewhere(InlineRunner):
+    """An inline runner that says that its tasks run elsewhere, so that sinks have threads."""
+
+    concurrent = True
+
+
 def run_inline(
     pipeline: hr.Pipeline, *, store: Store | None = None, workers: int = 1, bins: int = 16,
     rows: int = 100, exchange: str = "driver", seed: int = 0, processes: int = 1,
