@@ -143,6 +143,39 @@ def test_a_computation_that_is_added_from_now_sees_what_comes_from_now_on() -> N
     assert head.watermarks["late"] == head.watermarks["count"]
 
 
+@pytest.mark.parametrize("how", ["change", "restart"])
+def test_watermarks_of_what_is_new_or_fed_otherwise_move_though_nothing_comes(how: str) -> None:
+    """Otherwise what is late would follow from when there happens to be a step: see the model."""
+    fed = hr.sources.Iterable(items(0), Item, event_time="at")
+
+    def drawing(*, more: bool) -> hr.Pipeline:
+        pipeline = hr.Pipeline("moving")
+        slow, fast = pipeline.inject("slow", fed), pipeline.inject("fast", fed)
+        first = {fast: "page"} if more else {slow: "page"}
+        second = {slow: "page"} if more else {fast: "page"}
+        pipeline.compute("first", Count(), keys=first)
+        pipeline.compute("second", Count(), keys=second)
+        if more:
+            pipeline.compute("late", Count(), keys={fast: "page"})
+        return pipeline
+
+    with drive(drawing(more=False)) as driven:
+        driven.push("slow", Item("p", 1, 10), at=10)
+        driven.push("fast", Item("p", 1, 90), at=90)
+        driven.run()
+        if how == "change":
+            driven.change(drawing(more=True))
+        else:
+            driven.crash()
+            driven.resume(pipeline=drawing(more=True))
+        assert driven.run() == 1
+        found = {n: driven.watermark_of(n).input_us for n in ("first", "second", "late")}
+        assert found == {"first": 90, "second": 90, "late": 90}
+        driven.push("fast", Item("p", 1, 80), at=80)
+        driven.run()
+        assert driven.counts("late").late == 1
+
+
 def test_what_both_drawings_have_stays_open_and_what_is_gone_is_closed() -> None:
     told: list[str] = []
 

@@ -254,6 +254,7 @@ class Together(RuleBasedStateMachine):
         new = replace(new, name=f"node{len(self.nodes) + len(self.removed)}")
         self.nodes.append(new)
         self.model.marks[new.name] = START
+        self.model.due = START  # a step is made at once, so that its watermark begins there
 
     @precondition(lambda self: len(self.nodes) + len(self.removed) < 4)
     @rule(data=st.data())

@@ -64,6 +64,25 @@ def removed_of(head: Head | None) -> dict[str, int]:
     return found
 
 
+def flows_otherwise(stored: Identity, wanted: Identity) -> bool:
+    """Say whether watermarks may move though nothing comes: for who is new, or is fed otherwise.
+
+    If they moved with the next step only, then what is late would follow from when there happens to be one.
+
+    Args:
+        stored: what the storage remembers.
+        wanted: the identity of the drawing that is to run.
+    """
+    known = stored.get("computations", {})
+    if stored.get("injectors", {}) != wanted.get("injectors", {}):
+        return True
+    return any(
+        name not in known
+        or any(known[name].get(which) != facts.get(which) for which in ("reads", "watermark"))
+        for name, facts in wanted["computations"].items()
+    )
+
+
 def check_identity(
     stored: Identity, wanted: Identity, *, removed: Collection[str] = (),
     forgotten: Collection[str] = (),

@@ -26,7 +26,12 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
-from headrace.coordinator.identity import check_identity, merged_identity, removed_of
+from headrace.coordinator.identity import (
+    check_identity,
+    flows_otherwise,
+    merged_identity,
+    removed_of,
+)
 from headrace.coordinator.messages import (
     AwaitSinks,
     ChangeAsked,
@@ -288,6 +293,7 @@ class Coordinator:
             self._intents_from = max(1, head.settled - 2 * self.settings.base_every)
         changed = head is None or head.layout != shape.layout
         restored = set(removed_of(head)) & set(shape.nodes)
+        stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
         claim = Manifest(
             pipeline=shape.name,
             step=step,
@@ -298,7 +304,8 @@ class Coordinator:
             claim=True,
             clock_us=event.now_us,
             seed=0,
-            next_wall_timer=MIN_TIME if restored else MAX_TIME,
+            # (a step is due at once: watermarks and timers stand where the old drawing left them)
+            next_wall_timer=MIN_TIME if stirred else MAX_TIME,
             layout=shape.layout if changed else None,
             identity=merged_identity(
                 stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
