@@ -1,0 +1,174 @@
+"""Configuration updates: what becomes of a layout at one step, as data.
+
+Megaphone §3.3: a configuration update is (time, bin, worker), and takes effect at exactly its time. Here
+one update is all that takes effect at one step (a *round* of a migration): more workers, then splits,
+moves, merges, then fewer workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import PipelineError
+from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+from headrace.keyspace.ranges import MAX_HASH
+
+#: The deepest a bin can be split.
+MAX_DEPTH = 48
+
+
+class Update(msgspec.Struct, frozen=True, array_like=True):
+    """What takes effect at one step. Bins are named by prefix: (first hash, depth in bits).
+
+    Attributes:
+        step: from which step on.
+        workers: how many workers there are then; 0 for as many as before.
+        splits: bins that become their two children.
+        moves: (first hash, depth, count, worker): so many neighbouring bins of that depth go to a worker.
+        merges: bins whose two children become one; the children must have one owner by then.
+    """
+
+    step: int
+    workers: int = 0
+    splits: list[tuple[int, int]] = []
+    moves: list[tuple[int, int, int, int]] = []
+    merges: list[tuple[int, int]] = []
+
+
+class Relocated(msgspec.Struct, frozen=True, array_like=True):
+    """Which hashes have changed their owner at a step.
+
+    Attributes:
+        version: how many live changes of layout there were by then, this one included.
+        step: the first step with the new owners.
+        moves: (first hash, last hash, worker before, worker after), ascending.
+    """
+
+    version: int
+    step: int
+    moves: list[tuple[int, int, int, int]]
+
+
+def updated(layout: Layout, update: Update) -> Layout:
+    """Return a layout after an update.
+
+    Raises:
+        PipelineError: when the update does not fit: for a bin that is not there, a worker that there is
+            none, or a worker that is to go and still owns a bin.
+    """
+    workers = max(layout.workers, update.workers)
+    layout = Layout(layout.bits, layout.owners, workers)
+    if update.splits:
+        layout = _split(layout, update.splits)
+    if update.moves:
+        layout = _moved(layout, update.moves)
+    if update.merges:
+        layout = _merged(layout, update.merges)
+    if 0 < update.workers < workers:
+        staying = layout.owners < update.workers
+        if not staying.all():
+            at = int(np.flatnonzero(~staying)[0])
+            raise _unfit(f"worker {layout.owners[at]} is to go, and still owns {layout.bin(at)}")
+        layout = Layout(layout.bits, layout.owners, update.workers)
+    return layout
+
+
+def relocated(before: Layout, after: Layout) -> list[tuple[int, int, int, int]]:
+    """Return which hashes have another owner: (first, last, worker before, worker after), ascending.
+
+    Neighbours with the same owners are together, whatever bins they are in.
+    """
+    edges = np.union1d(before.starts, after.starts)
+    was, now = before.workers_of(edges), after.workers_of(edges)
+    begins = np.flatnonzero((np.diff(was, prepend=-1) != 0) | (np.diff(now, prepend=-1) != 0))
+    firsts = edges[begins]
+    lasts = np.append(firsts[1:] - np.uint64(1), np.uint64(MAX_HASH))
+    moved = was[begins] != now[begins]
+    columns = (firsts[moved], lasts[moved], was[begins][moved], now[begins][moved])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def runs_of(moves: Iterable[tuple[Bin, int]]) -> list[tuple[int, int, int, int]]:
+    """Return moves of single bins (ascending) as an update has them, like neighbours together."""
+    found: list[tuple[int, int, int, int]] = []
+    for bin_, worker in moves:
+        if found:
+            start, bits, count, to = found[-1]
+            if (
+                bits == bin_.bits
+                and to == worker
+                and bin_.start == start + (count << (HASH_BITS - bits))
+            ):
+                found[-1] = (start, bits, count + 1, to)
+                continue
+        found.append((bin_.start, bin_.bits, 1, worker))
+    return found
+
+
+def _positions(layout: Layout, bins: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """Return where bins are in hash order.
+
+    Raises:
+        PipelineError: when one is not a bin of the layout.
+    """
+    starts = np.array([start for start, _ in bins], dtype=np.uint64)
+    bits = np.array([depth for _, depth in bins], dtype=np.uint8)
+    at = layout.bins_of(starts)
+    wrong = (layout.starts[at] != starts) | (layout.bits[at] != bits)
+    if wrong.any():
+        raise _unfit(f"there is no bin {Bin(*bins[int(np.flatnonzero(wrong)[0])])}")
+    return at
+
+
+def _split(layout: Layout, bins: Sequence[tuple[int, int]]) -> Layout:
+    at = np.unique(_positions(layout, bins))
+    if (layout.bits[at] >= MAX_DEPTH).any():
+        raise _unfit(f"a bin cannot have more than {MAX_DEPTH} bits")
+    times = np.ones(len(layout), dtype=np.int64)
+    times[at] = 2
+    bits = layout.bits.copy()
+    bits[at] += 1
+    return Layout(np.repeat(bits, times), np.repeat(layout.owners, times), layout.workers)
+
+
+def _moved(layout: Layout, moves: Sequence[tuple[int, int, int, int]]) -> Layout:
+    owners = layout.owners.copy()
+    first = _positions(layout, [(start, bits) for start, bits, _, _ in moves])
+    for at, (start, bits, count, worker) in zip(first.tolist(), moves, strict=True):
+        if not 0 <= worker < layout.workers:
+            raise _unfit(f"there is no worker {worker}; there are {layout.workers}")
+        if count < 1 or (layout.bits[at : at + count] != bits).any() or at + count > len(layout):
+            raise _unfit(f"there are no {count} bins of {bits} bits from {Bin(start, bits)} on")
+        owners[at : at + count] = worker
+    return Layout(layout.bits, owners, layout.workers)
+
+
+def _merged(layout: Layout, parents: Sequence[tuple[int, int]]) -> Layout:
+    parents = sorted(set(parents))
+    if any(bits < 0 for _, bits in parents):
+        raise _unfit("a bin without a prefix has no sibling")
+    first = _positions(layout, [(start, bits + 1) for start, bits in parents])
+    for at, (start, bits) in zip(first.tolist(), parents, strict=True):
+        parent = Bin(start, bits)
+        if start & ((1 << (HASH_BITS - bits)) - 1) or at + 1 == len(layout):
+            raise _unfit(f"{parent} is no bin")
+        if layout.bits[at + 1] != bits + 1:
+            raise _unfit(f"{parent} cannot be merged: one of its children is split further")
+        if layout.owners[at] != layout.owners[at + 1]:
+            raise _unfit(f"{parent} cannot be merged: its children have two owners")
+    depths = layout.bits.copy()
+    depths[first] -= 1
+    keep = np.ones(len(layout), dtype=np.bool_)
+    keep[first + 1] = False
+    return Layout(depths[keep], layout.owners[keep], layout.workers)
+
+
+def _unfit(what: str) -> PipelineError:
+    return PipelineError(
+        f"this configuration update does not fit the layout: {what}",
+        remedy="see the layout in force: headrace bins, or the plan of the migration",
+    )
