@@ -15,8 +15,11 @@ import msgspec
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
+from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import seal, unseal
+from headrace.ledger.layouts import LayoutNow
+from headrace.ledger.migrations import Migration, migrations_after
 from headrace.ledger.retained import Mark, with_mark
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
@@ -178,6 +181,10 @@ class Head(msgspec.Struct, frozen=True):
         answers: the newest answers.
         paused: whether no step is to be run until a command says so.
         catch_up: computations that are still behind the others, and how far they are.
+        lineage, layout_version, relocated, updates: where the layout comes from, and what is published for
+            later steps; see ``LayoutNow``.
+        asked: how many (workers, bins) the newest claim asked for that asked for any.
+        migrations: those under way, and the newest that have ended.
     """
 
     step: int
@@ -215,6 +222,24 @@ class Head(msgspec.Struct, frozen=True):
     paused: bool = False
     catch_up: CatchUp | None = None
     retained_marks: list[Mark] = []
+    lineage: str = ""
+    layout_version: int = 0
+    relocated: list[Relocated] = []
+    updates: list[Update] = []
+    asked: tuple[int, int] = (0, 0)
+    migrations: list[Migration] = []
+
+    @property
+    def layout_now(self) -> LayoutNow:
+        """The layout in force, and where it comes from."""
+        return LayoutNow(
+            self.layout, self.lineage, self.layout_version, self.relocated, self.updates
+        )
+
+    @property
+    def migration(self) -> Migration | None:
+        """The migration that is under way; others may be queued behind it."""
+        return next((one for one in self.migrations if not one.is_over), None)
 
     @property
     def resting(self) -> list[str]:
@@ -303,6 +328,10 @@ class Manifest(msgspec.Struct, frozen=True):
         forgotten: computations whose state, counts and watermarks are given up here.
         replays: whether its divisions were read again, for those that are catching up, and by them alone.
         catch_up: who is catching up from here on, and how far they are; None where that does not change.
+        updates: configuration updates of later steps that are published here.
+        withdrawn: whether those that were published before, and have not taken effect, are taken back.
+        asked: how many (workers, bins) a claim asked for; None where nobody asked.
+        migrations: those that begin here, or of which something has become.
     """
 
     pipeline: str
@@ -343,6 +372,10 @@ class Manifest(msgspec.Struct, frozen=True):
     delivery: int = -1
     delivered: dict[str, int] = {}
     waits_for: list[str] = []
+    updates: list[Update] = []
+    withdrawn: bool = False
+    asked: tuple[int, int] | None = None
+    migrations: list[Migration] = []
 
     @property
     def origin(self) -> Origin:
@@ -399,7 +432,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         step=step,
         epoch=manifest.epoch,
         digest=digest,
-        layout=manifest.layout or head.layout,
+        asked=head.asked if manifest.asked is None else manifest.asked,
+        migrations=list(migrations_after(head.migrations, manifest.migrations)),
         identity=manifest.identity or head.identity,
         positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
         ended=sorted({*head.ended, *(n for n, d in divisions.items() if d.final)}),
@@ -453,8 +487,25 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         after, slices=slices, unreleased=unreleased, origins=origins, chains=chains, runs=runs
     )
     floor = after.slices_floor
+    after = _with_layout(after, _layout_after(head, manifest).since(floor))
     dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _layout_after(head: Head, manifest: Manifest) -> LayoutNow:
+    """Return the layout that is in force after a manifest: published updates count from their step on."""
+    before = head.layout_now
+    if manifest.layout is not None:
+        return before.begun_with(manifest.layout)
+    in_force = before.at(manifest.step)
+    return in_force.with_published(manifest.updates, manifest.withdrawn)
+
+
+def _with_layout(head: Head, now: LayoutNow) -> Head:
+    return msgspec.structs.replace(
+        head, layout=now.wire, lineage=now.lineage, layout_version=now.version,
+        relocated=now.relocated, updates=now.updates,
+    )  # fmt: skip
 
 
 def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:

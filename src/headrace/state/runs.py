@@ -94,7 +94,7 @@ class FileRef(msgspec.Struct, frozen=True):
         step: the step whose change it holds, and as of which its slice is whole.
         layer, worker: who wrote it.
         owners: the computations whose state it holds.
-        layout: digest of the layout that it was written under.
+        layout: the lineage of the layout that it was written under; see ``LayoutNow``.
     """
 
     name: str

@@ -294,9 +294,8 @@ class Worker:
             name = f"{folder}/{stem}"
             files[name] = data
             owners = list(dict.fromkeys(part.owner for part in parts))
-            return FileRef(
-                name, len(data), checksum, plan.step, layer, worker, owners, layout.digest
-            )
+            lineage = plan.lineage or layout.digest
+            return FileRef(name, len(data), checksum, plan.step, layer, worker, owners, lineage)
 
         with self._phase(report, "write"):
             report.run, report.in_slice = file("runs", [*changes, *whole]), bool(whole)

@@ -10,6 +10,7 @@ import msgspec
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
+from headrace.keyspace.updates import Relocated
 from headrace.ledger.manifest import Slice
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Split
@@ -104,6 +105,8 @@ class Plan(msgspec.Struct, frozen=True):
         clock_us: the clock reading that everybody uses.
         seed: of all randomness in the step.
         layout: bins and owners.
+        lineage, layout_version, relocated: where the layout comes from, for soft state and readers of
+            files; see ``LayoutNow``. Of what was relocated, the newest.
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
@@ -134,6 +137,9 @@ class Plan(msgspec.Struct, frozen=True):
     resting: list[str] = []
     replays: bool = False
     retained: Retained | None = None
+    lineage: str = ""
+    layout_version: int = 0
+    relocated: list[Relocated] = []
 
     @property
     def readers(self) -> int:
