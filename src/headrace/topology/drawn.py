@@ -1,0 +1,115 @@
+"""What is drawn, as it is read: computations by layer, streams and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.errors import PipelineError
+from headrace.topology.identity import identity_of
+from headrace.topology.nodes import Injector, Node, SinkNode
+from headrace.topology.streams import Stream
+
+
+class Drawn:
+    """A drawing as those see it that run it; :class:`Pipeline` is how it comes to be.
+
+    Attributes:
+        name: the pipeline's name.
+        injectors, nodes, sinks: what it is made of, each by name, in the order of drawing.
+        retained: the streams whose productions are kept, by name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.injectors: dict[str, Injector] = {}
+        self.nodes: dict[str, Node] = {}
+        self.sinks: dict[str, SinkNode] = {}
+        self.retained: set[str] = set()
+
+    @property
+    def layers(self) -> int:
+        """How many layers of computations there are."""
+        return max((node.layer for node in self.nodes.values()), default=0)
+
+    def nodes_of(self, layer: int) -> list[Node]:
+        """Return the computations of a layer, producers before those chained to them."""
+        return [node for node in self.nodes.values() if node.layer == layer]
+
+    def consumers(self, stream: str) -> Iterator[tuple[Node, int]]:
+        """Yield each (computation, input number) that reads a stream, by its address."""
+        for node in self.nodes.values():
+            for number, candidate in enumerate(node.inputs):
+                if candidate.address == stream:
+                    yield node, number
+
+    def readers_of(self, injector: str) -> list[str]:
+        """Return the computations that an injector's records come to, on any way."""
+        streams, found = {injector}, []
+        for node in self.nodes.values():  # producers are drawn before consumers
+            if any(stream.name in streams for stream in node.inputs):
+                found.append(node.name)
+                streams.update(stream.name for stream in node.outputs.values())
+        return found
+
+    def injectors_of(self, stream: Stream) -> list[str]:
+        """Return the injectors that a stream's records come from, on any way."""
+        owner = stream.owner
+        if owner in self.injectors:
+            return [owner]
+        above = [self.injectors_of(source) for source in self.nodes[owner].inputs]
+        return sorted({name for names in above for name in names})
+
+    def layer_of_stream(self, stream: str) -> int:
+        """Return the layer that produces a stream, by its address; 0 for what injectors read."""
+        for node in self.nodes.values():
+            if any(output.address == stream for output in node.outputs.values()):
+                return node.layer
+        return 0
+
+    def streams(self) -> dict[str, Stream]:
+        """Return all streams by address."""
+        found = {item.stream.address: item.stream for item in self.injectors.values()}
+        for node in self.nodes.values():
+            found.update({stream.address: stream for stream in node.outputs.values()})
+        return found
+
+    @property
+    def staged(self) -> set[str]:
+        """The streams whose productions a step keeps: those of sinks, and the retained."""
+        return self.retained | self.sink_streams
+
+    @property
+    def sink_streams(self) -> set[str]:
+        """The streams that sinks receive."""
+        return {sink.stream.name for sink in self.sinks.values()}
+
+    @property
+    def weak_only(self) -> set[str]:
+        """The streams that weak sinks receive, and nobody else keeps or receives."""
+        strong = {sink.stream.name for sink in self.sinks.values() if not sink.weak}
+        return self.sink_streams - strong - self.retained
+
+    def identity(self) -> dict[str, Any]:
+        """Return what durable data depends on, as plain data: kept in storage, compared at start."""
+        return identity_of(self.injectors, self.nodes, self.streams(), self.retained)
+
+    def check_complete(self) -> None:
+        """Check what can be known only when the drawing is done.
+
+        Raises:
+            PipelineError: for a pipeline that would do nothing.
+        """
+        if not self.injectors or not self.nodes:
+            raise PipelineError(
+                f"pipeline {self.name!r} has no {'computation' if self.injectors else 'injector'}",
+                remedy="draw at least one injector and one computation",
+            )
+        for name, injector in self.injectors.items():
+            streams = {name, injector.stream.address}
+            readers = [node for stream in streams for node, _ in self.consumers(stream)]
+            if all(node is injector.check for node in readers):
+                raise PipelineError(
+                    f"no computation reads injector {name!r}",
+                    remedy="remove it, or name it in the keys= of a computation",
+                )

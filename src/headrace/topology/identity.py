@@ -1,0 +1,41 @@
+"""What of a drawing durable data depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from headrace.schema import describe
+from headrace.topology.nodes import Injector, Node
+from headrace.topology.streams import Stream
+
+
+def identity_of(
+    injectors: Mapping[str, Injector], nodes: Mapping[str, Node], streams: Mapping[str, Stream],
+    retained: Collection[str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return it as plain data, as it is kept in storage."""
+    return {
+        "computations": {
+            node.name: {
+                "key": [str(field.type) for field in node.key_fields],
+                "cells": node.state_types(),
+                "reads": [stream.name for stream in node.inputs],
+                "watermark": "percentile" if node.by_percentile else "low",
+            }
+            for node in nodes.values()
+        },
+        "injectors": {
+            name: {
+                "watermark": str(injector.rules.strategy),
+                "measures": injector.rules.strategy.measures,
+                "expect": list(injector.rules.expect),
+                "idle_after_us": injector.rules.idle_after_us,
+                "skew_us": injector.rules.skew_us,
+                "percentile": injector.rules.percentile,
+            }
+            for name, injector in injectors.items()
+        },
+        "streams": {name: describe(stream.values.schema) for name, stream in streams.items()},
+        "retained": sorted(retained),
+    }

@@ -1,0 +1,85 @@
+"""The streams that a computation produces: its outputs, the engine's side streams, its posts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import PipelineError
+from headrace.schema import ValueType, value_type_of
+from headrace.topology.nodes import Node
+from headrace.topology.streams import DEAD_LETTER, DeadLetter, Stream
+
+if TYPE_CHECKING:
+    from headrace.topology.pipeline import Pipeline
+
+
+def add_outputs(pipeline: Pipeline, node: Node, place: str) -> None:
+    """Give a computation its output streams: those that it declares, and those of its policies.
+
+    Raises:
+        PipelineError: when a side stream has the name of an output.
+    """
+
+    def add(name: str, values: ValueType, *, is_late: bool = False) -> None:
+        full = f"{node.name}.{name}"
+        node.outputs[name] = Stream(pipeline, full, values, node.key_fields, is_late=is_late)
+
+    for name, output in node.shape.outputs.items():
+        add(name, output.value_type())
+    if node.on_error == "dead_letter" and DEAD_LETTER not in node.outputs:
+        add(DEAD_LETTER, value_type_of(DeadLetter))
+    if node.late == "side":
+        for name, source in _late_outputs(node, place):
+            add(name, source.values, is_late=True)
+
+
+def _late_outputs(node: Node, place: str) -> Iterator[tuple[str, Stream]]:
+    for number, source in enumerate(node.inputs):
+        name = node.late_output(number)
+        if name in node.outputs:
+            raise PipelineError(
+                f"computation {node.name!r} declares an output {name!r}, which is the name of "
+                "its side stream of late records",
+                place=place,
+                remedy="name the output otherwise",
+            )
+        yield name, source
+
+
+def retained_of(node: Node, retain: Sequence[str], place: str) -> set[str]:
+    """Return the streams of the outputs that are to be retained.
+
+    Raises:
+        PipelineError: for an output that the computation does not have.
+    """
+    for name in retain:
+        if name not in node.outputs:
+            raise PipelineError(
+                f"computation {node.name!r} retains {name!r}, which it does not declare",
+                place=place,
+                remedy=f"its outputs are: {', '.join(node.outputs) or 'none'}",
+            )
+    return {node.outputs[name].name for name in retain}
+
+
+def add_posts(pipeline: Pipeline, node: Node, place: str) -> None:
+    """Give a computation its streams of posts.
+
+    Raises:
+        PipelineError: when a record's stream would not say where it is from.
+    """
+    names = [stream.name for stream in node.inputs]
+    for name, posted in node.shape.posts.items():
+        if name in names:
+            raise PipelineError(
+                f"computation {node.name!r} posts {name!r}, and reads a stream of that name",
+                place=place,
+                remedy="rename one of them: a record's stream says where it is from",
+            )
+        node.posts[name] = Stream(pipeline, name, posted.value_type(), node.key_fields)
+    if node.ordered and len(set(names)) < len(names):
+        raise PipelineError(
+            f"computation {node.name!r} is ordered, and reads a stream by two keys",
+            remedy="let one computation read it by each key",
+        )

@@ -1,0 +1,371 @@
+"""Drawing a pipeline: injectors, computations and sinks, checked as they are drawn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import msgspec
+
+from headrace.computation import Late, Shape, UserCode, shape_of
+from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.watermark import Strategy
+from headrace.recordids import CHECKED, IDS, RecordIds, record_ids
+from headrace.sinks.base import Sink
+from headrace.sources.base import Source
+from headrace.topology.arguments import (
+    check_one_of,
+    checked_name,
+    not_there,
+    place_of_code,
+    positive,
+)
+from headrace.topology.drawn import Drawn
+from headrace.topology.keys import KeySpec, common_key, key_of
+from headrace.topology.layers import place_in_layer
+from headrace.topology.nodes import Clocked, Injector, Node, OnError, SinkNode
+from headrace.topology.outputs import add_outputs, add_posts, retained_of
+from headrace.topology.redrawing import check_replaced, copy_into, removal_problem
+from headrace.topology.rules import rules_of
+from headrace.topology.streams import RAW, Stream
+
+
+class Pipeline(Drawn):
+    """A pipeline: what flows where. Drawing it starts nothing.
+
+    Args:
+        name: the user's name; the storage directory belongs to it.
+
+    Example::
+
+        p = Pipeline("traffic")
+        hits = p.inject("hits", sources.Files("logs/*.jsonl", event_time="at"))
+        visits = p.compute("visits", Visits(), keys={hits: "page"})
+        p.sink("totals", visits["totals"], sinks.Files("out/"))
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(checked_name(name, "a pipeline"))
+
+    # -- drawing ------------------------------------------------------------------------------
+
+    def inject(
+        self,
+        name: str,
+        source: Source,
+        *,
+        watermark: Strategy | None = None,
+        expect: Sequence[str] = (),
+        idle_after: DurationLike | None = None,
+        skew_limit: DurationLike | None = None,
+        percentile: float | None = None,
+        ids: str | Sequence[str] | None = None,
+        horizon: DurationLike = "1h",
+    ) -> Stream:
+        """Bring outside data in, as a stream.
+
+        Args:
+            name: the injector's and the stream's name.
+            source: where the records come from.
+            watermark: how the injector seeds the low watermark, partition by partition;
+                ``bounded_delay("0s")`` if not given, that is, records in order of event time.
+            expect: partitions (reading or producing processes) that are to come: while one has not
+                been heard of, the watermark does not move.
+            idle_after: a partition that has brought nothing for so long, by the clock, does not hold
+                the watermark any more, until it brings something. What it brings then may be late.
+            skew_limit: a partition that is further than this ahead of what the injector's readers have
+                reached is not read until they have followed, so that what they hold stays bounded. It
+                may be passed by what one step takes.
+            percentile: the share of records, such as 0.99, that a *percentile watermark* waits for; see
+                ``watermark=`` of :meth:`compute`.
+            ids: the column (or columns, for a tuple) that is a record's id, for an outside that may
+                send a record twice: one whose id was seen is dropped, before any computation reads
+                it, and counted (``duplicates``). A record without an id (null) goes on.
+            horizon: for how long after a record its copies may come: an id is remembered until the
+                injector's watermark has passed its event time (the newest it was seen at) by so
+                much. A record that is further behind cannot be checked: it is dropped and counted
+                (``expired``).
+
+        Guarantees: of the records of one id that come within the horizon exactly one goes on, whatever
+        crashes, moves or is restarted. Cost: a look-up a record, and a layer more; without ``ids`` none.
+
+        Raises:
+            PipelineError: for a name that is taken or malformed, a rule that cannot be kept, or ids that
+                cannot be.
+        """
+        self._claim(name, "an injector")
+        rules = rules_of(
+            name, watermark=watermark, expect=expect, idle_after=idle_after,
+            skew_limit=skew_limit, percentile=percentile,
+        )  # fmt: skip
+        if not isinstance(source, Source):
+            raise PipelineError(
+                f"injector {name!r}: {source!r} is not a source",
+                remedy="use one of headrace.sources, or subclass headrace.sources.Source",
+            )
+        address = name if ids is None else f"{name}.{RAW}"
+        stream = Stream(self, name, source.values(), (), address=address)
+        injector = Injector(name, source, rules, stream)
+        if ids is not None:
+            check = record_ids(ids, horizon, stream.values.schema, name)
+            injector.check = self._add_check(stream, check)
+        self.injectors[name] = injector
+        return stream if injector.check is None else injector.check.outputs[CHECKED]
+
+    def compute(
+        self,
+        name: str,
+        computation: UserCode,
+        *,
+        keys: Mapping[Stream | Node, KeySpec],
+        on_error: OnError = "stop",
+        late: Late | None = None,
+        allowed_lateness: DurationLike = 0,
+        watermark: Clocked = "low",
+        ordered: bool = False,
+        retain: Sequence[str] = (),
+        weak: bool = False,
+        exactly_once: bool = True,
+    ) -> Node:
+        """Let a computation read streams, each by a key of its choice.
+
+        Args:
+            name: the computation's name; it keys its durable state.
+            computation: the user's object.
+            keys: for each input stream, the column (or columns, for a tuple) that is the key
+                there; ``"key"`` is the key of the computation that produced the stream.
+            on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
+                ``skip`` the record (counted), or send it to the stream ``dead_letter``.
+            late: what happens to a record behind the watermark: it is dropped, sent to the ``side``
+                stream ``node["late"]`` (``late0``, ``late1``, … where it reads several streams), both
+                counted, or processed; by default dropped, unless the computation's class says otherwise.
+            allowed_lateness: a record that is behind the watermark by no more than this is not late.
+                What is made of it may be behind the watermark too, and late for the next computation.
+            watermark: ``low`` waits for every record that the injectors' rules wait for;
+                ``percentile`` goes by their percentile watermarks: earlier, and what comes behind is late.
+            ordered: whether each key's records are applied in order of event time (at equal times,
+                in the order of ``keys=`` and arrival). A record then waits, with its key's state, until
+                the input watermark has passed it; and so do timers and posts, which take their
+                turns between the records. It costs that wait, and a write and a deletion of each
+                record that waits beyond its step.
+            retain: outputs whose productions are kept as files, readable step by step.
+            weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
+            exactly_once: if not, it reads injectors with ``ids`` before their check, which spares it
+                a layer; it then sees what the outside sent twice, twice.
+
+        Raises:
+            PipelineError: for whatever is wrong, with the place and the remedy.
+        """
+        self._claim(name, "a computation")
+        place = place_of_code(computation, name)
+        check_one_of("on_error", on_error, get_args(OnError), name)
+        check_one_of("late", late or computation.default_late, get_args(Late), name)
+        check_one_of("watermark", watermark, get_args(Clocked), name)
+        if not keys:
+            raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
+        inputs = [self._stream(item, name) for item in keys]
+        if not exactly_once:
+            inputs = [self.injectors[s.name].stream if s.checked else s for s in inputs]
+        chosen = [
+            key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
+        ]
+        key_fields = common_key([fields for _, fields in chosen], inputs, name)
+        computation, shape = _declared(computation, inputs, place)
+        node = Node(
+            name=name,
+            index=len(self.nodes),
+            computation=computation,
+            shape=shape,
+            inputs=inputs,
+            key_columns=[columns for columns, _ in chosen],
+            key_fields=key_fields,
+            outputs={},
+            on_error=on_error,
+            late=late or computation.default_late,
+            allowed_lateness_us=positive(allowed_lateness, "allowed_lateness", name, least=0) or 0,
+            by_percentile=watermark == "percentile",
+            ordered=ordered,
+            weak=weak,
+        )
+        self._check_clock(node)
+        self._complete(node, place, retain)
+        place_in_layer(self, node)
+        self.nodes[name] = node
+        return node
+
+    def sink(
+        self, name: str, stream: Stream | Node, sink: Sink, *, weak: bool | None = None
+    ) -> None:
+        """Let a stream leave the pipeline: each step's productions, after the step's commit.
+
+        Args:
+            name: the sink's name.
+            stream: what it receives.
+            sink: where that goes.
+            weak: whether it receives a step before its commit: as soon as the step is computed, and what
+                the step reads is durable. It may then receive a step twice, never two different ones under
+                one id. Small results of which all sinks are weak are not even staged, unless a sink takes
+                longer than ``Settings.straggler_us``. By default what the computation says: not weak.
+
+        Raises:
+            PipelineError: for an injector's own stream, or a name that is taken.
+        """
+        self._claim(name, "a sink", taken=self.sinks)
+        stream = self._stream(stream, name)
+        if not stream.key_fields:
+            raise PipelineError(
+                f"sink {name!r} reads injector {stream.name!r} directly",
+                remedy="put a computation between them; a step's output is what it computed",
+            )
+        if not isinstance(sink, Sink):
+            raise PipelineError(
+                f"sink {name!r}: {sink!r} is not a sink",
+                remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
+            )
+        if weak is None:
+            weak = self.nodes[stream.owner].weak
+        self.sinks[name] = SinkNode(name, stream, sink, weak)
+
+    # -- drawing anew -------------------------------------------------------------------------
+
+    def copy(self) -> Pipeline:
+        """Return the same drawing, to be changed: for :meth:`headrace.Job.change`.
+
+        Sources, sinks and computations are the same objects; streams are the copy's own, by name in
+        :meth:`streams`.
+        """
+        made = Pipeline(self.name)
+        copy_into(made, self)
+        return made
+
+    def remove(self, *names: str, sinks: Sequence[str] = ()) -> None:
+        """Take computations out of the drawing, and sinks that take their streams.
+
+        An injector that nothing reads any more goes with them.
+
+        Args:
+            names: the computations.
+            sinks: the sinks, by name; they may also be of other computations.
+
+        Raises:
+            PipelineError: for what is not there, and while others read one of their streams; then
+                nothing is taken out.
+        """
+        problem = self.removal_problem(names, sinks)
+        if problem is not None:
+            raise problem
+        for sink in sinks:
+            del self.sinks[sink]
+        read_before = self._read_streams()
+        for name in names:
+            self.retained -= {stream.name for stream in self.nodes.pop(name).outputs.values()}
+        for idle in (read_before - self._read_streams()) & set(self.injectors):
+            del self.injectors[idle]
+        for index, node in enumerate(self.nodes.values()):
+            node.index = index
+
+    def removal_problem(
+        self, names: Sequence[str], sinks: Sequence[str] = ()
+    ) -> PipelineError | None:
+        """Return why :meth:`remove` would refuse, or None."""
+        return removal_problem(self, names, sinks)
+
+    def replace(self, name: str, computation: UserCode) -> Node:
+        """Put other code in a computation's place; name, keys, readers and policies stay.
+
+        Raises:
+            PipelineError: for a name that is not there, and for code without an output that others
+                read, or with other columns there.
+        """
+        if name not in self.nodes:
+            raise not_there(name, "computation", self.nodes)
+        before = self.nodes[name]
+        place = place_of_code(computation, name)
+        computation, shape = _declared(computation, before.inputs, place)
+        node = msgspec.structs.replace(
+            before, computation=computation, shape=shape, outputs={}, posts={}
+        )
+        retained = self.retained & {stream.name for stream in before.outputs.values()}
+        self._complete(node, place)
+        check_replaced(self, before, node, place, retained)
+        self.nodes[name] = node
+        new = {stream.name: stream for stream in node.outputs.values()}
+        for reader in self.nodes.values():
+            reader.inputs = [new.get(stream.name, stream) for stream in reader.inputs]
+        for sink in self.sinks.values():
+            sink.stream = new.get(sink.stream.name, sink.stream)
+        for placed in self.nodes.values():  # who may be chained to it depends on its code
+            place_in_layer(self, placed)
+        return node
+
+    def _read_streams(self) -> set[str]:
+        return {stream.name for node in self.nodes.values() for stream in node.inputs}
+
+    # -- details ------------------------------------------------------------------------------
+
+    def _claim(self, name: str, what: str, taken: Mapping[str, Any] | None = None) -> None:
+        checked_name(name, what)
+        names = {**self.injectors, **self.nodes} if taken is None else taken
+        if name in names:
+            raise PipelineError(
+                f"{name!r} is already the name of something in pipeline {self.name!r}",
+                remedy="choose another: names key durable state, metrics and commands",
+            )
+
+    def _stream(self, item: Stream | Node, reader: str) -> Stream:
+        stream = item.only_output() if isinstance(item, Node) else item
+        if not isinstance(stream, Stream) or stream.pipeline is not self:
+            raise PipelineError(
+                f"{reader!r} reads {item!r}, which is no stream of pipeline {self.name!r}",
+                remedy="use what inject() and compute() of this pipeline returned",
+            )
+        return stream
+
+    def _add_check(self, stream: Stream, ids: RecordIds) -> Node:
+        """Put the check of an injector's ids between it and what will read it."""
+        _, key_fields = key_of(stream, ids.columns, stream.name)
+        node = Node(
+            name=f"{stream.name}.{IDS}",
+            index=len(self.nodes),
+            computation=ids,
+            shape=ids.shape(),
+            inputs=[stream],
+            key_columns=[ids.columns],
+            key_fields=common_key([key_fields], [stream], stream.name),
+            outputs={CHECKED: Stream(self, stream.name, stream.values, (), checked=True)},
+            on_error="stop",
+            late="process",
+        )
+        place_in_layer(self, node)
+        self.nodes[node.name] = node
+        return node
+
+    def _check_clock(self, node: Node) -> None:
+        """Check that a computation that goes by a percentile watermark is fed by one."""
+        above = {name for stream in node.inputs for name in self.injectors_of(stream)}
+        without = [n for n in sorted(above) if self.injectors[n].rules.percentile is None]
+        if node.by_percentile and len(without) == len(above):
+            raise PipelineError(
+                f"computation {node.name!r} goes by the percentile watermark, and no injector has one",
+                remedy=f"give inject({without[0]!r}, …) a percentile=",
+            )
+
+    def _complete(self, node: Node, place: str, retain: Sequence[str] = ()) -> None:
+        """Give a computation what follows from its code: its streams, and whether its state can be.
+
+        Raises:
+            PipelineError: when something of it cannot be.
+        """
+        add_outputs(self, node, place)
+        retained = retained_of(node, retain, place)
+        add_posts(self, node, place)
+        node.state_types()  # refuses types that state cannot have
+        self.retained |= retained
+
+
+def _declared(computation: UserCode, inputs: list[Stream], place: str) -> tuple[UserCode, Shape]:
+    """Return a copy of the user's object, which may be drawn twice, and what it declares here."""
+    computation = copy.copy(computation)
+    return computation, shape_of(computation, place=place, declared=computation.declare(inputs))

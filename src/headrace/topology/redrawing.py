@@ -1,0 +1,101 @@
+"""What is done to a drawing that is there: copying it, removing from it, replacing code in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import PipelineError
+from headrace.schema import describe
+from headrace.topology.arguments import not_there
+from headrace.topology.drawn import Drawn
+from headrace.topology.nodes import Node
+from headrace.topology.streams import Stream
+
+if TYPE_CHECKING:
+    from headrace.topology.pipeline import Pipeline
+
+
+def copy_into(made: Pipeline, pipeline: Pipeline) -> None:
+    """Draw the same things in an empty drawing, whose streams are its own."""
+    streams: dict[int, Stream] = {}
+
+    def own(stream: Stream) -> Stream:
+        if id(stream) not in streams:
+            streams[id(stream)] = copy.copy(stream)
+            streams[id(stream)].pipeline = made
+        return streams[id(stream)]
+
+    for name, node in pipeline.nodes.items():
+        made.nodes[name] = msgspec.structs.replace(
+            node,
+            inputs=[own(stream) for stream in node.inputs],
+            outputs={short: own(stream) for short, stream in node.outputs.items()},
+        )
+    for name, injector in pipeline.injectors.items():
+        check = None if injector.check is None else made.nodes[injector.check.name]
+        made.injectors[name] = msgspec.structs.replace(
+            injector, stream=own(injector.stream), check=check
+        )
+    for name, sink in pipeline.sinks.items():
+        made.sinks[name] = msgspec.structs.replace(sink, stream=own(sink.stream))
+    made.retained = set(pipeline.retained)
+
+
+def removal_problem(
+    drawn: Drawn, names: Sequence[str], sinks: Sequence[str]
+) -> PipelineError | None:
+    """Return why computations and sinks cannot be taken out of a drawing, or None."""
+    for name in names:
+        if name not in drawn.nodes:
+            return not_there(name, "computation", drawn.nodes)
+    for sink in sinks:
+        if sink not in drawn.sinks:
+            return not_there(sink, "sink", drawn.sinks)
+    going = {s.name for name in names for s in drawn.nodes[name].outputs.values()}
+    readers = sorted(
+        node.name for node in drawn.nodes.values()
+        if node.name not in names and going & {stream.name for stream in node.inputs}
+    )  # fmt: skip
+    takers = sorted(
+        sink.name for sink in drawn.sinks.values()
+        if sink.name not in sinks and sink.stream.name in going
+    )  # fmt: skip
+    if not readers and not takers:
+        return None
+    who = [f"computation {name!r}" for name in readers] + [f"sink {name!r}" for name in takers]
+    return PipelineError(
+        f"{', '.join(map(repr, names))} cannot be removed: {', '.join(who)} would have no input",
+        remedy="remove these with it (computations by name, sinks by sinks= or --sink)",
+    )
+
+
+def check_replaced(drawn: Drawn, before: Node, after: Node, place: str, retained: set[str]) -> None:
+    """Check that new code of a computation gives the others what they take.
+
+    Args:
+        drawn: the drawing that they are in.
+        before: the computation as it is drawn.
+        after: the same with its new code.
+        place: where that code is.
+        retained: which of its streams are retained.
+
+    Raises:
+        PipelineError: when it does not.
+    """
+    taken = {sink.stream.name for sink in drawn.sinks.values()} | retained
+    now = {stream.name: stream for stream in after.outputs.values()}
+    for stream in before.outputs.values():
+        if stream.name not in taken and next(drawn.consumers(stream.name), None) is None:
+            continue
+        same = stream.name in now and now[stream.name].values.schema == stream.values.schema
+        if not same:
+            raise PipelineError(
+                f"the new code of {after.name!r} does not produce stream {stream.name!r} as the "
+                f"old one did ({describe(stream.values.schema)}), and others take it",
+                place=place,
+                remedy="declare that output as it was, or draw its readers anew as well",
+            )

@@ -1,0 +1,72 @@
+"""Streams of a drawing: what flows between its injectors, computations and sinks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.schema import ValueType, describe
+
+if TYPE_CHECKING:
+    from headrace.topology.pipeline import Pipeline
+
+DEAD_LETTER = "dead_letter"
+LATE = "late"
+#: What of an injector comes before the check of its ids, as a part of the stream's address.
+RAW = "raw"
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """What a computation's ``dead_letter`` stream carries: a record or timer whose handler raised.
+
+    Attributes:
+        stream: the input stream, or the timer's name.
+        error: the exception's type and text.
+        traceback: the user's lines.
+        value: the record's value as JSON, or the timer's tag.
+    """
+
+    stream: str
+    error: str
+    traceback: str
+    value: str
+
+
+class Stream:
+    """A named stream of (key, value, timestamp); computations subscribe to it.
+
+    Attributes:
+        name: the injector's name, or ``computation.output``.
+        values: the type of its values.
+        key_fields: the key of the computation that produces it; empty for an injector's.
+        is_late: whether it carries late records, which its consumers do not judge once more.
+        address: what it is subscribed by, unique in the pipeline: its name, unless it is what an
+            injector reads before its ids are checked.
+        checked: whether it is what is left of an injector's records after their ids were checked.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
+        *, is_late: bool = False, address: str = "", checked: bool = False,
+    ) -> None:  # fmt: skip
+        self.pipeline = pipeline
+        self.name = name
+        self.values = values
+        self.key_fields = key_fields
+        self.is_late = is_late
+        self.address = address or name
+        self.checked = checked
+
+    @property
+    def owner(self) -> str:
+        """The name of the injector or computation whose stream it is."""
+        return self.name.partition(".")[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the drawing behind when sent to a task: it holds sources and sinks."""
+        return {**self.__dict__, "pipeline": None}
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, {describe(self.values.schema)})"
