@@ -282,7 +282,8 @@ class Driver:
         step = 0 if head is None else head.step + 1
         opening = at_opening(standing, identity, self.drawing, asked, step)
         standing = opening.standing
-        for name in sorted(standing.removed & set(self.drawing.nodes)):
+        users = set(self.drawing.nodes) - set(self.drawing.checks)
+        for name in sorted(standing.removed & users):
             log.warning(
                 "computation %r is drawn, but it was removed: it stays removed "
                 "(headrace restore %s brings it back)", name, name,

@@ -583,3 +583,52 @@ def test_a_drawing_whose_records_have_ids_is_copied_with_their_check() -> None:
     with pytest.raises(PipelineError, match="ids"):
         changes[1].wait(0)
     assert len(flat(collected, "count")) == 40, "a duplicate was dropped before and after"
+
+
+def hits_with_ids(pipeline: hr.Pipeline) -> hr.Pipeline:
+    """Draw another injector, whose records have ids, and its one reader."""
+    source = hr.sources.Iterable([], Item, event_time="at")
+    hits = pipeline.inject("hits", source, ids="at", horizon="1d")
+    pipeline.compute("old", Count(), keys={hits: "page"})
+    return pipeline
+
+
+def test_the_last_reader_takes_an_injector_along_whose_ids_are_known_when_it_is_drawn_again() -> (
+    None
+):
+    pipeline = hits_with_ids(begin([], Collected(), count=Count()))
+    less = pipeline.copy()
+    less.remove("old")
+    assert (list(less.injectors), list(less.nodes)) == (["items"], ["count"])
+    upkeep = hr.Settings(base_every=2, slices=8, retain_steps=1, sweep_every=4)
+    with drive(pipeline, settings=upkeep) as driven:
+        for item in items(10):
+            driven.push("hits", item)
+        driven.run()
+        driven.change(less)
+        for item in items(30):  # so that all files of that time are out of use
+            driven.push("items", item)
+            driven.step()
+        driven.crash()
+        driven.resume()
+        driven.change(pipeline)
+        for item in items(12):
+            driven.push("hits", item)
+        driven.run()
+        assert driven.counts("hits.ids").duplicates == 10
+        assert driven.counts("old").records == 12
+        assert driven.counts("count").records == 30
+
+
+def test_an_injector_with_ids_stays_while_anything_reads_it_before_or_after_the_check() -> None:
+    pipeline = hits_with_ids(begin([], Collected(), count=Count()))
+    hits = pipeline.streams()["hits"]
+    pipeline.compute("raw", Count(), keys={hits: "page"}, exactly_once=False)
+    with pytest.raises(PipelineError, match="would have no input"):
+        pipeline.remove("hits.ids")
+    pipeline.remove("old")
+    pipeline.check_complete()
+    assert list(pipeline.nodes) == ["count", "hits.ids", "raw"]
+    pipeline.remove("raw")
+    pipeline.check_complete()
+    assert (list(pipeline.injectors), list(pipeline.nodes)) == (["items"], ["count"])

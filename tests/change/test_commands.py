@@ -149,6 +149,72 @@ def test_readers_and_sinks_may_be_removed_by_the_same_command() -> None:
     assert list(driver.pipeline.nodes) == ["third"]
 
 
+def with_ids(collected: Collected, *readers: str) -> hr.Pipeline:
+    """Draw the items, and hits of which the outside sends each twice, some of them much later."""
+    hits = [*items(20), *items(20), *items(50)[20:], *items(50)[20:]]
+    pipeline = begin(items(60), collected, count=Count())
+    source = hr.sources.Iterable(hits, Item, event_time="at")
+    stream = pipeline.inject("hits", source, ids="at", horizon="1d")
+    for name in readers:
+        pipeline.sink(
+            name, pipeline.compute(name, Count(), keys={stream: "page"}), collected.sink(name)
+        )
+    return pipeline
+
+
+def test_the_last_reader_of_records_with_ids_is_removed_with_their_check_and_brought_back_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, collected, whole = MemoryStore(), Collected(), Collected()
+    run(with_ids(whole, "old"), MemoryStore())
+    run(with_ids(collected, "old"), store, {10: asks(store, "remove", "old", sinks=["old"])},
+        upto=20)  # fmt: skip
+    head = Control(store).head()
+    assert set(head.identity["removed"]) == {"old", "hits.ids"}
+    read, some = head.positions["hits"], len(flat(collected, "old"))
+    assert 0 < some < 50
+    run(with_ids(collected, "old"), store, {30: asks(store, "restore", "hits.ids")}, upto=40)
+    assert "headrace restore old" in caplog.text
+    assert "headrace restore hits.ids" not in caplog.text
+    refused = Control(store).head().answers[-1]
+    assert "comes back with the first computation that reads its injector" in refused.why
+    assert Control(store).head().positions["hits"] == read
+    assert len(flat(collected, "old")) == some
+    run(with_ids(collected, "old"), store, {45: asks(store, "restore", "old")})
+    assert sorted(flat(collected, "old")) == sorted(flat(whole, "old"))
+    assert "removed" not in Control(store).head().identity
+
+
+def test_ids_are_known_also_to_who_is_the_first_to_read_their_injector_again() -> None:
+    store, collected = MemoryStore(), Collected()
+    run(with_ids(collected, "old"), store, {10: asks(store, "remove", "old", sinks=["old"])},
+        upto=20)  # fmt: skip
+    some = len(flat(collected, "old"))
+    run(with_ids(collected, "old", "new"), store)
+    assert len(flat(collected, "new")) == 50 - some
+    assert len(flat(collected, "old")) == some
+    assert Control(store).head().counts["hits.ids"].duplicates == 50
+
+
+def test_ids_can_be_given_up_by_naming_their_check() -> None:
+    store, collected = MemoryStore(), Collected()
+    removal = asks(store, "remove", "old", "hits.ids", sinks=["old"], forget=True)
+    run(with_ids(collected, "old"), store, {10: removal}, upto=20)
+    read = Control(store).head().positions["hits"]
+    assert rows_of(store, "hits.ids") == rows_of(store, "old") == {}
+    run(with_ids(collected, "old"), store, {30: asks(store, "restore", "old")})
+    counts = Control(store).head().counts["hits.ids"]
+    assert (counts.records, counts.duplicates) == (50, 50 - read), "those of before are new to it"
+
+
+def test_a_check_alone_is_not_left_of_a_pipeline() -> None:
+    store, pipeline = MemoryStore(), with_ids(Collected(), "old")
+    removal = asks(store, "remove", "old", "count", sinks=["old", "count"])
+    run(pipeline, store, {10: removal}, upto=20)
+    (answer,) = Control(store).head().answers
+    assert "no computation would be left" in answer.why
+
+
 def test_a_stop_ends_the_run_once_and_does_not_end_the_next_one() -> None:
     store, collected = MemoryStore(), Collected()
     for upto in (15, 40):

@@ -309,12 +309,13 @@ def _remove(
     other = [n for n in command.sinks if producer_of(effective.sinks[n].stream.name) not in drawn]
     if other:
         return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
-    if drawn and not set(effective.nodes) - set(drawn):
+    removed = with_checks(drawing, standing.removed | set(command.names))
+    if drawn and not set(effective.nodes) - removed:
         return "no computation would be left: stop the pipeline instead"
     forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
     return msgspec.structs.replace(
         standing,
-        removed=standing.removed | set(command.names),
+        removed=removed,
         forgotten=standing.forgotten | forgotten,
     )
 
@@ -329,11 +330,24 @@ def _restore(
             return f"{name!r} is not removed"
         if name not in drawing.nodes:
             return f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
-    removed = standing.removed - set(command.names)
+    removed = with_checks(drawing, standing.removed - set(command.names))
+    for name in command.names:
+        if name in removed:
+            return f"{name!r} comes back with the first computation that reads its injector"
     problem = orphaned(drawing, removed)
     if problem is not None:
         return problem.what
     return msgspec.structs.replace(standing, removed=removed)
+
+
+def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
+    """Return what is removed, with the checks of the injectors that are unread then, and no others.
+
+    A check of ids goes with the last reader of its injector, and comes back with the first.
+    """
+    users = set(removed) - set(drawing.checks)
+    idle = drawing.unread_without(users)
+    return frozenset(users | {name for name, of in drawing.checks.items() if of.name in idle})
 
 
 def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
@@ -382,6 +396,7 @@ def at_opening(
     Args:
         step: of the claim that will answer them.
     """
+    standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
     answers = []
     for item in asked:
         result = decide(standing, stored, drawing, item, running=False)

@@ -172,8 +172,7 @@ class Harness:
                 collector = self._collectors.setdefault(name, Collector())
                 placed.sinks[name] = SinkNode(name, stream, collector, weak=name in weak)
         self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
-        checks = [item.check for item in pipeline.injectors.values() if item.check is not None]
-        self._checks = {check.name for check in checks}  # the engine's own computations
+        self._checks = set(pipeline.checks)  # the engine's own computations
         return placed
 
     # -- what comes from outside --------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from headrace.errors import PipelineError
@@ -51,6 +51,27 @@ class Drawn:
                 found.append(node.name)
                 streams.update(stream.name for stream in node.outputs.values())
         return found
+
+    def unread_without(self, names: Collection[str]) -> list[str]:
+        """Return the injectors that lose their last reader with these computations."""
+        return [
+            injector for injector, item in self.injectors.items()
+            if not self._readers(item) - set(names)
+            and any(node.name in names for node in self._reading(item))
+        ]  # fmt: skip
+
+    def _readers(self, injector: Injector) -> set[str]:
+        """Return the computations that read an injector, its own check left out."""
+        return {node.name for node in self._reading(injector) if node is not injector.check}
+
+    def _reading(self, injector: Injector) -> list[Node]:
+        name = injector.name  # that of its records before and after the check
+        return [node for node in self.nodes.values() if name in {s.name for s in node.inputs}]
+
+    @property
+    def checks(self) -> dict[str, Injector]:
+        """The injectors whose records have ids, by the name of the check: the engine's computation."""
+        return {i.check.name: i for i in self.injectors.values() if i.check is not None}
 
     def injectors_of(self, stream: Stream) -> list[str]:
         """Return the injectors that a stream's records come from, on any way."""
@@ -106,9 +127,7 @@ class Drawn:
                 remedy="draw at least one injector and one computation",
             )
         for name, injector in self.injectors.items():
-            streams = {name, injector.stream.address}
-            readers = [node for stream in streams for node, _ in self.consumers(stream)]
-            if all(node is injector.check for node in readers):
+            if not self._readers(injector):
                 raise PipelineError(
                     f"no computation reads injector {name!r}",
                     remedy="remove it, or name it in the keys= of a computation",

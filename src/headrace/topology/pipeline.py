@@ -243,7 +243,8 @@ class Pipeline(Drawn):
     def remove(self, *names: str, sinks: Sequence[str] = ()) -> None:
         """Take computations out of the drawing, and sinks that take their streams.
 
-        An injector that nothing reads any more goes with them.
+        An injector that nothing reads any more goes with them, and so does the check of its records'
+        ids; what that remembers is kept as other state is.
 
         Args:
             names: the computations.
@@ -258,11 +259,10 @@ class Pipeline(Drawn):
             raise problem
         for sink in sinks:
             del self.sinks[sink]
-        read_before = self._read_streams()
-        for name in names:
+        idle = [self.injectors.pop(name) for name in self.unread_without(names)]
+        checks = {injector.check.name for injector in idle if injector.check is not None}
+        for name in {*names, *checks}:
             self.retained -= {stream.name for stream in self.nodes.pop(name).outputs.values()}
-        for idle in (read_before - self._read_streams()) & set(self.injectors):
-            del self.injectors[idle]
         for index, node in enumerate(self.nodes.values()):
             node.index = index
 
@@ -299,9 +299,6 @@ class Pipeline(Drawn):
         for placed in self.nodes.values():  # who may be chained to it depends on its code
             place_in_layer(self, placed)
         return node
-
-    def _read_streams(self) -> set[str]:
-        return {stream.name for node in self.nodes.values() for stream in node.inputs}
 
     # -- details ------------------------------------------------------------------------------
 
