@@ -82,6 +82,52 @@ def test_a_two_input_computation_reads_two_streams() -> None:
         pipeline.compute("join", Join(), keys={left: "id"})
 
 
+class NoHandler(hr.TwoInput):
+    """Has state, an output, and nothing that works."""
+
+    name = hr.ValueState(str)
+    out = hr.Output(str)
+
+
+class OnlyLeft(NoHandler):
+    def process_left(self, ctx: hr.Context, record: hr.Record) -> None: ...
+
+
+class OnlyRight(NoHandler):
+    def process_right(self, ctx: hr.Context, record: hr.Record) -> None: ...
+
+
+class Both(OnlyLeft, OnlyRight):
+    """Its handlers are those of its bases."""
+
+
+class PostsToNobody(Both):
+    waited = hr.Posted(int)
+
+
+@pytest.mark.parametrize(
+    ("computation", "missing"),
+    [
+        (NoHandler(), "process_left"),
+        (OnlyLeft(), "process_right"),
+        (OnlyRight(), "process_left"),
+        (PostsToNobody(), "process_post"),
+    ],
+)
+def test_a_handler_that_is_missing_is_told_when_the_pipeline_is_drawn(
+    computation: hr.TwoInput, missing: str
+) -> None:
+    pipeline = hr.Pipeline("join")
+    left = pipeline.inject("people", hr.sources.Iterable([], Person, event_time="at"))
+    right = pipeline.inject("bids", hr.sources.Iterable([], Bid, event_time="at"))
+    keys = {left: "id", right: "bidder"}
+    with pytest.raises(PipelineError, match=f"has no {missing}") as raised:
+        pipeline.compute("join", computation, keys=keys)
+    assert f"define {missing}(self, ctx, record)" in str(raised.value)
+    assert "test_forms.py" in str(raised.value)
+    pipeline.compute("join", Both(), keys=keys)
+
+
 class Step(msgspec.Struct):
     user: int
     last: bool

@@ -14,9 +14,11 @@ from headrace.computation import (
     Declaration,
     InputStream,
     Output,
+    Posted,
     Record,
     UserCode,
     ValueState,
+    source_place,
 )
 from headrace.errors import PipelineError
 
@@ -45,15 +47,31 @@ class TwoInput(Computation):
         """Note which stream is which.
 
         Raises:
-            PipelineError: when it is given another number of streams than two.
+            PipelineError: when it is given another number of streams than two, or has no handler for
+                one of them or for its posts.
         """
         if len(inputs) != 2:
             raise PipelineError(
                 f"{type(self).__name__} is a TwoInput, and was given {len(inputs)} streams",
+                place=source_place(self),
                 remedy="name two streams in keys=, the left one first",
             )
+        self._check_handlers()
         self._left, self._right = (stream.name for stream in inputs)
         return super().declare(inputs)
+
+    def _check_handlers(self) -> None:
+        cls = type(self)
+        posts = [name for name in dir(cls) if isinstance(getattr(cls, name, None), Posted)]
+        needed = ["process_left", "process_right", *(["process_post"] if posts else [])]
+        missing = [name for name in needed if getattr(cls, name) is getattr(TwoInput, name)]
+        if missing:
+            why = f" and declares posts {posts[0]!r}" if missing == ["process_post"] else ""
+            raise PipelineError(
+                f"{cls.__name__} is a TwoInput{why}, and has no {missing[0]}",
+                place=source_place(self),
+                remedy=f"define {missing[0]}(self, ctx, record)",
+            )
 
     def process_record(self, ctx: Any, record: Record) -> None:
         """Hand a record to the handler of its stream."""
