@@ -29,7 +29,7 @@ from headrace.computation import (
     Timer,
     ValueState,
 )
-from headrace.coordinator.machine import Settings
+from headrace.coordinator.settings import Settings
 from headrace.driver import StepSummary
 from headrace.eventtime.watermark import (
     Frontier,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from headrace.change import Change
 from headrace.coordinator.changes import Begin
-from headrace.coordinator.machine import Settings
+from headrace.coordinator.settings import Settings
 from headrace.driver import Clock, Driver, Listener
 from headrace.errors import HeadraceError, InvariantBroken
 from headrace.ledger.manifest import Head

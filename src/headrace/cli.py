@@ -21,7 +21,7 @@ from rich.console import Console
 
 from headrace.api import run as run_pipeline
 from headrace.control import Control
-from headrace.coordinator.machine import Settings
+from headrace.coordinator.settings import Settings
 from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import show_time
 from headrace.ledger.commands import Kind

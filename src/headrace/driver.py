@@ -27,11 +27,10 @@ from headrace.coordinator.changes import (
     check_behind,
     decide,
     plan_change,
-    produced_inputs,
     without,
 )
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
-from headrace.coordinator.machine import CHANGED, Coordinator, Settings, Shape
+from headrace.coordinator.machine import CHANGED, Coordinator
 from headrace.coordinator.messages import (
     AwaitSinks,
     ChangeAsked,
@@ -62,6 +61,8 @@ from headrace.coordinator.messages import (
     Wait,
     Woken,
 )
+from headrace.coordinator.settings import Settings
+from headrace.coordinator.shape import shape_of
 from headrace.delivery import Deliveries
 from headrace.errors import HeadraceError, StorageError, ensure
 from headrace.keyspace.planner import contiguous
@@ -193,26 +194,12 @@ class Driver:
         self._streams = pipeline.streams()
         self._sources = {name: item.source for name, item in pipeline.injectors.items()}
         self._again: dict[str, Any] = {}  # sources that are read again, for those that catch up
-        shape = Shape(
-            name=pipeline.name,
-            layers=pipeline.layers,
-            injectors={name: source.start() for name, source in self._sources.items()},
-            nodes=list(pipeline.nodes),
-            identity=pipeline.identity(),
-            layout=self._layout.to_wire(),
-            store=self.store.location,
-            live=[name for name, source in self._sources.items() if not source.bounded],
-            rules={name: injector.rules for name, injector in pipeline.injectors.items()},
-            readers={name: pipeline.readers_of(name) for name in pipeline.injectors},
+        shape = shape_of(
+            pipeline, self.drawing, standing, beginning=beginning or [],
+            starts={name: source.start() for name, source in self._sources.items()},
+            layout=self._layout.to_wire(), store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
-            # (also those of what was removed as this run began: its last step may not be delivered yet)
-            sinks={name: node.stream.name for name, node in self.drawing.sinks.items()},
-            weak=[name for name, node in pipeline.sinks.items() if node.weak],
-            removed=sorted(standing.removed),
-            forgotten=sorted(standing.forgotten),
-            beginning=beginning or [],
-            produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
-        )
+        )  # fmt: skip
         self.coordinator = Coordinator(shape, self._settings, self._nonce, drain=self._drain)
         for asked in self._told:
             self.coordinator.handle(asked)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.machine import Coordinator, Settings, Shape
+from headrace.coordinator.machine import Coordinator
 from headrace.coordinator.messages import (
     AwaitSinks,
     Checkpoint,
@@ -31,6 +31,8 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.coordinator.outbox import Outbox
+from headrace.coordinator.settings import Settings
+from headrace.coordinator.shape import Shape
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules, bounded_delay
 from headrace.keyspace.planner import contiguous

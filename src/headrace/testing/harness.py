@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.change import Change
 from headrace.coordinator.changes import Begin, ChangePlan
-from headrace.coordinator.machine import Settings
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
+from headrace.coordinator.settings import Settings
 from headrace.driver import Driver, StepSummary
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros

@@ -1,0 +1,220 @@
+"""What is committed: the manifest of a claim, of a note, and of a step that was computed.
+
+Each is on top of a head, and says only what differs from it. What sinks have received is added by the
+outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.catching_up import to_catch_up
+from headrace.coordinator.clean_up import next_boundary
+from headrace.coordinator.identity import (
+    check_identity,
+    flows_otherwise,
+    merged_identity,
+    removed_of,
+)
+from headrace.coordinator.messages import Opened
+from headrace.coordinator.planning import PlannedStep
+from headrace.coordinator.settings import Settings
+from headrace.coordinator.shape import Shape
+from headrace.errors import ensure
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import Frontiers, changes
+from headrace.ledger.commands import Answer
+from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
+from headrace.sources.base import Position
+
+
+def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
+    """Return the manifest by which a driver begins: the empty step that bears its epoch.
+
+    Raises:
+        SchemaChanged: for state that this drawing could not read.
+        PipelineError: for a drawing that this storage does not allow.
+    """
+    head = event.head
+    stored = {} if head is None else head.identity
+    step = 0 if head is None else head.step + 1
+    removed, forgotten = shape.removed, shape.forgotten
+    check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
+    changed = head is None or head.layout != shape.layout
+    restored = set(removed_of(head)) & set(shape.nodes)
+    stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
+    return Manifest(
+        pipeline=shape.name,
+        step=step,
+        epoch=1 if head is None else head.epoch + 1,
+        try_=0,
+        nonce=nonce,
+        predecessor="" if head is None else head.digest,
+        claim=True,
+        clock_us=event.now_us,
+        seed=0,
+        # (a step is due at once: watermarks and timers stand where the old drawing left them)
+        next_wall_timer=MIN_TIME if stirred else MAX_TIME,
+        layout=shape.layout if changed else None,
+        identity=merged_identity(
+            stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
+            floor=-1 if head is None else head.slices_floor,
+        ),
+        boundary=0 if head is None else head.boundary,
+        answers=event.answers,
+        paused=event.paused,
+        forgotten=forgotten,
+        catch_up=to_catch_up(head, shape),
+    )  # fmt: skip
+
+
+def note_manifest(
+    head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
+    catch_up: CatchUp | None = None, nonce: str, cleaned: int,
+) -> Manifest:  # fmt: skip
+    """Return the manifest of a step in which nothing is computed.
+
+    Args:
+        head: what it is on top of.
+        shape: the pipeline.
+        answers: to commands.
+        paused: whether it is paused from now on; None for as it was.
+        catch_up: who is to catch up from now on; None for as it was.
+        nonce: tells this manifest from any other.
+        cleaned: those files are gone that died up to this step.
+    """
+    return Manifest(
+        pipeline=shape.name,
+        step=head.step + 1,
+        epoch=head.epoch,
+        try_=0,
+        nonce=nonce,
+        predecessor=head.digest,
+        claim=False,
+        clock_us=0,
+        seed=0,
+        next_wall_timer=head.next_wall_timer,
+        boundary=head.boundary,
+        cleaned=cleaned,
+        answers=list(answers),
+        paused=paused,
+        catch_up=catch_up,
+    )
+
+
+def step_manifest(
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, settings: Settings, *,
+    nonce: str, cleaned: int,
+) -> Manifest:  # fmt: skip
+    """Return the manifest of a step that was computed.
+
+    Args:
+        planned: the step.
+        adopted: what came of it.
+        head: what it was planned on.
+        shape: the pipeline.
+        settings: how it is run.
+        nonce: tells this manifest from any other.
+        cleaned: those files are gone that died up to this step.
+
+    Raises:
+        InvariantBroken: when a watermark went back, or passed what is still to be worked on.
+    """
+    if planned.plan.replays:
+        made = _of_catching_up(planned, adopted, head, shape, nonce)
+    else:
+        made = _of_step(planned, adopted, head, shape, nonce)
+    due = planned.plan.step - head.last_base >= settings.base_every
+    return msgspec.structs.replace(
+        made, boundary=next_boundary(head, settings), cleaned=cleaned, base=head if due else None
+    )  # fmt: skip
+
+
+def _of_step(
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+) -> Manifest:
+    plan = planned.plan
+    after = plan.injectors_after(adopted.seen, shape.rules)
+    _check_watermarks(adopted, after, head)
+    has_percentiles = any(rules.percentile is not None for rules in shape.rules.values())
+    return Manifest(
+        pipeline=shape.name,
+        step=plan.step,
+        epoch=plan.epoch,
+        try_=plan.try_,
+        nonce=nonce,
+        predecessor=head.digest,
+        claim=False,
+        clock_us=plan.clock_us,
+        seed=plan.seed,
+        divisions=_divisions(planned, adopted, shape.starts(head)),
+        highest={
+            name: max(head.highest.get(name, MIN_TIME), *(of.highest for of in seen.values()))
+            for name, seen in adopted.seen.items()
+        },
+        frontiers={
+            name: changed
+            for name, of in after.items()
+            for changed in [changes(head.frontiers_of(name), of)]
+            if changed is not None
+        },
+        watermarks=adopted.watermarks,
+        percentiles=adopted.percentiles if has_percentiles else {},
+        oldest={n: at for n, at in adopted.oldest.items() if at != head.oldest.get(n, MAX_TIME)},
+        next_wall_timer=adopted.next_wall_timer,
+        runs=adopted.runs,
+        outputs=adopted.outputs,
+        retained=adopted.retained,
+        slice=adopted.slice,
+        state_digests=adopted.state_digests,
+        stream_digests=adopted.stream_digests,
+        counts=adopted.counts,
+        delivery=planned.intent.step,
+    )
+
+
+def _of_catching_up(
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+) -> Manifest:
+    """Return the manifest of a step of catching up: it moves only those that are behind."""
+    then = head.as_of_catch_up()
+    made = _of_step(planned, adopted, then, shape, nonce)
+    retained = planned.plan.retained
+    if retained is not None:
+        at = CatchUp(head.resting, retained=retained.step)
+    else:
+        after = fold(then, made, "")
+        at = CatchUp(head.resting, after.positions, after.ended, after.frontiers)
+    return msgspec.structs.replace(made, replays=True, catch_up=at, frontiers={}, highest={})
+
+
+def _divisions(
+    planned: PlannedStep, adopted: Adopted, starts: Mapping[str, Position]
+) -> dict[str, Division]:
+    """Return what a step took of each injector; of one that only ended, nothing."""
+    ended = {name: (starts[name], starts[name]) for name in planned.finals}
+    return {
+        name: Division(
+            start,
+            end,
+            adopted.read_rows.get(name, 0),
+            adopted.read_digests.get(name, 0),
+            name in planned.finals,
+        )
+        for name, (start, end) in {**ended, **planned.divisions}.items()
+    }
+
+
+def _check_watermarks(adopted: Adopted, after: Mapping[str, Frontiers], head: Head) -> None:
+    """Invariant 7: watermarks never go back, and never pass what is still to be worked on."""
+    for name, of in after.items():
+        ensure(of.low >= head.frontiers_of(name).low, f"the watermark of {name!r} went back")
+    for name, (after_in, after_out) in adopted.watermarks.items():
+        before_in, before_out = head.watermark_of(name)
+        ensure(after_out <= adopted.oldest[name], f"the watermark of {name!r} passed pending work")
+        ensure(after_in >= before_in, f"the input watermark of {name!r} went back")
+        ensure(after_out >= before_out, f"the output watermark of {name!r} went back")
+        ensure(after_out <= after_in, f"the output watermark of {name!r} passed its input")

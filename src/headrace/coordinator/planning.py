@@ -1,0 +1,170 @@
+"""Planning: from what is to be read to the step that the runner gets.
+
+A plan is a function of the intent, the committed state and the code. So any driver that finds the intent
+plans the same step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from headrace.coordinator.catching_up import resting, retained_after
+from headrace.coordinator.settings import Settings
+from headrace.coordinator.shape import Shape
+from headrace.keyspace.layout import LayoutWire
+from headrace.ledger.intent import Intent
+from headrace.ledger.manifest import Head
+from headrace.ledger.retained import Retained
+from headrace.sources.base import Offer, Position
+from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, SlicePlan
+from headrace.step.soft import carried
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """A step that is to be run.
+
+    Attributes:
+        plan: what the runner is to do; the splits are still to come.
+        divisions: what it takes of each injector that has something.
+        finals: the injectors whose input ends with it.
+        intent: the same as another driver would have to know it.
+    """
+
+    plan: Plan
+    divisions: dict[str, tuple[Position, Position]]
+    finals: set[str]
+    intent: Intent
+
+    def as_try(self, number: int) -> PlannedStep:
+        """Return the same step, with the same division, as another try of it."""
+        plan = msgspec.structs.replace(self.plan, try_=number)
+        return msgspec.structs.replace(self, plan=plan)
+
+
+def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> PlannedStep:
+    """Return the step that an intent is of, as its first try.
+
+    Args:
+        head: the committed state.
+        shape: the pipeline.
+        settings: how it is run.
+        intent: what the step reads, and its clock reading.
+    """
+    offers = _offers(head, shape, intent)
+    retained = None
+    if intent.replays:
+        head = head.as_of_catch_up()
+        retained = retained_after(head, shape)
+    starts = shape.starts(head)
+    divisions = {
+        name: (starts[name], offer.end) for name, offer in offers.items() if not offer.empty
+    }
+    finals = {name for name, offer in offers.items() if offer.final}
+    taken: dict[str, Any] = {**divisions}
+    if retained is not None:
+        taken["retained"] = retained.step
+    layout = head.layout
+    step = head.step + 1
+    plan = Plan(
+        step=step,
+        epoch=head.epoch,
+        try_=0,
+        clock_us=intent.clock_us,
+        seed=_seed(shape.name, starts, taken, None if taken else intent.clock_us),
+        layout=layout,
+        store=shape.store,
+        injectors={
+            name: InjectorPlan(
+                before=intent.known.get(name) or head.frontiers_of(name),
+                final=name in head.ended or name in finals,
+            )
+            for name in shape.injectors
+        },
+        watermarks={name: head.watermark_of(name) for name in shape.nodes},
+        chains=_chains(head, layout, shape.layers),
+        exchange=_exchange(settings, shape, _size(offers, retained)),
+        cached_bytes=settings.cached_bytes,
+        slice=_next_slice(head, shape, settings, step),
+        percentiles=head.percentiles,
+        resting=resting(head, shape, replays=intent.replays),
+        replays=intent.replays,
+        retained=retained,
+    )
+    return PlannedStep(plan, divisions, finals, intent)
+
+
+def _offers(head: Head, shape: Shape, intent: Intent) -> dict[str, Offer]:
+    """Return what of an intent there still is somebody to read."""
+    if intent.replays and head.catch_up is None:  # who was to read that is not there any more
+        return {}
+    return {name: offer for name, offer in intent.offers.items() if name in shape.injectors}
+
+
+def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
+    """Return how many bytes a step reads, about."""
+    files = [] if retained is None else retained.files
+    return sum(offer.bytes for offer in offers.values()) + sum(file.length for file in files)
+
+
+def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
+    if settings.exchange != "auto":
+        return settings.exchange
+    return "driver" if size <= settings.driver_exchange_bytes else shape.wide_exchange
+
+
+def _chains(head: Head, layout: LayoutWire, layers: int) -> dict[str, ChainPlan]:
+    """Return what every task's soft state must have followed, by ``"layer/worker"``."""
+    chains = {
+        f"{layer}/{worker}": head.chain_of(layer, worker)
+        for layer in range(1, layers + 1)
+        for worker in range(layout.workers)
+    }
+    return {name: ChainPlan(chain.digest, chain.recent) for name, chain in chains.items()}
+
+
+def _seed(
+    pipeline: str, starts: dict[str, Any], divisions: dict[str, Any], now_us: int | None
+) -> int:
+    """Return the step's seed: a function of what it reads, so the same after any number of crashes.
+
+    A step that reads nothing is there for the clock's sake, and takes its seed from that.
+    """
+    text = msgspec.json.encode([pipeline, starts, divisions, now_us], order="sorted")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+
+
+# -- slices -----------------------------------------------------------------------------------
+
+
+def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> SlicePlan | None:
+    """Return the slice that was written longest ago, or never.
+
+    The order of the first round goes to and fro over the hash space, so that no worker writes all of
+    its slices in a row.
+    """
+    if step % settings.slice_every or not (head.runs or head.slices):
+        return None
+    slices = head.slices
+    of = next(iter(slices.values())).of if slices else settings.slices
+    order = (_reversed_bits(n, of.bit_length() - 1) for n in range(len(slices), of))
+    number = next((n for n in order if n not in slices), None)
+    if number is None:
+        number = min(slices, key=lambda n: slices[n].as_of)
+    return SlicePlan(number, of, _undeclared(head, shape), carried(head, number))
+
+
+def _undeclared(head: Head, shape: Shape) -> list[str]:
+    """Return the computations of which storage has state that this run's code does not declare."""
+    declared = shape.identity["computations"]
+    return [
+        name for name, facts in head.identity["computations"].items()
+        if name in declared and set(facts["cells"]) - set(declared[name]["cells"])
+    ]  # fmt: skip
+
+
+def _reversed_bits(number: int, bits: int) -> int:
+    """Return a number with its bits in reverse."""
+    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0

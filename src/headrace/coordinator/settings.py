@@ -1,0 +1,70 @@
+"""Settings: how a run behaves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import PipelineError
+from headrace.sources.base import Limit
+from headrace.step.plan import Exchange
+
+_MOST_SLICES = 4_096
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How a run behaves; none of it changes what is computed.
+
+    Attributes:
+        limit: how much a step takes from each injector, at most.
+        target_us: how long a step should take: live injectors are given fewer rows when it takes longer.
+        exchange: who carries records between layers; ``auto`` picks by the size of the step.
+        driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
+        cached_bytes: about how much of a computation's state a worker keeps in memory; the bins that
+            were not needed for longest are let go, and read again from storage when they are.
+        max_tries: how often a step is tried when the engine fails.
+        poll_us: how long to wait when there is nothing to do.
+        base_every: a base in the ledger every so many steps.
+        slices: in how many slices (a power of two) the state of a new pipeline is written whole, one at
+            a time, so that no step pays for all.
+        slice_every: a slice is written whole every so many steps.
+        retain_steps: how many newest steps stay readable, at least.
+        sweep_every: leftovers are looked for every so many steps.
+        clean_per_step: how many files are deleted after one step, unless the backlog is large.
+        outbox_steps: how many committed steps may wait for a slow sink; then the input waits, too.
+        outbox_bytes: how many bytes of outputs may, unless one step alone has more.
+        straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
+            stages that itself, and goes on.
+    """
+
+    limit: Limit = Limit(rows=100_000, bytes=16 << 20)
+    target_us: int = 500_000
+    exchange: Exchange | Literal["auto"] = "auto"
+    driver_exchange_bytes: int = 1 << 20
+    cached_bytes: int = 512 << 20
+    max_tries: int = 4
+    poll_us: int = 20_000
+    base_every: int = 64
+    slices: int = 256
+    slice_every: int = 1
+    retain_steps: int = 16
+    sweep_every: int = 1_024
+    clean_per_step: int = 64
+    outbox_steps: int = 64
+    outbox_bytes: int = 256 << 20
+    straggler_us: int = 1_000_000
+
+
+def check_settings(settings: Settings) -> None:
+    """Check what no pipeline could run with.
+
+    Raises:
+        PipelineError: for a number of slices that is no power of two, or too large.
+    """
+    slices = settings.slices
+    if not 1 <= slices <= _MOST_SLICES or slices & (slices - 1):
+        raise PipelineError(
+            f"{slices} is not a number of slices",
+            remedy=f"use a power of two from 1 to {_MOST_SLICES}",
+        )
