@@ -170,5 +170,28 @@ class Source(ABC):
         """Let go of what the source holds."""
 
 
+class InTasks(Source):
+    """What tasks see of a source that only the driver can divide: they read splits, and no more.
+
+    Args:
+        values: the type of the records' values.
+    """
+
+    def __init__(self, values: ValueType) -> None:
+        self._values = values
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        raise AssertionError("a task does not divide input")
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        raise AssertionError("a task does not divide input")
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        raise AssertionError("a task does not divide input")
+
+
 #: The name of the column of event times in what ``read`` returns.
 TIMESTAMP_COLUMN = "__timestamp_us"

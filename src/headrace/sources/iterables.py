@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.timestamps import to_micros
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Source, Split
+from headrace.sources.base import TIMESTAMP_COLUMN, InTasks, Limit, Offer, Position, Source, Split
 
 
 class Iterable(Source):
@@ -132,7 +132,7 @@ class Iterable(Source):
             self._window_start = position
 
     def for_tasks(self) -> Source:
-        return InDriver(self._values)
+        return _Carried(self._values)
 
     def times_of(self, values: Sequence[Any]) -> list[int]:
         return self._times(values, 0)
@@ -169,23 +169,8 @@ class Iterable(Source):
         return item if self._values.is_scalar else getattr(item, self._event_time)
 
 
-class InDriver(Source):
-    """What tasks see of a source that only the driver can read: splits that carry their records."""
-
-    def __init__(self, values: ValueType) -> None:
-        self._values = values
-
-    def values(self) -> ValueType:
-        return self._values
-
-    def start(self) -> Position:
-        raise AssertionError("a task does not divide input")
-
-    def offer(self, position: Position, limit: Limit) -> Offer | None:
-        raise AssertionError("a task does not divide input")
-
-    def splits(self, start: Position, end: Position) -> list[Split]:
-        raise AssertionError("a task does not divide input")
+class _Carried(InTasks):
+    """Splits carry their records: only the driver can read them."""
 
     def read(self, split: Split) -> pa.Table:
         return pa.ipc.open_stream(split.data).read_all()

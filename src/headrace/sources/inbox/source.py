@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.errors import AlreadyExists, BadInput, NotFound, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
+from headrace.sources.base import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
@@ -280,7 +280,7 @@ class Inbox(Source):
         return self._reader.read(self._store, split)
 
     def for_tasks(self) -> Source:
-        return _InTasks(self._reader)
+        return _Batches(self._reader)
 
     # -- cleaning -----------------------------------------------------------------------------
 
@@ -338,23 +338,12 @@ class _Reader:
         return self._columns.finish(table, lambda row: f"{place}, row {row + 1}")
 
 
-class _InTasks(Source):
-    """What tasks see of an inbox."""
+class _Batches(InTasks):
+    """Splits name their batches, which tasks read from the inbox."""
 
     def __init__(self, reader: _Reader) -> None:
+        super().__init__(reader.values)
         self._reader = reader
-
-    def values(self) -> ValueType:
-        return self._reader.values
-
-    def start(self) -> Position:
-        raise AssertionError("a task does not divide input")
-
-    def offer(self, position: Position, limit: Limit) -> Offer | None:
-        raise AssertionError("a task does not divide input")
-
-    def splits(self, start: Position, end: Position) -> list[Split]:
-        raise AssertionError("a task does not divide input")
 
     def read(self, split: Split) -> pa.Table:
         return self._reader.read(open_store(split.spec[0]), split)
