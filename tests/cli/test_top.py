@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.driver import Driver
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import encode_manifest, manifest_name
+from headrace.ledger.manifest import MANIFESTS, manifest_name
 from headrace.runners.inline import InlineRunner
 from headrace.sources.base import Limit
 from headrace.storage import LocalStore
@@ -105,7 +105,7 @@ def test_manifests_of_an_older_version_have_a_view(tmp_path: Path) -> None:
     for manifest in Ledger(store).newest(100):
         name = manifest_name(manifest.step)
         store.delete(name)
-        store.create(name, encode_manifest(msgspec.structs.replace(manifest, timing=None)))
+        store.create(name, MANIFESTS.encode(msgspec.structs.replace(manifest, timing=None)))
     view = facts(tmp_path)
     assert (view["steps"], view["timed"], view["records"], view["busy"]) == (7, 0, 60, None)
     assert "7 of 7 steps do not say where their time went" in top(tmp_path).stdout

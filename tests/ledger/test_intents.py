@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced
-from headrace.ledger.intent import Intent, decode_intent, encode_intent, intent_name
+from headrace.ledger.intent import INTENTS, Intent, intent_name
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.sources.base import Offer
@@ -136,15 +136,15 @@ def test_random_schedules_of_three_drivers_show_one_content_a_step(seed: int) ->
 
 
 def test_an_intent_is_what_was_written_or_named_as_damaged() -> None:
-    data, name = encode_intent(intent(4, "n")), intent_name(4)
-    assert decode_intent(data, name) == intent(4, "n")
+    data, name = INTENTS.encode(intent(4, "n")), intent_name(4)
+    assert INTENTS.decode(data, name) == intent(4, "n")
     for position in range(len(data)):
         flipped = bytearray(data)
         flipped[position] ^= 1
         with pytest.raises(Damaged, match=name):
-            decode_intent(bytes(flipped), name)
+            INTENTS.decode(bytes(flipped), name)
         with pytest.raises(Damaged, match=name):
-            decode_intent(data[:position], name)
+            INTENTS.decode(data[:position], name)
 
 
 def test_a_driver_that_is_behind_a_claim_cannot_intend() -> None:

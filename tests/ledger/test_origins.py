@@ -8,12 +8,11 @@ import msgspec
 
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.manifest import (
+    MANIFESTS,
     Division,
     Head,
     Manifest,
     Origin,
-    decode_manifest,
-    encode_manifest,
     fold,
 )
 from headrace.state.runs import FileRef
@@ -72,7 +71,7 @@ def test_a_manifest_of_an_older_version_delivers_its_outputs_under_their_step() 
     for name in NEW_IN_HEAD:
         del body["base"][name]
     older = msgspec.convert(body, Manifest, strict=False)
-    older = decode_manifest(encode_manifest(older), "manifests/2")
+    older = MANIFESTS.decode(MANIFESTS.encode(older), "manifests/2")
     after = fold(None, older, "d2")
     assert after.origin_of(1) == Origin(1), "nobody knows its input any more"
     assert after.origin_of(2) == Origin(2, {"in": (4, 6)})

@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace.driver import Clock, Driver
 from headrace.errors import Fenced, PipelineError
-from headrace.ledger.intent import decode_intent, encode_intent
+from headrace.ledger.intent import INTENTS
 from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls, Delivery, Sink
@@ -395,10 +395,10 @@ def test_the_intent_of_a_rival_is_honoured_by_the_driver_that_finds_it() -> None
     class Rivalled(MemoryStore):
         def create(self, name: str, data: bytes) -> None:
             if name == "intents/000000000002":
-                mine = decode_intent(data, name)
+                mine = INTENTS.decode(data, name)
                 offers = {"items": Offer(4, 1, 64)}
                 theirs = msgspec.structs.replace(mine, nonce="theirs", offers=offers)
-                super().create(name, encode_intent(theirs))
+                super().create(name, INTENTS.encode(theirs))
             super().create(name, data)
 
     pipeline, node = pipeline_of(weak=True)

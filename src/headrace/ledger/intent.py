@@ -14,11 +14,10 @@ from __future__ import annotations
 import msgspec
 
 from headrace.eventtime.watermark import Frontiers
-from headrace.ledger.envelope import seal, unseal
+from headrace.ledger.envelope import Sealed
 from headrace.sources.base import Offer
 
 FOLDER = "intents/"
-_KIND = "headrace-intent"
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -45,25 +44,9 @@ class Intent(msgspec.Struct, frozen=True):
     replays: bool = False
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Intent)
+INTENTS = Sealed("headrace-intent", Intent)
 
 
 def intent_name(order: int) -> str:
     """Return the one name of the intent of a step."""
     return f"{FOLDER}{order:012d}"
-
-
-def encode_intent(intent: Intent) -> bytes:
-    """Return an intent as it is stored."""
-    return seal(_KIND, _encoder.encode(intent))
-
-
-def decode_intent(data: bytes, name: str) -> Intent:
-    """Return the intent that was stored.
-
-    Raises:
-        NewerFormat: when a newer version of Headrace wrote it.
-        Damaged: when these are not the bytes that were written.
-    """
-    return _decoder.decode(unseal(_KIND, data, name))

@@ -40,13 +40,12 @@ from headrace.errors import (
     ensure,
 )
 from headrace.ledger.envelope import digest_of_bytes
-from headrace.ledger.intent import FOLDER as INTENTS
-from headrace.ledger.intent import Intent, decode_intent, encode_intent, intent_name
+from headrace.ledger.intent import FOLDER as INTENT_FOLDER
+from headrace.ledger.intent import INTENTS, Intent, intent_name
 from headrace.ledger.manifest import (
+    MANIFESTS,
     Head,
     Manifest,
-    decode_manifest,
-    encode_manifest,
     fold,
     manifest_name,
     step_of_name,
@@ -144,7 +143,7 @@ class Ledger:
             data = self._store.read(name)
         except NotFound:
             return None
-        manifest = decode_manifest(data, name)
+        manifest = MANIFESTS.decode(data, name)
         ensure(manifest.step == step, f"{name} holds the manifest of step {manifest.step}")
         return manifest, digest_of_bytes(data)
 
@@ -178,7 +177,7 @@ class Ledger:
             data = self._store.read(manifest_name(0))
         except NotFound:
             return
-        owner = decode_manifest(data, manifest_name(0)).pipeline
+        owner = MANIFESTS.decode(data, manifest_name(0)).pipeline
         if owner != pipeline:
             raise WrongPipeline(
                 f"the storage belongs to pipeline {owner!r}, not to {pipeline!r}",
@@ -220,7 +219,7 @@ class Ledger:
                 manifest.epoch == head.epoch + (1 if manifest.claim else 0),
                 "a driver commits only on top of a manifest of its own epoch",
             )
-        data = encode_manifest(manifest)
+        data = MANIFESTS.encode(manifest)
         self._create(manifest, data)
         if head is not None and self._check_predecessor:
             self._require_head(head, manifest.epoch)
@@ -263,7 +262,7 @@ class Ledger:
             return False
 
     def _is_mine(self, name: str, manifest: Manifest) -> bool:
-        found = decode_manifest(self._store.read(name), name)
+        found = MANIFESTS.decode(self._store.read(name), name)
         return found.nonce == manifest.nonce and found.epoch == manifest.epoch
 
     def _fenced_by_commit(self, manifest: Manifest) -> Fenced:
@@ -303,7 +302,7 @@ class Ledger:
         """
         name = intent_name(order)
         try:
-            return decode_intent(self._store.read(name), name)
+            return INTENTS.decode(self._store.read(name), name)
         except NotFound:
             return None
 
@@ -319,7 +318,7 @@ class Ledger:
         """
         ensure(intent.order == head.done + 1, "an intent must be of the next step")
         try:
-            self._store.create(intent_name(intent.order), encode_intent(intent))
+            self._store.create(intent_name(intent.order), INTENTS.encode(intent))
             first = intent
         except AlreadyExists:
             found = self.intent(intent.order)
@@ -378,7 +377,7 @@ class Ledger:
         old = [n for n in self._store.list("manifests/") if 0 < step_of_name(n) < head.boundary]
         for name in old:
             self.clean([], range(step_of_name(name), step_of_name(name) + 1))
-        intents = [n for n in self._store.list(INTENTS) if step_of_name(n) <= head.settled]
+        intents = [n for n in self._store.list(INTENT_FOLDER) if step_of_name(n) <= head.settled]
         for name in intents:
             self._store.delete(name)
         return gone + old + intents

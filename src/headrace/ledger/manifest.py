@@ -17,7 +17,7 @@ from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
-from headrace.ledger.envelope import seal, unseal
+from headrace.ledger.envelope import Sealed
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Migration, migrations_after
 from headrace.ledger.retained import Mark, with_mark
@@ -25,8 +25,6 @@ from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
 
 T = TypeVar("T")
-
-_KIND = "headrace-manifest"
 
 #: How many links of a chain the plan carries, for soft state that missed some steps.
 RECENT_LINKS = 8
@@ -384,8 +382,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return Origin(self.delivery if self.delivery >= 0 else self.step, positions)
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Manifest)
+MANIFESTS = Sealed("headrace-manifest", Manifest)
 
 
 def manifest_name(step: int) -> str:
@@ -396,21 +393,6 @@ def manifest_name(step: int) -> str:
 def step_of_name(name: str) -> int:
     """Return the step of a manifest's name."""
     return int(name.rpartition("/")[2])
-
-
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return a manifest as it is stored."""
-    return seal(_KIND, _encoder.encode(manifest))
-
-
-def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Return the manifest that was stored.
-
-    Raises:
-        NewerFormat: when a newer version of Headrace wrote it.
-        Damaged: when these are not the bytes that were written.
-    """
-    return _decoder.decode(unseal(_KIND, data, name))
 
 
 def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
