@@ -1,0 +1,32 @@
+"""The command line. Data on standard output; progress and errors on standard error.
+
+Exit codes: 0 done; 2 wrong usage; 4 the pipeline or its storage failed, with a typed error; 5 nothing
+is there to be looked at; 6 a command was refused; 7 it was not answered in time; 130 interrupted (after
+the running step, with everything committed).
+
+A group of commands is a module, and lists what it has as ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+from headrace.cli import asking, looking, running, watermarks
+from headrace.cli.common import FAILED, INTERRUPTED, NOTHING_THERE, REFUSED, UNANSWERED
+
+__all__ = ["FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headrace")
+def main() -> None:
+    """Stateful stream processing on Apache Spark, exactly once."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+
+
+for _room in (running, looking, watermarks, asking):
+    for _command in _room.COMMANDS:
+        main.add_command(_command)

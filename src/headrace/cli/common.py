@@ -1,0 +1,78 @@
+"""What all commands share: options, exit codes, how errors and data are told."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.storage import open_store
+
+FAILED, NOTHING_THERE, REFUSED, UNANSWERED, INTERRUPTED = 4, 5, 6, 7, 130
+
+
+class NothingThere(Exception):
+    """There is nothing to be looked at."""
+
+
+storage_option = click.option(
+    "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+    help="The directory that keeps the pipeline's state.",
+)  # fmt: skip
+output_option = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+def tell(facts: Any, text: str, output: str) -> None:
+    """Print data as JSON, or as the text for people."""
+    click.echo(msgspec.json.encode(facts).decode() if output == "json" else text)
+
+
+def ledger_of(storage: str) -> Ledger:
+    """Return the ledger of a storage that is there.
+
+    Raises:
+        NothingThere: when it is not.
+    """
+    if not storage.startswith("memory:") and not Path(storage).is_dir():
+        raise NothingThere(f"{storage} is not there")
+    return Ledger(open_store(storage))
+
+
+def head_of(storage: str) -> Head:
+    """Return the pipeline of a storage as of its last committed step.
+
+    Raises:
+        NothingThere: when there is none.
+    """
+    head = ledger_of(storage).open()
+    if head is None:
+        raise no_pipeline(storage)
+    return head
+
+
+def no_pipeline(storage: str) -> NothingThere:
+    """Return what to raise for a storage on which nothing has run."""
+    return NothingThere(f"no pipeline has run on {storage}")
+
+
+@contextlib.contextmanager
+def typed_errors() -> Iterator[None]:
+    """Tell what goes wrong in a sentence, and end with its exit code."""
+    try:
+        yield
+    except HeadraceError as error:
+        click.echo(str(error), err=True)
+        sys.exit(FAILED)
+    except NothingThere as error:
+        click.echo(str(error), err=True)
+        sys.exit(NOTHING_THERE)

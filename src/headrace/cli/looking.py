@@ -1,0 +1,144 @@
+"""Commands that look at a pipeline as a whole: how far it has come, and where its time goes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+
+from headrace.cli.common import (
+    head_of,
+    ledger_of,
+    no_pipeline,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
+from headrace.eventtime.timestamps import show_time
+from headrace.ledger.manifest import Head
+from headrace.observe.recent import Recent
+from headrace.observe.screen import render, show_live
+from headrace.observe.top import View, view_of
+from headrace.recordids import IDS
+
+
+@click.command()
+@storage_option
+@output_option
+def status(storage: str, output: str) -> None:
+    """Show how far a pipeline has come, as of its last committed step. Changes nothing."""
+    with typed_errors():
+        head = head_of(storage)
+        name = ledger_of(storage).read(0)[0].pipeline
+        facts = status_of(name, head)
+        tell(facts, _status_text(facts), output)
+
+
+@click.command()
+@storage_option
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True,
+              help="How many of the newest steps to look at.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one view and end.")
+@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
+              help="Seconds between two looks.")  # fmt: skip
+@output_option
+def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
+    """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.
+
+    Prints one view and ends where standard output is no terminal, and for JSON. Ctrl-C ends it.
+    Changes nothing.
+    """
+    with typed_errors():
+        recent = Recent(ledger_of(storage), steps)
+
+        def look() -> View:
+            window = recent.look()
+            if not window:
+                raise no_pipeline(storage)
+            return view_of(window, time.time_ns() // 1_000)
+
+        if output == "json":
+            tell(look(), "", output)
+        elif once or not sys.stdout.isatty():
+            Console().print(render(look()))
+        else:
+            look()  # so that what is wrong is told before the screen is taken
+            show_live(Console(), look, lambda: time.sleep(every))
+
+
+def status_of(name: str, head: Head) -> dict[str, Any]:
+    """Return a pipeline's status as plain data."""
+    return {
+        "pipeline": name,
+        "step": head.step,
+        "epoch": head.epoch,
+        "workers": head.layout.workers,
+        "paused": head.paused,
+        "removed": head.identity.get("removed", {}),
+        "catching_up": head.resting,
+        "bins": sum(count for _, count, _ in head.layout.runs),
+        "ended": head.ended,
+        "released": head.released,
+        "outbox": {
+            "steps": len(head.unreleased),
+            "bytes": sum(file.length for files in head.unreleased.values() for file in files),
+            "delivered": head.delivered,
+            "waits_for": head.waits_for,
+        },
+        "injectors": {
+            injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
+                       if injector in head.highest else None}
+            for injector, position in head.positions.items()
+        },
+        "computations": {
+            node: {
+                "input_watermark": show_time(head.watermark_of(node)[0]),
+                "output_watermark": show_time(head.watermark_of(node)[1]),
+                **msgspec.to_builtins(counts),
+            }
+            for node, counts in sorted(head.counts.items())
+        },
+    }  # fmt: skip
+
+
+def _status_text(facts: dict[str, Any]) -> str:
+    """Return a status for people."""
+    outbox = facts["outbox"]
+    lines = [
+        f"{facts['pipeline']}: step {facts['step']}, epoch {facts['epoch']}, "
+        f"{facts['workers']} workers, {facts['bins']} bins{', paused' if facts['paused'] else ''}"
+    ]
+    if outbox["waits_for"]:
+        lines.append(
+            f"  the outbox is full ({outbox['steps']} steps, {outbox['bytes']:,} "
+            f"bytes): the input waits for sink {', '.join(outbox['waits_for'])}"
+        )
+    for injector in facts["injectors"]:
+        state = "ended" if injector in facts["ended"] else "reading"
+        seen = facts["injectors"][injector]["highest_event_time"]
+        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}")
+    for node, of in facts["computations"].items():
+        injector, _, part = node.partition(".")
+        if part == IDS:
+            lines.append(
+                f"  ids of {injector}: {of['records']:,} records went on, "
+                f"{of['duplicates']:,} duplicates, {of['expired']:,} expired"
+            )
+            continue
+        lines.append(
+            f"  computation {node}: watermark {of['output_watermark']}, {of['records']:,} records, "
+            f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
+            f"{of['produced']:,} produced"
+        )
+    lines += [f"  computation {node}: still catching up" for node in facts["catching_up"]]
+    for node, since in facts["removed"].items():
+        lines.append(f"  computation {node}: removed at step {since}")
+    return "\n".join(lines)
+
+
+COMMANDS = [status, top]

@@ -1,0 +1,87 @@
+"""The command that runs a pipeline."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.api import run as run_pipeline
+from headrace.cli.common import INTERRUPTED, storage_option, typed_errors
+from headrace.coordinator.settings import Settings
+from headrace.errors import PipelineError
+from headrace.observe.progress import ProgressLine
+from headrace.sources.base import Limit
+from headrace.topology import Pipeline
+
+
+@click.command()
+@click.argument("target")
+@storage_option
+@click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]")
+@click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline.")
+@click.option(
+    "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+)
+@click.option("--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
+              show_default=True, help="Who carries records between layers.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
+              help="Records a step takes from each injector, at most.")  # fmt: skip
+@click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
+def run(
+    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
+    rows: int, keep_running: bool,
+) -> None:  # fmt: skip
+    """Run (or resume) the pipeline of TARGET, until its input has ended.
+
+    TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by default
+    "pipeline"). Ctrl-C stops after the running step.
+    """
+    with typed_errors():
+        pipeline = load_pipeline(target)
+        settings = Settings(limit=Limit(rows, 16 << 20), exchange=exchange)
+        with ProgressLine(pipeline.name) as progress:
+            job = run_pipeline(
+                pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
+                settings=settings, listeners=[progress],
+            )  # fmt: skip
+            with job:
+                try:
+                    job.wait() if keep_running else job.drain()
+                except KeyboardInterrupt:
+                    click.echo("stopping after the running step", err=True)
+                    job.stop()
+                    sys.exit(INTERRUPTED)
+
+
+def load_pipeline(target: str) -> Pipeline:
+    """Return the pipeline of ``FILE.py`` or ``FILE.py:NAME``.
+
+    Raises:
+        PipelineError: when there is none.
+    """
+    file, _, name = target.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise PipelineError(f"{file} is not a file", remedy="give FILE.py, or FILE.py:NAME")
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found = getattr(module, name or "pipeline", None)
+    if callable(found) and not isinstance(found, Pipeline):
+        found = found()
+    if not isinstance(found, Pipeline):
+        raise PipelineError(
+            f"{file} has no pipeline called {name or 'pipeline'!r}",
+            remedy="define `pipeline`, or a function of that name, or say FILE.py:NAME",
+        )
+    return found
+
+
+COMMANDS = [run]

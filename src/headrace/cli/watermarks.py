@@ -1,0 +1,54 @@
+"""Commands that look into low watermarks: who holds one, and which bins."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from headrace.cli.common import head_of, output_option, storage_option, tell, typed_errors
+from headrace.observe.binmarks import bin_marks
+from headrace.observe.why import explain, why
+from headrace.storage import open_store
+
+
+@click.group()
+def watermark() -> None:
+    """Look into low watermarks."""
+
+
+@watermark.command("why")
+@click.argument("name")
+@storage_option
+@output_option
+def watermark_why(name: str, storage: str, output: str) -> None:
+    """Show who holds the watermark of NAME (a computation, a stream or an injector), since when, and what
+    to do. Looks at the last committed step. Changes nothing.
+    """
+    with typed_errors():
+        way = why(head_of(storage), name, time.time_ns() // 1_000)
+        tell(way, explain(way), output)
+
+
+@watermark.command("bins")
+@click.argument("name")
+@storage_option
+@click.option("--most", type=click.IntRange(1), default=20, show_default=True,
+              help="How many bins to show, those with the oldest work first.")  # fmt: skip
+@output_option
+def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
+    """Show the watermark of computation NAME bin by bin: which have the oldest work still to do.
+
+    Reads the state of the last committed step. Changes nothing.
+    """
+    with typed_errors():
+        found = bin_marks(open_store(storage), head_of(storage), name, most)
+        lines = [
+            f"bin {mark.bin} on worker {mark.worker}: watermark {mark.watermark}, "
+            f"oldest work {mark.oldest}, {mark.pending:,} pending"
+            for mark in found
+        ]
+        tell(found, "\n".join(lines) or f"{name} has no work pending in event time", output)
+
+
+COMMANDS: list[click.Command] = [watermark]
