@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -392,18 +393,45 @@ def test_a_crash_after_any_operation_of_the_storage_leaves_no_trace() -> None:
 # -- what is noted ----------------------------------------------------------------------------
 
 
-def noted(marks: list[Mark], step: int, mark: int | None, *, wrote: bool = False) -> list[Mark]:
-    watermarks = {} if mark is None else {"a": (mark + 5, mark), "z": (0, step)}
-    return with_mark(marks, step, ["a.out"], wrote=wrote, watermarks=watermarks, percentiles={})
+moves = st.sampled_from(["", "a", "b", "ab"])
+histories = st.lists(st.tuples(moves, moves, st.integers(0, 3)), max_size=20)
 
 
-def test_a_step_is_noted_that_wrote_or_moved_the_watermark_and_no_other() -> None:
+def history(steps: list[tuple[str, str, int]]) -> tuple[list[Mark], list[Mark], list[FileRef]]:
+    """Return the marks of steps (who moved, who wrote, by how much), all that there could be, the files."""
     marks: list[Mark] = []
-    for step, (mark, wrote) in enumerate(
-        [(None, False), (3, True), (3, False), (3, True), (4, False), (None, False)]
-    ):
-        marks = noted(marks, step, mark, wrote=wrote)
-    assert marks == [Mark(1, {"a": (3, 3)}), Mark(3, {"a": (3, 3)}), Mark(4, {"a": (4, 4)})]
+    every: list[Mark] = []
+    files: list[FileRef] = []
+    at = {"a": 0, "b": 0}
+    for step, (moved, wrote, by) in enumerate(steps):
+        at = {name: mark + by * (name in moved) for name, mark in at.items()}
+        watermarks = {name: (mark + 5, mark) for name, mark in at.items()}
+        computed = by > 0 or wrote != ""  # (a step that claims or notes something says nothing)
+        if computed:
+            every.append(Mark(step, {name: (mark, mark) for name, mark in at.items()}))
+        marks = with_mark(
+            marks, step, ["a.out", "b.out"], percentiles={},
+            watermarks={**watermarks, "z": (0, step)} if computed else {},
+        )  # fmt: skip
+        if wrote:
+            files.append(file(step, *(f"{name}.out" for name in wrote)))
+    return marks, every, files
+
+
+@given(histories, st.sampled_from([["a.out"], ["b.out"], ["a.out", "b.out"]]), st.integers(-1, 20))
+def test_what_is_noted_tells_as_much_as_notes_of_all_steps(
+    steps: list[tuple[str, str, int]], streams: list[str], after: int
+) -> None:
+    marks, every, files = history(steps)
+    assert next_retained(marks, files, streams, after) == next_retained(
+        every, files, streams, after
+    )
+
+
+@given(histories)
+def test_a_step_is_noted_only_if_it_moved_a_watermark(steps: list[tuple[str, str, int]]) -> None:
+    marks, _, _ = history(steps)
+    assert all(one.watermarks != next_.watermarks for one, next_ in itertools.pairwise(marks))
 
 
 def file(step: int, *streams: str) -> FileRef:

@@ -164,7 +164,7 @@ class Head(msgspec.Struct, frozen=True):
         unreleased: staged outputs that some sink has not been seen to receive, by step.
         origins: where they come from, by step.
         retained: files of retained productions.
-        retained_marks: the watermarks of what was retained, step by step.
+        retained_marks: the watermarks of what was retained, as of each step that moved one.
         dead: (file, step since which no manifest needs it).
         released: every output up to this step has been delivered.
         delivered: up to which step each sink has received its outputs.
@@ -502,8 +502,8 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
     if not streams:
         return head.retained_marks
     return with_mark(
-        head.retained_marks, manifest.step, streams, wrote=bool(manifest.retained),
-        watermarks=manifest.watermarks, percentiles=manifest.percentiles,
+        head.retained_marks, manifest.step, streams, watermarks=manifest.watermarks,
+        percentiles=manifest.percentiles,
     )  # fmt: skip
 
 

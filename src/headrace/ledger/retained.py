@@ -1,8 +1,8 @@
 """Retained productions as input: what a producer's readers were given, step by step, to be read again.
 
 A reader is given two things by a step: the records, which are in the retained files, and how far the
-producer's watermark is, which is noted here. A step that wrote nothing and moved no watermark gave its
-readers nothing, and is not noted.
+producer's watermark is, which is noted here for the steps that moved one. (A step that only wrote is
+known by its files, and left the watermarks where the note before says.)
 """
 
 from __future__ import annotations
@@ -51,16 +51,15 @@ def producer_of(stream: str) -> str:
 
 
 def with_mark(
-    marks: list[Mark], step: int, streams: Collection[str], *, wrote: bool,
+    marks: list[Mark], step: int, streams: Collection[str], *,
     watermarks: Mapping[str, tuple[int, int]], percentiles: Mapping[str, int],
 ) -> list[Mark]:  # fmt: skip
-    """Return the marks after a step; the same list when it gave no reader anything.
+    """Return the marks after a step; the same list when it moved no watermark of them.
 
     Args:
         marks: those before it.
         step: the step.
         streams: the retained streams.
-        wrote: whether it retained productions.
         watermarks: (input, output) of each computation after it; none for a step that computes nothing.
         percentiles: the percentile watermark of what each produces, where there are such.
     """
@@ -70,7 +69,7 @@ def with_mark(
         for name in sorted(producers)
         if name in watermarks
     }
-    if not wrote and (not after or (marks and marks[-1].watermarks == after)):
+    if not after or (marks and marks[-1].watermarks == after):
         return marks
     return [*marks, Mark(step, after)]
 
