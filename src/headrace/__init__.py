@@ -30,7 +30,6 @@ from headrace.computation import (
     ValueState,
 )
 from headrace.coordinator.settings import Settings
-from headrace.driver import StepSummary
 from headrace.eventtime.watermark import (
     Frontier,
     ascending,
@@ -42,6 +41,7 @@ from headrace.forms import TwoInput, state_machine
 from headrace.keyspace.hashing import hash_key
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
+from headrace.summary import StepSummary
 from headrace.topology import Pipeline, Salt, Stream
 
 __version__ = "0.1.0"

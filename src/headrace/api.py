@@ -11,12 +11,13 @@ from typing import Literal
 from headrace.change import Change
 from headrace.coordinator.changes import Begin
 from headrace.coordinator.settings import Settings
-from headrace.driver import Clock, Driver, Listener
+from headrace.driver import Clock, Driver
 from headrace.errors import HeadraceError, InvariantBroken
 from headrace.ledger.manifest import Head
 from headrace.observe.why import Waits, why
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
+from headrace.summary import Listener
 from headrace.topology import Pipeline
 
 RunnerName = Literal["spark", "inline"]

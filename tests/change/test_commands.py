@@ -40,7 +40,7 @@ def asks(store: Store, kind: Any, *names: str, **more: Any) -> Act:
 
     def act(driver: Driver) -> None:
         Control(store).ask(kind, list(names), **more)
-        driver._look_again_s = 0.0
+        driver.requests.look_at_once()
 
     return act
 
@@ -453,7 +453,7 @@ def test_a_storage_that_fails_while_a_command_is_looked_for_ends_nothing() -> No
         asks(store, "stop")(driver)
 
     def look(driver: Driver) -> None:
-        driver._look_again_s = float("-inf")
+        driver.requests.look_at_once()
 
     run(begin(items(60), collected, count=Count()), store, {5: look, 10: look, 40: stop})
     assert len(flat(collected, "count")) == 40
@@ -474,7 +474,7 @@ def change_by_commands(store: Store, inner: Store, collected: Collected) -> None
             asked = [item.command for item in CommandLog(inner).pending(0)]
             if kind not in [command.kind for command in asked if command is not None]:
                 asks(store, kind, *names, **more)(driver)
-            driver._look_again_s = 0.0
+            driver.requests.look_at_once()
 
         return do
 

@@ -154,7 +154,7 @@ def run(
             driver.ask_to_stop(drain=False)
 
     driver.listeners.append(note)
-    driver._look_again_s = float("-inf")
+    driver.requests.look_at_once()
     try:
         driver.run()
     finally:

@@ -36,10 +36,8 @@ def run(*, runner: InlineRunner | None = None, clock: Clock | None = None,
     store = MemoryStore()
     driver = Driver(
         pipeline, store, runner or InlineRunner(), drain=True, clock=clock, nonce=lambda: "nonce",
-        settings=hr.Settings(limit=Limit(7, 1 << 20)),
+        settings=hr.Settings(limit=Limit(7, 1 << 20)), stopwatch=stopwatch,
     )  # fmt: skip
-    if stopwatch is not None:
-        driver._stopwatch = stopwatch
     driver.run()
     driver.close()
     return Ledger(store).newest(100)

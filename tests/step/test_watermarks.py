@@ -195,7 +195,7 @@ def test_a_pause_makes_no_partition_idle() -> None:
         def say(kind: Any) -> None:
             Control(store).ask(kind, [])
             assert driven._driver is not None
-            driven._driver._look_again_s = 0.0
+            driven._driver.requests.look_at_once()
             driven.run()
 
         driven.push("in", Said("k", 100), at=100, partition="a")

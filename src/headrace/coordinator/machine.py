@@ -121,9 +121,7 @@ class Coordinator:
         self._caught_up_steps = 0  # in a row
         self._changing = False
         self._listening_us = 0  # since when sources are asked for what they have
-        self._paused: Mapping[
-            str, frozenset[str]
-        ] = {}  # partitions that are not asked, for their skew
+        self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
         self._recalled = False  # whether it is known what an earlier driver has begun

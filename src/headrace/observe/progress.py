@@ -9,9 +9,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from headrace.driver import StepSummary
 from headrace.eventtime.timestamps import MIN_TIME, show_time
 from headrace.observe.lags import lag_us, show_duration
+from headrace.summary import StepSummary
 
 _LINE_EVERY_S = 5.0
 _SMOOTHING = 0.2

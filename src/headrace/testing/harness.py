@@ -15,7 +15,7 @@ from headrace.change import Change
 from headrace.coordinator.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
 from headrace.coordinator.settings import Settings
-from headrace.driver import Driver, StepSummary
+from headrace.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
 from headrace.ledger.log import Ledger
@@ -25,6 +25,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
 from headrace.sources.base import Limit
 from headrace.storage import MemoryStore, Store, open_store
+from headrace.summary import StepSummary
 from headrace.testing.feed import Feed, OwnOrPromised
 from headrace.testing.outside import Collector, HandClock
 from headrace.testing.times import Moment, check_forward, moment_us

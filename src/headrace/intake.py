@@ -1,0 +1,144 @@
+"""Intake: the sources of a drawing, asked for what comes next; open as long as some drawing reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from headrace.coordinator.messages import Poll, PollAgain
+from headrace.ledger.intent import Intent
+from headrace.ledger.manifest import Manifest
+from headrace.sources.base import Offer, Position, Source
+from headrace.step.plan import Plan
+from headrace.storage.base import Store
+from headrace.topology import Pipeline
+
+
+class Intake:
+    """Reads the injectors of the drawing that runs.
+
+    A source that both the drawing before and the one after have (the same object) stays open.
+
+    Args:
+        store: the pipeline's storage.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._sources: dict[str, Source] = {}
+        self._again: dict[str, Source] = {}  # those that are read again, for who catches up
+        self._left: list[Source] = []  # those that were, for the drawing before
+        self._opened: dict[int, Source] = {}  # by identity
+
+    # -- which sources are open ---------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the sources of the drawing."""
+        self._open(self._sources.values())
+
+    @contextlib.contextmanager
+    def opened_for(self, pipeline: Pipeline) -> Iterator[None]:
+        """Open the sources of a drawing to come; close them again if what is done with them fails."""
+        before = set(self._opened)
+        sources = _sources_of(pipeline).values()
+        try:
+            self._open(sources)
+            yield
+        except BaseException:
+            self._close([source for source in sources if id(source) not in before])
+            raise
+
+    def draw(self, pipeline: Pipeline) -> None:
+        """Read a drawing's sources from now on; what another's were before is still open."""
+        self._sources = _sources_of(pipeline)
+        self._left += self._again.values()
+        self._again = {}
+
+    def let_go(self) -> None:
+        """Close what the drawing does not read."""
+        left, self._left = self._left, []
+        for source in left:
+            source.close()
+        kept = {id(source) for source in self._sources.values()}
+        self._close([source for at, source in self._opened.items() if at not in kept])
+
+    def close(self) -> None:
+        """Close all, also what is open for a drawing that was still to begin."""
+        ours = [*self._opened.values(), *self._sources.values()]
+        ours += [*self._again.values(), *self._left]
+        with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
+            for source in {id(source): source for source in ours}.values():
+                stack.callback(source.close)
+
+    def _open(self, sources: Collection[Source]) -> None:
+        for source in sources:
+            if id(source) not in self._opened:
+                source.open(self._store)
+                self._opened[id(source)] = source
+
+    def _close(self, sources: Collection[Source]) -> None:
+        for source in sources:
+            if id(source) in self._opened:
+                del self._opened[id(source)]
+                source.close()
+
+    # -- what they have -----------------------------------------------------------------------
+
+    def starts(self) -> dict[str, Position]:
+        """Return the position before the first record, by injector."""
+        return {name: source.start() for name, source in self._sources.items()}
+
+    def offers(self, poll: Poll) -> dict[str, Offer | None]:
+        """Return what injectors have next."""
+        return {
+            name: self._sources[name].offer(position, poll.limits[name])
+            for name, position in poll.positions.items()
+        }
+
+    def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
+        """Return what injectors that are read again have next."""
+        return {
+            name: self._source_again(name).offer_until(at, poll.until[name], poll.limit)
+            for name, at in poll.positions.items()
+        }
+
+    def recovers(self, intent: Intent, positions: Mapping[str, Position]) -> bool:
+        """Say whether sources can give by now what an earlier driver had begun to read."""
+        if intent.replays:
+            return True
+        ready = [
+            self._sources[name].recover(positions[name], offer.end)
+            for name, offer in intent.offers.items()
+            if name in self._sources and not offer.empty
+        ]
+        return all(ready)
+
+    def with_splits(self, plan: Plan, divisions: Mapping[str, tuple[Position, Position]]) -> Plan:
+        """Return a plan with the splits of its division."""
+        injectors = dict(plan.injectors)
+        for name, (start, end) in divisions.items():
+            splits = self._source(name, plan.replays).splits(start, end)
+            injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
+        return msgspec.structs.replace(plan, injectors=injectors)
+
+    def committed(self, manifest: Manifest) -> None:
+        """Let sources learn what of theirs a committed step has recorded."""
+        for name, division in manifest.divisions.items():
+            self._source(name, manifest.replays).committed(division.end)
+
+    def _source(self, name: str, replays: bool) -> Source:
+        """Return what reads an injector; a step that is recalled may be the first to read one again."""
+        return self._source_again(name) if replays else self._sources[name]
+
+    def _source_again(self, name: str) -> Source:
+        """Return what reads an injector again from its start, beside the source itself."""
+        if name not in self._again:
+            self._again[name] = self._sources[name].again()
+            self._again[name].open(self._store)
+        return self._again[name]
+
+
+def _sources_of(pipeline: Pipeline) -> dict[str, Source]:
+    return {name: injector.source for name, injector in pipeline.injectors.items()}

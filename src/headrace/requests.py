@@ -1,0 +1,228 @@
+"""Requests: what is asked of a pipeline while it runs, and getting ready for another drawing.
+
+Changes come from threads of the driver's process, commands from files in the storage. All of beginning
+anew that can fail is done while what runs is not touched; the switch itself is the driver's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.change import Change
+from headrace.coordinator.changes import (
+    ChangePlan,
+    Opening,
+    Standing,
+    answer_to,
+    at_opening,
+    check_behind,
+    decide,
+    plan_change,
+    without,
+)
+from headrace.coordinator.identity import check_identity, merged_identity, removed_of
+from headrace.coordinator.messages import ChangeAsked, Commanded
+from headrace.errors import HeadraceError, StorageError
+from headrace.intake import Intake
+from headrace.ledger.commands import Answer, Asked, CommandLog
+from headrace.ledger.manifest import Head
+from headrace.runners.base import Runner
+from headrace.topology import Pipeline
+
+log = logging.getLogger("headrace")
+
+#: Looking for a command takes at most about such a part of the driver's time.
+_LOOKING_SHARE = 100
+
+
+class Current(msgspec.Struct, frozen=True):
+    """What runs now.
+
+    Attributes:
+        head: the pipeline as of its newest step.
+        pipeline: what is drawn.
+        drawing: the same with what is removed.
+    """
+
+    head: Head
+    pipeline: Pipeline
+    drawing: Pipeline
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A drawing that is ready to run, and who asked for it.
+
+    Attributes:
+        pipeline, standing: what is drawn, and what is not.
+        switch: lets the runner run it.
+        begun: when getting ready began, by the monotonic clock.
+        change: the API's change; None for a command.
+        asked: the command; None for the API.
+    """
+
+    pipeline: Pipeline
+    standing: Standing
+    switch: Callable[[], None]
+    begun: float
+    change: Change | None = None
+    asked: Asked | None = None
+
+    def answers(self, step: int) -> list[Answer]:
+        """Return what to answer by the claim that begins with it."""
+        return [] if self.asked is None else [answer_to(self.asked, self.standing, step)]
+
+
+class Requests:
+    """What was asked and has not taken effect.
+
+    Args:
+        commands: where commands are found.
+        intake: opens the sources of a drawing to come.
+        runner: prepares to run it.
+
+    Attributes:
+        ready: the drawing to begin anew with, from when that is asked of the coordinator to the claim.
+    """
+
+    def __init__(self, commands: CommandLog, intake: Intake, runner: Runner) -> None:
+        self.ready: Ready | None = None
+        self._commands = commands
+        self._intake = intake
+        self._runner = runner
+        self._changes: deque[Change] = deque()
+        self._closed = False
+        self._look_again_s = 0.0
+
+    def opening(self, head: Head | None, drawing: Pipeline) -> Opening:
+        """Return how things stand after the commands that came before this run; warn of what is not run."""
+        identity = {} if head is None else head.identity
+        standing = Standing(frozenset(removed_of(head)), paused=head is not None and head.paused)
+        asked = self._commands.pending(0 if head is None else head.commands)
+        step = 0 if head is None else head.step + 1
+        opening = at_opening(standing, identity, drawing, asked, step)
+        users = set(drawing.nodes) - set(drawing.checks)
+        for name in sorted(opening.standing.removed & users):
+            log.warning(
+                "computation %r is drawn, but it was removed: it stays removed "
+                "(headrace restore %s brings it back)", name, name,
+            )  # fmt: skip
+        if opening.standing.paused:
+            log.warning("the pipeline is paused (headrace resume lets it go on)")
+        return opening
+
+    def ask(self, change: Change) -> None:
+        """Ask for another drawing. From any thread; the change says how it went."""
+        self._changes.append(change)
+        if self._closed:
+            change.refused(None)
+
+    def next(self, current: Current) -> ChangeAsked | Commanded | None:
+        """Return what to tell the coordinator between two steps of what runs; None for nothing."""
+        while self._changes:
+            event = self._begin(self._changes.popleft(), current)
+            if event is not None:
+                return event
+        now = time.monotonic()
+        if now < self._look_again_s:
+            return None
+        asked: Asked | None = None
+        try:
+            asked = self._commands.read(current.head.commands)
+        except StorageError as error:  # nothing depends on when a command is found
+            log.warning("could not look for a command: %s", error.what)
+        if asked is not None:
+            return self._obey(asked, current)  # and look for the next one at once
+        done = time.monotonic()
+        self._look_again_s = done + _LOOKING_SHARE * (done - now)
+        return None
+
+    def look_at_once(self) -> None:
+        """Look for a command the next time, however lately that was done."""
+        self._look_again_s = float("-inf")
+
+    def begun(self, head: Head) -> None:
+        """Learn that a claim is committed: what was ready has taken effect."""
+        ready, self.ready = self.ready, None
+        if ready is not None and ready.change is not None:
+            ready.change.applied(head.step, time.perf_counter() - ready.begun)
+
+    def close(self) -> None:
+        """Tell those who wait for a change that there is none, from now on."""
+        self._closed = True
+        begun = None if self.ready is None else self.ready.change
+        for change in [*([] if begun is None else [begun]), *self._changes]:
+            change.refused(None)
+
+    # -- getting ready ------------------------------------------------------------------------
+
+    def _begin(self, change: Change, current: Current) -> ChangeAsked | None:
+        """Get ready for another drawing; None when it is refused, and all stays as it is."""
+        begun = time.perf_counter()
+        head = current.head
+        try:
+            plan = plan_of(change, head, current.pipeline)
+            gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
+            standing = Standing(frozenset(gone), frozenset(plan.forgotten))
+            switch = self._prepare(change.pipeline, standing, head)
+        except Exception as error:
+            change.refused(error)
+            return None
+        change.plan = plan
+        self.ready = Ready(change.pipeline, standing, switch, begun, change=change)
+        return ChangeAsked()
+
+    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded:
+        """Decide a command: what it comes to is noted by the coordinator, before it takes effect."""
+        begun = time.perf_counter()
+        head = current.head
+        before = Standing(frozenset(removed_of(head)), paused=head.paused)
+        result = decide(before, head.identity, current.drawing, asked, running=True)
+        kind = None if asked.command is None else asked.command.kind
+        if isinstance(result, Standing) and kind in ("remove", "restore"):
+            try:
+                pipeline = without(current.drawing, result.removed)
+                switch = self._prepare(pipeline, result, head)
+            except Exception as error:  # (whatever a source raises that is opened)
+                result = error.what if isinstance(error, HeadraceError) else repr(error)
+            else:
+                self.ready = Ready(pipeline, result, switch, begun, asked=asked)
+                return ChangeAsked()
+        return Commanded(answer_to(asked, result, head.step + 1), kind)
+
+    def _prepare(self, pipeline: Pipeline, standing: Standing, head: Head) -> Callable[[], None]:
+        """Do all of beginning anew that can fail; return what switches the runner.
+
+        Raises:
+            HeadraceError: when the drawing cannot run.
+        """
+        check_identity(
+            head.identity, pipeline.identity(), removed=standing.removed,
+            forgotten=standing.forgotten,
+        )  # fmt: skip
+        with self._intake.opened_for(pipeline):
+            return self._runner.prepare(pipeline)
+
+
+def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan:
+    """Return what a change comes to, as things stand.
+
+    Args:
+        change: what is asked.
+        head: the pipeline as of its newest step; None before its first.
+        pipeline: the drawing that runs.
+
+    Raises:
+        HeadraceError: when it would be refused.
+    """
+    stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
+    plan = plan_change(
+        stored, pipeline, change.pipeline, forget=change.forget, begin=change.begin,
+        behind=[] if head is None else head.resting,
+    )  # fmt: skip
+    check_behind(change.pipeline, None if head is None else head.catch_up)
+    return plan

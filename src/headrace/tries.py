@@ -1,0 +1,103 @@
+"""Tries: one after the other on the runner, while what they are of is made durable."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from headrace.coordinator.messages import Run, TryBroke, TryEnded
+from headrace.intake import Intake
+from headrace.ledger.intent import Intent
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.runners.base import Runner, TryFailed
+from headrace.step.plan import Plan, TaskReport
+from headrace.stopwatch import Stopwatch
+
+#: The runner's processes are kept warm so often.
+WARM_EVERY_S = 25.0
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The newest try: what it was to do, and when it began, by the monotonic clock."""
+
+    plan: Plan
+    started: float
+
+
+class Tries:
+    """Runs tries.
+
+    Args:
+        runner: where tasks run.
+        ledger: keeps intents.
+        intake: gives the splits of a division.
+        stopwatch: is told what takes how long.
+    """
+
+    def __init__(
+        self, runner: Runner, ledger: Ledger, intake: Intake, stopwatch: Stopwatch
+    ) -> None:
+        self._newest: Running | None = None
+        self._runner = runner
+        self._ledger = ledger
+        self._intake = intake
+        self._stopwatch = stopwatch
+        self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
+        self._warmed = time.monotonic()
+
+    @property
+    def newest(self) -> Running:
+        """The newest try; only once there is one."""
+        assert self._newest is not None
+        return self._newest
+
+    def run(self, run: Run, head: Head) -> TryEnded | TryBroke:
+        """Run a try on top of a head; return how it ended."""
+        self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
+        started = time.perf_counter()
+        with self._stopwatch.phase("split"):
+            plan = self._intake.with_splits(run.plan, run.divisions)
+        self._newest = Running(plan, started)
+        self._warmed = time.monotonic()
+        first = None if run.intent is None else self._intend(run.intent, head)
+        broke: TryFailed | None = None
+        reports: list[TaskReport] = []
+        try:
+            with self._stopwatch.phase("try"):
+                reports = self._runner.run(plan)
+        except TryFailed as error:
+            broke = error
+        outrun = self._was_outrun(run.intent, first)
+        if broke is not None:
+            return TryBroke(str(broke), outrun)
+        return TryEnded(reports, round((time.perf_counter() - started) * 1e6), outrun)
+
+    def keep_warm(self) -> None:
+        """Keep the runner's processes, if they had nothing to do for long."""
+        if time.monotonic() - self._warmed > WARM_EVERY_S:
+            self._runner.keep_warm()
+            self._warmed = time.monotonic()
+
+    def close(self) -> None:
+        """Wait for the intent that is under way."""
+        if self._intending is not None:
+            self._intending.shutdown()
+
+    def _intend(self, intent: Intent, head: Head) -> Future[Intent]:
+        """Begin to make an intent durable: while the try runs, if that runs elsewhere."""
+        if self._intending is not None:
+            return self._intending.submit(self._ledger.intend, head, intent)
+        done: Future[Intent] = Future()
+        with self._stopwatch.phase("intent"):
+            done.set_result(self._ledger.intend(head, intent))
+        return done
+
+    def _was_outrun(self, intent: Intent | None, first: Future[Intent] | None) -> bool:
+        """Wait for the intent; say whether that of another driver was there first."""
+        if intent is None or first is None:
+            return False
+        with self._stopwatch.phase("intent"):
+            return first.result().nonce != intent.nonce
