@@ -176,7 +176,9 @@ def run(
     Args:
         pipeline: what to run.
         storage: a directory that driver and executors share; it belongs to this pipeline.
-        workers: how many workers; by default as many as there are task slots (2 inline).
+        workers: how many workers; by default as many as there are in storage; for a new one, as there
+            are task slots (2 inline). Another number than the run before asked for is a layout of its own;
+            the same number leaves the layout as migrations have made it.
         bins: how many bins a new pipeline gets (a power of two). More cost next to nothing.
         runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
             process, for notebooks and tests.
@@ -192,9 +194,8 @@ def run(
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     chosen = _runner(runner)
-    count = workers if workers is not None else chosen.default_workers()
     driver = Driver(
-        pipeline, store, chosen, workers=count, bins=bins, settings=settings, clock=clock
+        pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock
     )
     driver.listeners += listeners or []
     return Job(driver)

@@ -96,7 +96,8 @@ class Driver:
         pipeline: what to run.
         store: its storage.
         runner: where tasks run.
-        workers: how many workers; at a restart with another number state is found by range.
+        workers: how many workers; None for as many as there are in storage, or places for a new one. At a
+            restart with another number than was asked for before, state is found by range.
         bins: how many bins a new layout gets.
         settings: pace and upkeep.
         clock, nonce: time and chance, passed in.
@@ -106,7 +107,7 @@ class Driver:
     """
 
     def __init__(
-        self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int = 2,
+        self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int | None = None,
         bins: int = 256, settings: Settings | None = None, clock: Clock | None = None,
         nonce: Callable[[], str] | None = None, drain: bool = False,
         check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
@@ -123,7 +124,8 @@ class Driver:
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
-        self._layout = contiguous(bins, workers)
+        self._layout = contiguous(bins, workers or runner.default_workers())
+        self._layout_asked = (workers or 0, bins)
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
@@ -159,9 +161,9 @@ class Driver:
         """
         self.ledger.check_owner(self.pipeline.name)
         opened = self._open()
-        self.runner.start(self.pipeline, self.store, self._layout.workers)
-        self._intake.open()
         self._todo.extend(self._tell(opened))
+        self.runner.start(self.pipeline, self.store, self.coordinator.begins_with.workers)
+        self._intake.open()
 
     @property
     def upcoming(self) -> Instruction:
@@ -228,9 +230,7 @@ class Driver:
             case Checkpoint():
                 streams = [self._streams[name] for name in instruction.streams]
                 adopted = instruction.adopted
-                return Checkpointed(
-                    checkpoint(instruction.plan, adopted, streams, self._layout, self.store)
-                )
+                return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
             case Release():
                 self._release(instruction)
             case AwaitSinks():
@@ -348,7 +348,7 @@ class Driver:
         shape = shape_of(
             pipeline, self.drawing, standing, beginning=beginning or [],
             starts=self._intake.starts(),
-            layout=self._layout.to_wire(), store=self.store.location,
+            layout=self._layout.to_wire(), asked=self._layout_asked, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
         )  # fmt: skip
         self.coordinator = Coordinator(shape, self._settings, self._nonce, drain=self._drain)

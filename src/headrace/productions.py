@@ -58,20 +58,18 @@ class Productions(msgspec.Struct, frozen=True):
         return public_rows(pa.concat_tables(tables), len(stream.key_fields))
 
 
-def checkpoint(
-    plan: Plan, adopted: Adopted, streams: list[Stream], layout: Layout, store: Store
-) -> FileRef:
+def checkpoint(plan: Plan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
     """Write what is in no file, on some streams, as an output file of the step; return that."""
     parts = []
     for stream in streams:
         tables = [_table(data, stream_schema(stream)) for data in adopted.unstaged[stream.name]]
         (batch,) = in_hash_order(pa.concat_tables(tables)).combine_chunks().to_batches()
         parts.append(Part(stream.name, OUTPUT, batch))
-    data, checksum = write_run(parts, layout)
+    data, checksum = write_run(parts, Layout.from_wire(plan.layout))
     name = f"outputs/{plan.file_stem(0, 0, 'driver')}"
     store.write(name, data)
     owners = [part.owner for part in parts]
-    return FileRef(name, len(data), checksum, plan.step, 0, 0, owners, layout.digest)
+    return FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage)
 
 
 def in_hash_order(table: pa.Table) -> pa.Table:

@@ -32,7 +32,12 @@ from headrace.coordinator.catching_up import (
 )
 from headrace.coordinator.clean_up import CleanUp
 from headrace.coordinator.injectors import Heard, known, limits, paused_partitions
-from headrace.coordinator.manifests import claim_manifest, note_manifest, step_manifest
+from headrace.coordinator.manifests import (
+    claim_manifest,
+    layout_begun_with,
+    note_manifest,
+    step_manifest,
+)
 from headrace.coordinator.messages import (
     AwaitSinks,
     ChangeAsked,
@@ -102,6 +107,9 @@ class Coordinator:
         settings: how to run it.
         nonce: returns a fresh, unguessable-enough name at each call.
         drain: whether to stop when all input has ended.
+
+    Attributes:
+        begins_with: the layout that is in force when the claim is committed; known once it was opened.
     """
 
     def __init__(
@@ -122,6 +130,7 @@ class Coordinator:
         self._changing = False
         self._listening_us = 0  # since when sources are asked for what they have
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
+        self.begins_with = shape.layout
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
         self._recalled = False  # whether it is known what an earlier driver has begun
@@ -174,6 +183,7 @@ class Coordinator:
         head = event.head
         self._listening_us = event.now_us
         claim = claim_manifest(event, self.shape, nonce=self._nonce())
+        self.begins_with = layout_begun_with(head, claim)
         if head is None:
             return [Commit(head, claim)]
         self._outbox.open(head)

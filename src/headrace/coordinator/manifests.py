@@ -26,6 +26,7 @@ from headrace.coordinator.shape import Shape
 from headrace.errors import ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes
+from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
 from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
 from headrace.sources.base import Position
@@ -43,7 +44,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     step = 0 if head is None else head.step + 1
     removed, forgotten = shape.removed, shape.forgotten
     check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
-    changed = head is None or head.layout != shape.layout
+    changed = _wants_other_layout(head, shape)
     restored = set(removed_of(head)) & set(shape.nodes)
     stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
     return Manifest(
@@ -59,6 +60,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         # (a step is due at once: watermarks and timers stand where the old drawing left them)
         next_wall_timer=MIN_TIME if stirred else MAX_TIME,
         layout=shape.layout if changed else None,
+        asked=_asked(head, shape),
         identity=merged_identity(
             stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
             floor=-1 if head is None else head.slices_floor,
@@ -69,6 +71,31 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
     )  # fmt: skip
+
+
+def _wants_other_layout(head: Head | None, shape: Shape) -> bool:
+    """Say whether a run is to begin with a layout of its own.
+
+    Who asks for the same as before (or for nothing) goes on with the layout as migrations have left it.
+    """
+    if head is None or head.layout == shape.layout:
+        return head is None
+    if head.asked == (0, 0):  # (heads of older versions do not say)
+        return True
+    return _asked(head, shape) != head.asked
+
+
+def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
+    """Return the layout that is in force once a claim is committed."""
+    if claim.layout is not None:
+        return claim.layout
+    assert head is not None
+    return head.layout_now.at(claim.step).wire
+
+
+def _asked(head: Head | None, shape: Shape) -> tuple[int, int]:
+    workers, bins = shape.asked
+    return workers or (0 if head is None else head.asked[0]), bins
 
 
 def note_manifest(

@@ -22,6 +22,9 @@ from headrace.sources.base import Offer, Position
 from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, SlicePlan
 from headrace.step.soft import carried
 
+#: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
+RECENT_RELOCATIONS = 16
+
 
 class PlannedStep(msgspec.Struct, frozen=True):
     """A step that is to be run.
@@ -66,8 +69,9 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
     taken: dict[str, Any] = {**divisions}
     if retained is not None:
         taken["retained"] = retained.step
-    layout = head.layout
     step = head.step + 1
+    in_force = head.layout_now.at(step)
+    layout = in_force.wire
     plan = Plan(
         step=step,
         epoch=head.epoch,
@@ -92,6 +96,9 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
         resting=resting(head, shape, replays=intent.replays),
         replays=intent.replays,
         retained=retained,
+        lineage=in_force.lineage,
+        layout_version=in_force.version,
+        relocated=in_force.relocated[-RECENT_RELOCATIONS:],
     )
     return PlannedStep(plan, divisions, finals, intent)
 

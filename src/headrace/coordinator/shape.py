@@ -29,7 +29,8 @@ class Shape(msgspec.Struct, frozen=True):
         wide_exchange: who carries records in steps that are too large for the driver.
         nodes: the computations' names.
         identity: what durable data depends on.
-        layout: bins and owners that this run wants.
+        layout: bins and owners that this run begins with, if it asks for others than the run before.
+        asked: how many (workers, bins) it asks for; 0 workers for as many as there are.
         store: where the storage is.
         sinks: the stream of each sink.
         weak: the sinks that see a step's results before its commit.
@@ -46,6 +47,7 @@ class Shape(msgspec.Struct, frozen=True):
     identity: dict[str, Any]
     layout: LayoutWire
     store: str
+    asked: tuple[int, int] = (0, 0)
     live: list[str] = []
     rules: dict[str, Rules] = {}
     readers: dict[str, list[str]] = {}
@@ -64,7 +66,8 @@ class Shape(msgspec.Struct, frozen=True):
 
 def shape_of(
     pipeline: Pipeline, drawing: Pipeline, standing: Standing, *, beginning: Collection[str],
-    starts: Mapping[str, Position], layout: LayoutWire, store: str, wide_exchange: Exchange,
+    starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
+    wide_exchange: Exchange,
 ) -> Shape:  # fmt: skip
     """Return the shape of what is to run.
 
@@ -74,7 +77,8 @@ def shape_of(
         standing: what is removed, and what is given up.
         beginning: computations that begin with the beginning of their streams.
         starts: each injector's position before its first record.
-        layout: bins and owners.
+        layout: bins and owners, if the run asks for others than the run before.
+        asked: how many (workers, bins) it asks for.
         store: where the storage is.
         wide_exchange: who carries records in large steps.
     """
@@ -86,6 +90,7 @@ def shape_of(
         nodes=list(pipeline.nodes),
         identity=pipeline.identity(),
         layout=layout,
+        asked=asked,
         store=store,
         live=[name for name, injector in injectors.items() if not injector.source.bounded],
         rules={name: injector.rules for name, injector in injectors.items()},

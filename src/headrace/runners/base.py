@@ -54,6 +54,12 @@ class Runner(ABC):
             remedy="stop the pipeline, and start it with the new drawing",
         )
 
+    def make_ready(self, workers: int) -> None:
+        """Get ready for plans with another number of workers, while plans with this one are run.
+
+        May be called by another thread. A plan that comes before it is done is run all the same.
+        """
+
     def default_workers(self) -> int:
         """Return how many workers there are places for."""
         return 2

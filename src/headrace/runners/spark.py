@@ -27,9 +27,10 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError, PipelineError, SessionUnsuitable, StorageNotShared
-from headrace.runners import spark_private, spark_task
+from headrace.runners import spark_task
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.shipping import pickled
+from headrace.runners.spark_crew import Crew, Homes
 from headrace.runners.spool import HostSpool, make_directory
 from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Exchange, Plan, TaskReport
@@ -56,14 +57,11 @@ _QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.broadcast.compress": "false",
 }
+#: So many crews are kept: that at work, and one that will be or was.
+_CREWS = 2
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()
-
-
-def _same(number: int) -> int:
-    """The partitioner of parcels: they are addressed by worker number."""
-    return number
 
 
 class SparkRunner(Runner):
@@ -80,14 +78,10 @@ class SparkRunner(Runner):
         self._sc = context or self._find_context()
         self._worker: Worker | None = None
         self._code: Any = None
-        self._layers: list[Any] = []
-        self._readers: Any = None
+        self._homes = Homes(self._sc)
+        self._crews: dict[int, Crew] = {}  # by how many workers
         self._spool: HostSpool | None = None
         self._spool_directory = ""
-        self._shuffle: tuple[Any, Any] | None = None
-        self._anchor: Any = None
-        self._homes: list[Any] = []
-        self._workers = 0
         self._properties: set[str] = set()
 
     # -- session ------------------------------------------------------------------------------
@@ -129,36 +123,49 @@ class SparkRunner(Runner):
                 "executors cannot see a store in the driver's memory",
                 remedy="give run() a directory as storage=, or runner='inline'",
             )
-        self._workers = workers
         self._worker = Worker(pipeline, pipeline.name, store, SoftState())
         self._make_spool()
         self._code = self._send_code(pipeline)
-        self._probe(store)
-        self._anchor = self._make_anchor()
-        self._homes = self._make_homes()
-        self._layers, self._readers = self._jobs(self._code, pipeline.layers)
+        self._probe(store, workers)
+        self._crews[workers] = self._new_crew(workers)
+
+    def _new_crew(self, workers: int) -> Crew:
+        assert self._worker is not None
+        return Crew(self._sc, self._homes, self._code, self._worker.pipeline.layers, workers)
+
+    def _crew(self, workers: int) -> Crew:
+        """Return the workers that a plan is for; of others, those of one number stay ready."""
+        crew = self._crews.pop(workers, None) or self._new_crew(workers)
+        self._crews[workers] = crew  # the newest comes last
+        while len(self._crews) > _CREWS:
+            self._crews.pop(next(iter(self._crews))).close()
+        return crew
+
+    def make_ready(self, workers: int) -> None:
+        if workers in self._crews:
+            return
+        there = max(self._crews, default=0)
+        crew = self._new_crew(workers)
+        crew.warm_up(there)
+        self._crews[workers] = crew
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
         assert self._worker is not None
         worker = Worker(pipeline, pipeline.name, self._worker.store, SoftState())
         code = self._send_code(pipeline)
-        layers, readers = self._jobs(code, pipeline.layers)
+        crews = {
+            workers: Crew(self._sc, self._homes, code, pipeline.layers, workers)
+            for workers in self._crews
+        }
 
         def switch() -> None:
-            old = self._code
-            self._worker, self._code, self._shuffle = worker, code, None
-            self._layers, self._readers = layers, readers
+            old, gone = self._code, self._crews
+            self._worker, self._code, self._crews = worker, code, crews
+            for crew in gone.values():
+                crew.close()
             old.broadcast.destroy()
 
         return switch
-
-    def _jobs(self, code: spark_task.Code, layers: int) -> tuple[list[Any], Any]:
-        """Return what runs each layer, and what reads, with some code."""
-        applied = [
-            self._job(functools.partial(spark_task.apply_one, code, layer))
-            for layer in range(1, layers + 1)
-        ]
-        return applied, self._job(functools.partial(spark_task.read_share, code))
 
     def wide_exchange(self) -> Exchange:
         return "host" if self._is_local() else "shuffle"
@@ -178,12 +185,12 @@ class SparkRunner(Runner):
             directory = make_directory(local.partition(",")[0] if local else None)
             self._spool_directory, self._spool = directory, HostSpool(directory)
 
-    def _probe(self, store: Store) -> None:
+    def _probe(self, store: Store, workers: int) -> None:
         """Check that every executor sees the storage; get Python processes started meanwhile."""
         name, content = f"probes/{uuid.uuid4().hex}", os.urandom(16)
         store.create(name, content)
         try:
-            tasks = max(self._workers, self.default_workers())
+            tasks = max(workers, self.default_workers())
             check = functools.partial(spark_task.probe, self._code, store.location, name, content)
             seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
         finally:
@@ -196,25 +203,6 @@ class SparkRunner(Runner):
                 remedy="use a directory that all hosts mount",
             )
 
-    def _make_anchor(self) -> Any:
-        """Return a cached RDD whose partitions' hosts become the workers' hosts; None in local mode."""
-        if not spark_private.executor_hosts(self._sc):
-            return None
-        pairs = [(number, None) for number in range(self._workers)]
-        anchor = self._sc.parallelize(pairs, self._workers).partitionBy(self._workers, _same)
-        anchor.persist()
-        anchor.count()
-        return anchor
-
-    def _make_homes(self) -> list[Any]:
-        """Return an RDD of one element for each worker; on a cluster cached, so that it has a home."""
-        homes = [self._sc.parallelize([number], 1) for number in range(self._workers)]
-        if self._anchor is not None:
-            for home in homes:
-                home.persist()
-            self._sc.union(homes).count()  # one job, so that the scheduler spreads them
-        return homes
-
     # -- a try --------------------------------------------------------------------------------
 
     def run(self, plan: Plan) -> list[TaskReport]:
@@ -225,7 +213,8 @@ class SparkRunner(Runner):
         except HeadraceError:
             raise
         except Exception as error:
-            self._shuffle = None
+            for crew in self._crews.values():
+                crew.forget_shuffle()
             raise TryFailed(_short(error)) from error
         finally:
             if self._spool is not None:
@@ -246,22 +235,23 @@ class SparkRunner(Runner):
 
     def _run_by_jobs(self, plan: Plan) -> list[TaskReport]:
         """Run a one-stage job for each layer; parcels, or where they are, go through the driver."""
-        results = self._read(plan)
+        crew = self._crew(plan.layout.workers)
+        results = self._read(plan, crew)
         reports = [found.report for found in results]
         if any(report.failure is not None for report in reports):
-            return [*reports, *_never_ran(plan, len(self._layers))]
-        payloads = self._payloads(results)
-        for collect in self._layers:
+            return [*reports, *_never_ran(plan, len(crew.layers))]
+        payloads = _payloads(results, crew.workers)
+        for collect in crew.layers:
             for number, payload in enumerate(payloads):
                 self._set(f"{spark_task.PAYLOAD}.{number}", _encoder.encode(payload))
             results = [_RESULT.decode(data) for data in collect()]
             results.sort(key=lambda found: found.report.worker)
             reports += [found.report for found in results]
             if results[0].parcels:
-                payloads = self._payloads(results)
+                payloads = _payloads(results, crew.workers)
         return reports
 
-    def _read(self, plan: Plan) -> list[TaskResult]:
+    def _read(self, plan: Plan, crew: Crew) -> list[TaskResult]:
         assert self._worker is not None
         if plan.exchange == "driver":
             result = self._worker.read(plan, 0, "driver")
@@ -274,80 +264,40 @@ class SparkRunner(Runner):
                 remedy="use a local session, or exchange='auto'",
             )
         self._send_plan(plan, with_splits=True)
-        return [_RESULT.decode(data) for data in self._readers()]
-
-    def _payloads(self, results: list[TaskResult]) -> list[list[bytes]]:
-        return [[found.parcels[worker] for found in results] for worker in range(self._workers)]
-
-    def _job(self, task: Any) -> Any:
-        """Return what runs a task for each worker as a one-stage job, with a Python pool for each."""
-
-        def one(number: int) -> Any:
-            rdd = self._homes[number].mapPartitions(task)
-            rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
-            return rdd
-
-        parts = [
-            spark_private.set_environment(
-                functools.partial(one, number), self._sc, {"HEADRACE_WORKER": str(number)}
-            )
-            for number in range(self._workers)
-        ]
-        return spark_private.lean_collector(self._sc.union(parts))
+        return [_RESULT.decode(data) for data in crew.read()]
 
     def _run_by_shuffle(self, plan: Plan) -> list[TaskReport]:
         for name in self._properties - {spark_task.PLAN}:
             self._sc.setLocalProperty(name, None)
         self._properties = {spark_task.PLAN}
         self._send_plan(plan, with_splits=True)
-        if self._shuffle is None:
-            rdd = self._shuffle_rdd()
-            self._shuffle = (
-                spark_private.lean_collector(rdd),
-                spark_private.shuffle_cleaner(rdd),
-            )
-        collect, clean = self._shuffle
-        reports = [report for data in collect() for report in _REPORTS.decode(data)]
-        if clean is None:
-            self._shuffle = None
-        else:
-            clean()
-        return reports
-
-    def _shuffle_rdd(self) -> Any:
-        count = self._workers
-        stage = self._sc.parallelize(range(count), count).mapPartitions(
-            functools.partial(spark_task.read_one, self._code)
-        )
-        for layer in range(1, len(self._layers) + 1):
-            parcels = stage.partitionBy(count, _same)
-            if self._anchor is not None:
-                parcels = self._sc.union([parcels, self._anchor])
-            stage = parcels.mapPartitionsWithIndex(
-                functools.partial(spark_task.apply_shuffled, self._code, layer)
-            )
-        return stage
+        found = self._crew(plan.layout.workers).shuffle()
+        return [report for data in found for report in _REPORTS.decode(data)]
 
     # -- the end ------------------------------------------------------------------------------
 
     def keep_warm(self) -> None:
-        tasks = max(self._workers, self.default_workers())
+        tasks = max(max(self._crews, default=0), self.default_workers())
         self._sc.parallelize(range(tasks), tasks).mapPartitions(_nothing).collect()
 
     def close(self) -> None:
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
-        if self._anchor is not None:
-            for rdd in (self._anchor, *self._homes):
-                rdd.unpersist()
+        for crew in self._crews.values():
+            crew.close()
         if self._code is not None:
             self._code.broadcast.destroy()
         if self._spool is not None:
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
-        self._layers, self._shuffle, self._anchor, self._code = [], None, None, None
+        self._crews, self._code = {}, None
         if self._owned:
             self._sc.stop()
+
+
+def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
+    """Return what each worker gets of what the tasks before it have sent."""
+    return [[found.parcels[worker] for found in results] for worker in range(workers)]
 
 
 def _nothing(items: Any) -> list[int]:

@@ -75,13 +75,43 @@ def set_environment(rdd_maker: Any, sc: Any, variables: dict[str, str]) -> Any:
 def executor_hosts(sc: Any) -> list[str]:
     """Return the hosts of the executors, sorted; empty in local mode or when it cannot be told.
 
-    Reason: there is no public call that says where executors are.
-    Without it: workers get no preferred host from the start.
+    Reason: there is no public call in Python that says where executors are. What Spark knows are
+    block managers, and the driver's own is among them.
+    Without it: workers get no preferred host.
     """
+    if sc.master == "local" or sc.master.startswith("local["):
+        return []
     try:
         statuses = sc._jsc.sc().getExecutorMemoryStatus()
         addresses = sc._jvm.scala.jdk.javaapi.CollectionConverters.asJava(statuses).keySet()
-        hosts = sorted({str(address).rsplit(":", 1)[0] for address in addresses})
-        return [] if sc.master.startswith("local[") or sc.master == "local" else hosts
+        hosts = [str(address).rpartition(":")[0] for address in addresses]
+        hosts.remove(sc.getConf().get("spark.driver.host"))
+        return sorted(set(hosts))
     except Exception:
+        log.warning("this Spark does not say where executors are: workers have no home host")
         return []
+
+
+def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
+    """Return an RDD of a number a partition, each of which prefers a host.
+
+    Reason: ``SparkContext.makeRDD`` with preferred locations has no counterpart in Python.
+    Without it: an ordinary RDD, whose tasks run anywhere.
+    """
+    try:
+        from pyspark.rdd import RDD
+        from pyspark.serializers import CPickleSerializer
+
+        serializer = CPickleSerializer()
+        jvm, java_sc = sc._jvm, sc._jsc.sc()
+        seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        pairs = [
+            jvm.scala.Tuple2(serializer.dumps(number), seq([host]))
+            for number, host in zip(numbers, hosts, strict=True)
+        ]
+        tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        java_rdd = java_sc.makeRDD(seq(pairs), tag)
+        return RDD(java_rdd.toJavaRDD(), sc, serializer)
+    except Exception as error:
+        log.warning("this Spark cannot prefer hosts (%s): workers have no home host", error)
+        return sc.parallelize(numbers, len(numbers))

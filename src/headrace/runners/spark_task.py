@@ -159,6 +159,15 @@ def apply_shuffled(
     yield number, _REPORTS + _encoder.encode(reports)
 
 
+def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
+    """Load the code, in the process of a worker that will be needed soon."""
+    _begin()
+    list(numbers)
+    pickle.loads(code.broadcast.value)
+    gc.collect()
+    yield os.getpid()
+
+
 # -- start ------------------------------------------------------------------------------------
 
 
