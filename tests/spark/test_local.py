@@ -147,9 +147,9 @@ def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_trie
         found, tries = Collected(), []
 
         def read_and_lose(
-            runner: SparkRunner, plan: Any, tries: list[int] = tries, lost: bool = lost
+            runner: SparkRunner, plan: Any, crew: Any, tries: list[int] = tries, lost: bool = lost
         ) -> Any:
-            results = read(runner, plan)
+            results = read(runner, plan, crew)
             tries.append(len(list(Path(runner._spool_directory).iterdir())))
             if lost and len(tries) == 1:
                 runner._spool.clear()
