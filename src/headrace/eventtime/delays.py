@@ -55,11 +55,17 @@ class Delays(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def delays_of(times: npt.NDArray[np.int64], highest: int) -> dict[int, int]:
-    """Return the delays of records, counted by bin.
+    """Return the delays of the records of a split, counted by bin.
 
     Args:
         times: event times in the order of the records, at least one.
         highest: the highest event time of their partition before this step.
+
+    What earlier splits of the partition brought in the same step is not known here: another task may be
+    reading them. So a record that is behind those counts as less behind than it is, and a percentile
+    watermark is a little early where a source cuts a partition into several splits a step. Counts cannot be
+    mended when splits are merged: by how much a record's delay grows depends on how high its own split had
+    come before it, so it takes counts by both, or the records.
     """
     newest = np.maximum.accumulate(times)
     if highest > MIN_TIME:
