@@ -13,15 +13,19 @@ from headrace.errors import PipelineError, UserCodeError
 from headrace.eventtime.delays import Delays, delays_of
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import (
+    BoundedDelay,
     ByFunction,
+    Exact,
     Frontier,
     Frontiers,
     Rules,
     Seen,
     advance,
     bounded_delay,
+    changed,
     changes,
     merged_seen,
+    without_ended,
 )
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.manifest import Head, Manifest, fold
@@ -196,3 +200,110 @@ def test_a_head_of_an_older_version_knows_the_highest_time() -> None:
     assert Head(3, 1, "d", layout, {}, highest={"in": 42}).frontiers_of("in") == Frontiers(
         {"": Frontier(42)}
     )
+
+
+# -- what is forgotten ------------------------------------------------------------------------
+
+
+class Happened(msgspec.Struct):
+    """What becomes of some partitions in a step; those that have ended ignore it.
+
+    Attributes:
+        seen, promised: the highest event time that comes of each, and what it promises.
+        ended: those that end.
+        quiet: those that are idle from now on.
+        unnamed: those that the source does not name any more once they have ended.
+        silent: whether the source says nothing in this step.
+    """
+
+    seen: dict[str, int]
+    promised: dict[str, int]
+    ended: set[str]
+    quiet: set[str]
+    unnamed: set[str]
+    silent: bool
+    strategy: BoundedDelay | Exact
+
+
+many = st.sampled_from("abcdefgh")
+happenings = st.builds(
+    Happened, st.dictionaries(many, times), st.dictionaries(many, times), st.sets(many),
+    st.sets(many), st.sets(many), st.booleans(),
+    st.sampled_from([bounded_delay(5), bounded_delay(100), hr.exact()]),
+)  # fmt: skip
+
+
+class World:
+    """An injector as the coordinator knows it, step by step."""
+
+    def __init__(self, *, forgets: bool) -> None:
+        self.forgets = forgets
+        self.of = Frontiers()
+
+    def step(self, it: Happened, named: dict[str, bool], rules: Rules, now: int) -> Frontiers:
+        """Take a step; ``named`` says whether each partition that the source names is final."""
+        parts = dict(self.of.parts)
+        for name in (*rules.expect, *named):
+            parts.setdefault(name, Frontier(active_us=now))
+        for name, final in named.items():
+            parts[name] = parts[name].told(final, it.promised.get(name), now)
+        for name in it.quiet & parts.keys():
+            if not parts[name].ended:
+                parts[name] = msgspec.structs.replace(parts[name], idle=True)
+        known = msgspec.structs.replace(self.of, parts=parts)
+        if self.forgets and named:
+            known = without_ended(known, named, rules)
+        seen = {name: Seen(time, {3: 1}) for name, time in it.seen.items()}
+        before = self.of
+        self.of = advance({"in": known}, {"in": seen}, [], {"in": rules}, now)["in"]
+        change = changes(before, self.of)
+        assert self.of == (before if change is None else changed(before, change))
+        return self.of
+
+
+@given(st.lists(happenings, max_size=15), st.sampled_from([(), ("a", "b")]))
+def test_what_is_forgotten_of_ended_partitions_is_not_missed(
+    steps: list[Happened], expect: tuple[str, ...]
+) -> None:
+    whole, thin = World(forgets=False), World(forgets=True)
+    came: set[str] = set()
+    ended: set[str] = set()
+    unnamed: set[str] = set()
+    for now, it in enumerate(steps):
+        rules = Rules(it.strategy, expect=expect, percentile=0.5)
+        live = {name: time for name, time in it.seen.items() if name not in ended}
+        it.seen = {} if it.silent else live
+        came |= {*it.seen, *(() if it.silent else it.promised)}
+        unnamed |= it.unnamed & ended
+        ending = set() if it.silent else it.ended & came
+        named = {} if it.silent else {n: n in ended | ending for n in sorted(came - unnamed)}
+        ended |= ending
+        one, other = whole.step(it, named, rules, now), thin.step(it, named, rules, now)
+        assert (one.low, one.percentile) == (other.low, other.percentile)
+        assert one.is_idle == other.is_idle
+        if named:
+            assert len(other.parts) <= len(came - ended) + len({*named} & ended) + len(expect) + 2
+        assert all(other.parts[name].ended for name in other.parts if name in ended)
+
+
+def test_a_users_function_is_asked_for_all_that_have_ended() -> None:
+    of = Frontiers({name: Frontier(ord(name), ended=True) for name in "abc"})
+    rules = Rules(ByFunction(lambda part: -part.highest))
+    assert without_ended(of, [], rules) == of
+    assert set(without_ended(of, [], Rules()).parts) == {"c"}
+
+
+@pytest.mark.parametrize(("strategy", "reached"), [(bounded_delay(0), 900), (hr.exact(), 800)])
+def test_those_that_ended_furthest_are_remembered_by_records_and_by_promise(
+    strategy: BoundedDelay | Exact, reached: int
+) -> None:
+    parts = {
+        "far": Frontier(900, ended=True),
+        "promised": Frontier(5, promise_us=800, ended=True),
+        "over": Frontier(7, promise_us=7, ended=True),
+        "quiet": Frontier(6, promise_us=6, idle=True),
+    }
+    rules = Rules(strategy)
+    thin = without_ended(Frontiers(parts), [], rules)
+    assert set(thin.parts) == {"far", "promised", "quiet"}
+    assert advance({"in": thin}, {}, [], {"in": rules}, 0)["in"].low == reached

@@ -21,11 +21,14 @@ from headrace.errors import (
     SourceChanged,
     StorageError,
 )
+from headrace.ledger.log import Ledger
 from headrace.sources import Inbox, Limit, Part
 from headrace.sources.inbox import Producer
 from headrace.sources.inbox.batch import HEADER_BYTES
 from headrace.storage import LocalStore, MemoryStore, Store
+from tests.support import inboxes
 from tests.support.faults import FaultStore, SimulatedCrash
+from tests.support.pipelines import Collected
 
 WIDE = Limit(1_000, 1 << 20)
 
@@ -344,6 +347,40 @@ def test_an_inbox_open_to_all_never_ends(store: Store) -> None:
     reading.step()
     assert reading.parts == {"a": Part(final=True)}
     assert reading.source.offer(reading.position, WIDE) is None
+
+
+def test_a_producer_that_has_finished_is_named_until_a_step_has_recorded_it(store: Store) -> None:
+    producer(store, "a").finish()
+    producer(store, "b").append(hits(1))
+    reading = Reading(inbox(store))
+    for _ in range(2):
+        offer = reading.source.offer(reading.position, WIDE)
+        assert offer is not None
+        assert offer.parts == {"a": Part(final=True), "b": Part()}
+    reading.step()
+    assert reading.source.offer(reading.position, WIDE) is None
+    producer(store, "c").append(hits(2))
+    reading.step()
+    assert set(reading.parts) == {"b", "c"}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_pipeline_does_not_remember_producers_that_have_long_finished(
+    store: Store, *, declared: bool
+) -> None:
+    storage, told = MemoryStore(), Collected()
+    expect = ("p0",) if declared else ()
+    for number in range(8):
+        feeding = inboxes.producer(store, f"p{number}")
+        feeding.append(inboxes.items(f"p{number}", number, 2))
+        feeding.finish()
+        drawn = inboxes.pipeline(store, told.sink("told"), expect=expect)
+        inboxes.run_until_idle(drawn, storage)
+    head = Ledger(storage).open()
+    assert head is not None
+    known = head.frontiers_of("items").parts
+    assert set(known) == {"p6", "p7", *expect}
+    assert all(part.ended for part in known.values())
 
 
 def test_producers_that_are_not_expected_are_refused_unless_they_are_accepted(store: Store) -> None:

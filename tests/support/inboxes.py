@@ -64,11 +64,11 @@ def items(who: str, batch: int, rows: int) -> list[Item]:
     return [Item(who, batch, n, 10 * batch + n) for n in range(rows)]
 
 
-def pipeline(inbox: Any, sink: Any, **more: Any) -> hr.Pipeline:
+def pipeline(inbox: Any, sink: Any, *, expect: tuple[str, ...] = (), **more: Any) -> hr.Pipeline:
     """Return a pipeline that reads an inbox; more goes to the source."""
     drawn = hr.Pipeline("inbox")
     source = hr.sources.Inbox(inbox, Item, event_time="at", **more)
-    stream = drawn.inject("items", source)
+    stream = drawn.inject("items", source, expect=expect)
     told = drawn.compute("told", Tell(), keys={stream: "who"}, late="process")
     drawn.sink("told", told, sink)
     return drawn

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
-from headrace.eventtime.watermark import Frontier, Frontiers, Rules, lowest
+from headrace.eventtime.watermark import Frontier, Frontiers, Rules, lowest, without_ended
 from headrace.ledger.manifest import Head
 from headrace.sources.base import Limit, Offer
 
@@ -99,7 +99,8 @@ def _known(
         paused = heard.paused.get(injector, _NONE)
         for name, part in parts.items():
             parts[name] = _maybe_idle(part, name in paused, rules.idle_after_us, heard)
-    return msgspec.structs.replace(before, parts=parts)
+    after = msgspec.structs.replace(before, parts=parts)
+    return without_ended(after, told.keys(), rules) if told else after
 
 
 def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Frontier:

@@ -78,12 +78,14 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
         parts: by partition; a source that has none has one called ``""``.
         low, percentile: its watermarks.
         delays: how far behind the newest record others came, for a percentile watermark.
+        gone: in what a manifest says of a step: partitions that are not remembered any more.
     """
 
     parts: dict[str, Frontier] = {}
     low: int = MIN_TIME
     percentile: int = MIN_TIME
     delays: Delays = Delays()
+    gone: list[str] = []
 
     @property
     def watermarks(self) -> Watermarks:
@@ -132,7 +134,39 @@ def changes(before: Frontiers, after: Frontiers) -> Frontiers | None:
     if after == before:
         return None
     parts = {name: part for name, part in after.parts.items() if part != before.parts.get(name)}
-    return msgspec.structs.replace(after, parts=parts)
+    gone = sorted(before.parts.keys() - after.parts.keys())
+    return msgspec.structs.replace(after, parts=parts, gone=gone)
+
+
+def changed(before: Frontiers, by: Frontiers) -> Frontiers:
+    """Return what is known after a change; undoes :func:`changes`."""
+    parts = {name: part for name, part in before.parts.items() if name not in by.gone}
+    return msgspec.structs.replace(by, parts={**parts, **by.parts}, gone=[])
+
+
+def without_ended(of: Frontiers, named: Collection[str], rules: Rules) -> Frontiers:
+    """Return what is known without partitions that have ended: those that no watermark will depend on.
+
+    Args:
+        of: what is known of an injector.
+        named: the partitions that its source names now. One that has ended stays while it is named, or
+            it would be taken for a new one.
+        rules: of the injector. What is expected stays, or it would be waited for again.
+
+    The two that came furthest stay, by records and by promise: when all that have not ended are idle, the
+    watermark is as far as they were. Where a user's function decides, all stay: what it makes of one is
+    its own.
+    """
+    ended = [name for name, part in of.parts.items() if part.ended]
+    if not ended or not rules.strategy.forgets:
+        return of
+    furthest = {
+        max(ended, key=lambda name: (of.parts[name].highest, name)),
+        max(ended, key=lambda name: (of.parts[name].promise_us, name)),
+    }
+    gone = set(ended) - furthest - {*named} - {*rules.expect}
+    parts = {name: part for name, part in of.parts.items() if name not in gone}
+    return msgspec.structs.replace(of, parts=parts)
 
 
 def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, dict[str, Seen]]:
@@ -150,6 +184,7 @@ class BoundedDelay(msgspec.Struct, frozen=True):
     """Records are at most ``delay_us`` behind the newest one of their partition."""
 
     measures: ClassVar[str] = "highest"
+    forgets: ClassVar[bool] = True
     delay_us: int
 
     def of(self, frontier: Frontier) -> int:
@@ -165,6 +200,7 @@ class Exact(msgspec.Struct, frozen=True):
     """The source knows, and says so."""
 
     measures: ClassVar[str] = "promise"
+    forgets: ClassVar[bool] = True
 
     def of(self, frontier: Frontier) -> int:
         """Return up to where a partition is complete."""
@@ -178,6 +214,7 @@ class ByFunction(msgspec.Struct, frozen=True):
     """A user's function of what is known of a partition."""
 
     measures: ClassVar[str] = "highest"
+    forgets: ClassVar[bool] = False
     function: Callable[[Frontier], TimeLike]
 
     def of(self, frontier: Frontier) -> int:

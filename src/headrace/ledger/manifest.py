@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.eventtime.watermark import Frontier, Frontiers
+from headrace.eventtime.watermark import Frontier, Frontiers, changed
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
@@ -492,8 +492,7 @@ def _with_layout(head: Head, now: LayoutNow) -> Head:
 
 def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
     return {
-        name: msgspec.structs.replace(after, parts={**head.frontiers_of(name).parts, **after.parts})
-        for name, after in manifest.frontiers.items()
+        name: changed(head.frontiers_of(name), after) for name, after in manifest.frontiers.items()
     }
 
 

@@ -55,7 +55,8 @@ class Offer(msgspec.Struct, frozen=True):
         final: whether nothing comes after it, ever.
         empty: whether there is nothing to read (an offer may only say what has become of the input).
         parts: what is known of each partition; a source that one process feeds may say nothing, and then
-            is one partition called ``""``.
+            is one partition called ``""``. One that a committed step knows to be final may be left out:
+            then it is forgotten, and its name must not come again.
     """
 
     end: Position

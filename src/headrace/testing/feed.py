@@ -203,5 +203,10 @@ class OwnOrPromised(msgspec.Struct, frozen=True):
         """What the drawn strategy goes by."""
         return self.own.measures
 
+    @property
+    def forgets(self) -> bool:
+        """Whether partitions that have ended may be forgotten."""
+        return self.own.forgets
+
     def __str__(self) -> str:
         return str(self.own)

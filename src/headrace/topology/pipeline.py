@@ -72,7 +72,8 @@ class Pipeline(Drawn):
             watermark: how the injector seeds the low watermark, partition by partition;
                 ``bounded_delay("0s")`` if not given, that is, records in order of event time.
             expect: partitions (reading or producing processes) that are to come: while one has not
-                been heard of, the watermark does not move.
+                been heard of, the watermark does not move. (Do not add one that has come and ended
+                before it was expected: it may be forgotten, and is waited for.)
             idle_after: a partition that has brought nothing for so long, by the clock, does not hold
                 the watermark any more, until it brings something. What it brings then may be late.
             skew_limit: a partition that is further than this ahead of what the injector's readers have

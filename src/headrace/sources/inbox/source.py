@@ -138,12 +138,15 @@ class Inbox(Source):
         taken = self._take(at, known, limit)
         end = self._after(at, taken)
         parts = {
-            name: Part(name in end.ended, _promise(taken.get(name, []))) for name in sorted(known)
+            name: Part(name in end.ended, _promise(taken.get(name, [])))
+            for name in sorted(
+                known - {*at.ended}
+            )  # (a committed step knows the others to be final)
         }
         final = not self._accepts and set(end.ended) >= known
         if not taken and not final and parts == self._told:
             return None
-        self._told = {name: Part(part.final) for name, part in parts.items()}
+        self._told = {name: Part() for name, part in parts.items() if not part.final}
         headers = [header for batches in taken.values() for header in batches]
         return Offer(
             msgspec.to_builtins(end),
