@@ -1,0 +1,1 @@
+"""Migration, planned: what moves where, in which rounds, and what it will cost. Pure."""

@@ -1,0 +1,226 @@
+"""What differs between two layouts: the bins that change hands, and the splits and merges around it.
+
+The bins of two layouts are leaves of two prefix trees, which need not be the same. Their *common
+refinement* is the coarsest layout in which each bin lies inside one bin of either. State changes
+hands there: first bins are split down to it, then bins of it move, then siblings are merged up to
+the bins of the target (a split or a merge moves nothing: files name hash ranges).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import ensure
+from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
+
+_ONE = np.uint64(1)
+
+
+class Move(NamedTuple):
+    """One bin that changes hands."""
+
+    bin: Bin
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Bins that change hands, as columns.
+
+    Attributes:
+        starts, bits: the bins.
+        sources, targets: the worker that each leaves, and the one that it goes to; never the same.
+        sizes: bytes of each bin's state, as far as known.
+        pending: bytes of records that wait for each bin, as far as known.
+    """
+
+    starts: U64
+    bits: U8
+    sources: I32
+    targets: I32
+    sizes: I64
+    pending: I64
+
+    @classmethod
+    def of(cls, moves: list[Move]) -> Moves:
+        """Return moves that are given one by one; nothing is known of what they weigh."""
+        return cls(
+            np.array([move.bin.start for move in moves], dtype=np.uint64),
+            np.array([move.bin.bits for move in moves], dtype=np.uint8),
+            np.array([move.source for move in moves], dtype=np.int32),
+            np.array([move.target for move in moves], dtype=np.int32),
+            np.zeros(len(moves), dtype=np.int64),
+            np.zeros(len(moves), dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[Move]:
+        columns = (self.starts, self.bits, self.sources, self.targets)
+        for start, bits, source, target in zip(*(c.tolist() for c in columns), strict=True):
+            yield Move(Bin(start, bits), source, target)
+
+    def take(self, chosen: I64 | slice) -> Moves:
+        """Return some of the moves, in the order asked for."""
+        return Moves(
+            self.starts[chosen],
+            self.bits[chosen],
+            self.sources[chosen],
+            self.targets[chosen],
+            self.sizes[chosen],
+            self.pending[chosen],
+        )
+
+    def weighed(self, before: Layout, sizes: npt.ArrayLike, pending: npt.ArrayLike) -> Moves:
+        """Return the same moves with what is known of the bins of the layout that they start from.
+
+        A bin that is split to be moved is taken to be spread evenly, since hashes are.
+
+        Args:
+            before: the layout that the moves start from.
+            sizes: bytes of state of each of its bins.
+            pending: bytes of waiting records of each of its bins.
+        """
+        at = np.searchsorted(before.starts, self.starts, side="right") - 1
+        share = np.exp2(before.bits[at].astype(np.float64) - self.bits)
+        return replace(self, sizes=_part(sizes, at, share), pending=_part(pending, at, share))
+
+    def runs(self) -> list[tuple[int, int, int, int]]:
+        """Return the moves as a configuration update writes them: (start, bits, count, worker).
+
+        Each is so many neighbouring bins of one depth that go to one worker, in hash order.
+        """
+        order = np.argsort(self.starts, kind="stable")
+        starts, bits, targets = self.starts[order], self.bits[order], self.targets[order]
+        follows = (
+            (starts[1:] == (starts + widths(bits))[:-1])
+            & (bits[1:] == bits[:-1])
+            & (targets[1:] == targets[:-1])
+        )
+        first = np.flatnonzero(np.append(True, ~follows)[: len(order)])
+        counts = np.diff(first, append=len(order))
+        columns = (starts[first], bits[first], counts, targets[first])
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _part(values: npt.ArrayLike, at: npt.NDArray[np.intp], share: npt.NDArray[np.float64]) -> I64:
+    """Return the rounded-up share that each moved bin has of the bin that it lies in."""
+    return np.ceil(np.asarray(values, dtype=np.float64)[at] * share).astype(np.int64)
+
+
+class Prefixes(NamedTuple):
+    """Bins without owners, as columns."""
+
+    starts: U64
+    bits: U8
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return (start, bits) of each, as a configuration update writes them."""
+        return list(zip(self.starts.tolist(), self.bits.tolist(), strict=True))
+
+
+class Difference(NamedTuple):
+    """What leads from one layout to another, in this order.
+
+    Attributes:
+        splits: bins that become their two children, a parent before its children.
+        moves: bins of the common refinement that change hands, in hash order.
+        merges: parents whose two children become one, children before their parent.
+    """
+
+    splits: Prefixes
+    moves: Moves
+    merges: Prefixes
+
+    def __bool__(self) -> bool:
+        return bool(len(self.splits.starts) or len(self.moves) or len(self.merges.starts))
+
+
+def moves_between(before: Layout, after: Layout) -> Difference:
+    """Return what leads from one layout to another.
+
+    Only what must move moves: each hash whose worker is the same in both stays where it is. So what
+    is left of a migration that stopped midway, or what undoes it, is the difference between the
+    layout that it has reached and the one that is wanted.
+
+    Cost: a sort of the bins of both. 2^20 bins take 0.02 s in one tree, 0.3 s in two.
+
+    >>> one, two = Layout.uniform(2, [0, 0], 2), Layout.uniform(4, [0, 0, 0, 1], 2)
+    >>> found = moves_between(one, two)
+    >>> [str(Bin(*pair)) for pair in found.splits.pairs()]
+    ['0/1', '1/1']
+    >>> [f"{move.bin}: {move.source} to {move.target}" for move in found.moves]
+    ['11/2: 0 to 1']
+    """
+    starts, old, new = _refined(before, after)
+    old_bits, new_bits = before.bits[old], after.bits[new]
+    bits = np.maximum(old_bits, new_bits)
+    sources, targets = before.owners[old], after.owners[new]
+    moved = np.flatnonzero(sources != targets)
+    nothing = np.zeros(len(moved), dtype=np.int64)
+    moves = Moves(
+        starts[moved], bits[moved], sources[moved], targets[moved], nothing, nothing.copy()
+    )
+    merges = _inner(starts, new_bits, bits)
+    return Difference(
+        splits=_inner(starts, old_bits, bits),
+        moves=moves,
+        merges=Prefixes(merges.starts[::-1], merges.bits[::-1]),
+    )
+
+
+def _refined(before: Layout, after: Layout) -> tuple[U64, I64, I64]:
+    """Return the starts of the common refinement, and the bin of either that each lies in."""
+    if np.array_equal(before.bits, after.bits):
+        same = np.arange(len(before), dtype=np.int64)
+        return before.starts, same, same
+    starts = np.sort(np.concatenate([before.starts, after.starts]), kind="stable")  # merges the two
+    starts = starts[np.append(True, starts[1:] != starts[:-1])]
+    return starts, _bins_at(before, starts), _bins_at(after, starts)
+
+
+def _bins_at(layout: Layout, starts: U64) -> I64:
+    return np.searchsorted(layout.starts, starts, side="right") - 1
+
+
+def _inner(starts: U64, roots: U8, leaves: U8) -> Prefixes:
+    """Return the inner nodes between bins and the finer bins inside them, from the top down.
+
+    Args:
+        starts: the finer bins, ascending.
+        roots: for each the depth of the bin that it lies in.
+        leaves: for each its own depth.
+    """
+    found = [(starts[:0], roots[:0])]
+    finer = np.flatnonzero(roots < leaves)
+    starts, roots, leaves = starts[finer], roots[finer], leaves[finer]
+    for depth in range(int(roots.min(initial=HASH_BITS)), int(leaves.max(initial=0))):
+        under = starts[(roots <= depth) & (depth < leaves)] & _mask(depth)
+        parents = under[np.flatnonzero(np.append(True, under[1:] != under[:-1])[: len(under)])]
+        found.append((parents, np.full(len(parents), depth, dtype=np.uint8)))
+    return Prefixes(
+        np.concatenate([part for part, _ in found]), np.concatenate([part for _, part in found])
+    )
+
+
+def _mask(depth: int) -> np.uint64:
+    """Return the leading bits that a bin of this depth is named by."""
+    return np.uint64((1 << HASH_BITS) - (1 << (HASH_BITS - depth)))
+
+
+def widths(bits: U8) -> U64:
+    """Return how many hashes a bin of each depth has; 0 stands for all, which is 2^64."""
+    ensure(bool((bits <= HASH_BITS).all()), "a bin cannot be smaller than one hash")
+    return np.where(bits > 0, _ONE << (np.uint64(HASH_BITS) - np.maximum(bits, 1)), np.uint64(0))
