@@ -1,0 +1,146 @@
+"""Levelling: give workers equal work by moving as little of it as can be.
+
+Who has more than the mean gives its first bins, as far as it stays at the mean or above; who leaves
+gives all. What is given goes to those below the mean: heavy bins first, each to who lacks most, the
+rest in runs of neighbours, in hash order. Then single bins go from the heaviest worker to the
+lightest while that makes the two more equal.
+
+The least that has to move, for everybody to have the mean, is all of those who leave, and of each
+other what it has above the mean. Bins are not divisible, so the mean is met as nearly as they allow:
+bins of equal weight come out as even as can be, with exactly the least number of moves.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+#: Two workers that differ by less of the mean are equal.
+CLOSE = 0.001
+#: Rounding of sums, as a share of the mean.
+_ROUNDING = 1e-9
+#: How often a giver looks again for smaller bins that still fit.
+_LOOKS = 32
+#: So many bins for each taker are heavy enough to be placed one by one.
+_HEAVY = 8
+#: So many bins for each worker may be moved one by one in the end.
+_LAST = 16
+
+
+def level(owners: I32, work: F64, stays: Mask, *, give: bool, close: float = CLOSE) -> I32:
+    """Return new owners, so that all who stay have about equal work.
+
+    Args:
+        owners: the worker of each bin.
+        work: what each bin costs.
+        stays: for each worker whether it may own anything.
+        give: whether those who stay give too; else only those who leave do.
+        close: how far apart two workers may be, as a share of the mean.
+
+    Cost: some sorts of the bins, and a look at all bins for each bin that is placed last, of
+    which there are at most a few for each worker.
+    """
+    mean = float(work.sum()) / int(stays.sum())
+    after = owners.copy()
+    given = ~stays[owners]
+    movable = given | give
+    if give:
+        given |= _given(owners, work, np.where(stays, _sums(owners, work, stays) - mean, 0.0), mean)
+    after[given] = -1
+    _take(after, work, np.flatnonzero(given), stays, mean)
+    _polish(after, owners, work, stays, movable, mean * close)
+    return after
+
+
+def _sums(owners: I32, work: F64, stays: Mask) -> F64:
+    """Return the work of each worker; bins that have none (-1) do not count."""
+    return np.bincount(owners + 1, work, minlength=len(stays) + 1)[1:].astype(np.float64)
+
+
+def _given(owners: I32, work: F64, excess: F64, mean: float) -> Mask:
+    """Choose bins of each worker, the first ones in hash order that its excess has room for."""
+    left = excess + mean * _ROUNDING
+    given = np.zeros(len(owners), dtype=np.bool_)
+    order = np.argsort(owners, kind="stable")
+    order = order[work[order] > 0]
+    for _ in range(_LOOKS):
+        order = order[~given[order] & (work[order] <= left[owners[order]])]
+        if not len(order):
+            break
+        who, sums = owners[order], np.cumsum(work[order])
+        first = np.append(True, who[1:] != who[:-1])
+        before = np.maximum.accumulate(np.where(first, sums - work[order], 0.0))
+        taken = order[sums - before <= left[who]]
+        given[taken] = True
+        left -= np.bincount(owners[taken], work[taken], minlength=len(left))
+    return given
+
+
+def _take(after: I32, work: F64, bins: I64, stays: Mask, mean: float) -> None:
+    """Give bins to those who lack work."""
+    if not len(bins):
+        return
+    lacks = np.where(stays, mean - _sums(after, work, stays), -np.inf)
+    takers = int((lacks > 0).sum())
+    heavy = work[bins] * _HEAVY * max(takers, 1) > work[bins].sum()
+    by_weight = bins[heavy][np.argsort(-work[bins[heavy]], kind="stable")]
+    heap = [(-lack, worker) for worker, lack in enumerate(lacks.tolist()) if lack > -np.inf]
+    heapq.heapify(heap)
+    for bin_, weight in zip(by_weight.tolist(), work[by_weight].tolist(), strict=True):
+        lack, worker = heap[0]
+        after[bin_] = worker
+        heapq.heapreplace(heap, (lack + weight, worker))
+    lacks[[worker for _, worker in heap]] = [-lack for lack, _ in heap]
+    lacks = np.maximum(lacks, 0.0)
+    _take_runs(after, work, bins[~heavy], lacks if lacks.any() else stays.astype(np.float64))
+
+
+def _take_runs(after: I32, work: F64, bins: I64, lacks: F64) -> None:
+    """Give bins in hash order, a run to each worker, as much as it lacks of what all lack."""
+    if not len(bins):
+        return
+    ends = np.cumsum(work[bins])
+    shares = np.cumsum(lacks)
+    scale = shares[-1] / ends[-1] if ends[-1] else 0.0
+    takers = np.searchsorted(shares, (ends - work[bins] / 2) * scale, side="right")
+    after[bins] = np.minimum(takers, np.flatnonzero(lacks)[-1])
+
+
+def _polish(after: I32, before: I32, work: F64, stays: Mask, movable: Mask, close: float) -> None:
+    """Move single bins from the heaviest worker to the lightest, while the two become more equal.
+
+    Of what is as good, a bin that has left its first owner already goes: it costs nothing more.
+    """
+    sums = _sums(after, work, stays)
+    foreign = np.bincount(after[after != before], minlength=len(stays))
+    stuck = ~stays
+    for _ in range(_LAST * len(stays)):
+        light = int(np.argmin(np.where(stays, sums, np.inf)))
+        heavy = _heaviest(np.where(stuck, -np.inf, sums), foreign, close)
+        gap = sums[heavy] - sums[light]
+        if stuck[heavy] or gap <= close:
+            return
+        own = np.flatnonzero((after == heavy) & movable)
+        own = own[work[own] <= gap / 2 * (1 + _ROUNDING)]
+        if not len(own) or not work[own].max():
+            stuck[heavy] = True
+            continue
+        bin_ = own[np.argmax(work[own] * np.where(before[own] != heavy, 2.0, 1.0))]
+        foreign[heavy] -= before[bin_] != heavy
+        foreign[light] += before[bin_] != light
+        sums[heavy] -= work[bin_]
+        sums[light] += work[bin_]
+        after[bin_] = light
+
+
+def _heaviest(sums: F64, foreign: I64, close: float) -> int:
+    """Return the heaviest worker; of equal ones, one that has bins which moved already."""
+    equals = np.flatnonzero(sums >= sums.max() - close)
+    return int(equals[np.argmax(foreign[equals] > 0)])

@@ -1,0 +1,101 @@
+"""What bins cost their workers: bytes, records and CPU as one weight, in microseconds of work a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import ensure
+from headrace.keyspace.layout import Layout
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """What a bin's bytes, records and CPU count for, as microseconds of a worker's time in a step.
+
+    Attributes:
+        cpu: of each measured microsecond of CPU.
+        record_us: of each record, where no CPU was measured at all.
+        byte_us: of each byte of state that is kept; 0 where memory is no concern.
+        idle: share of the whole work that is put on all bins by how many hashes they have: what
+            may come yet. It lets bins without work be spread as well.
+    """
+
+    cpu: float = 1.0
+    record_us: float = 1.0
+    byte_us: float = 0.0
+    idle: float = 0.01
+
+
+#: CPU where it was measured, else records; memory is no concern.
+PRICES = Prices()
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """What was measured of each bin of a layout.
+
+    Attributes:
+        sizes: bytes of state.
+        records: records in a step.
+        cpu_us: microseconds of CPU in a step; all 0 where that was not measured.
+    """
+
+    sizes: F64
+    records: F64
+    cpu_us: F64
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        *,
+        sizes: npt.ArrayLike | None = None,
+        records: npt.ArrayLike | None = None,
+        cpu_us: npt.ArrayLike | None = None,
+    ) -> Load:
+        """Return the load of a layout's bins, given in hash order. What is not given is 0."""
+        columns = []
+        for values in (sizes, records, cpu_us):
+            column = np.zeros(len(layout)) if values is None else np.asarray(values, np.float64)
+            ensure(len(column) == len(layout), "a load needs one number a bin of its layout")
+            ensure(bool((column >= 0).all()), "a load cannot be negative")
+            columns.append(column)
+        return cls(*columns)
+
+    def work(self, layout: Layout, prices: Prices = PRICES) -> F64:
+        """Return what each bin costs its worker, in microseconds a step.
+
+        Where nothing was measured, bins count by the share of all hashes that they have.
+
+        >>> layout = Layout([1, 2, 2], [0, 0, 0], 1)
+        >>> Load.of(layout).work(layout).tolist()
+        [0.5, 0.25, 0.25]
+        >>> Load.of(layout, records=[0, 60, 40]).work(layout).tolist()
+        [0.5, 60.25, 40.25]
+        """
+        busy = self.cpu_us * prices.cpu if self.cpu_us.any() else self.records * prices.record_us
+        known = busy + self.sizes * prices.byte_us
+        total = float(known.sum())
+        width = np.exp2(-layout.bits.astype(np.float64))
+        return known + width * total * prices.idle if total else width
+
+    def moved_to(self, before: Layout, after: Layout) -> Load:
+        """Return the load in the bins of another layout; a bin that is split is split evenly."""
+        return Load(*(regroup(c, before, after) for c in (self.sizes, self.records, self.cpu_us)))
+
+
+def regroup(values: F64, before: Layout, after: Layout) -> F64:
+    """Return what bins of one layout weigh as what bins of another do, by common hashes."""
+    pieces = np.sort(np.concatenate([before.starts, after.starts]), kind="stable")
+    pieces = pieces[np.append(True, pieces[1:] != pieces[:-1])]
+    old = np.searchsorted(before.starts, pieces, side="right") - 1
+    new = np.searchsorted(after.starts, pieces, side="right") - 1
+    finer = after.bits[new].astype(np.float64) - before.bits[old]
+    parts = values[old] * np.exp2(-np.maximum(finer, 0))
+    return np.bincount(new, parts, minlength=len(after)).astype(np.float64)
