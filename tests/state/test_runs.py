@@ -60,6 +60,8 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(runs, "_SMALL_FILE", 0)
     reader = RunReader(read, ref)
+    assert not reads, "nothing is read that nobody asked for"
+    reader.open()
     before = len(reads)
     table = reader.rows("a", "state", 0, 2**58 - 1)
     assert table is not None
@@ -119,4 +121,4 @@ def test_another_file_under_the_same_name_is_found() -> None:
     other, _ = stored([Part("a", "state", batch([1, 2, 4]))])
     store.write("runs/x", other.read("runs/x"))
     with pytest.raises(Damaged):
-        RunReader(store.read, ref)
+        RunReader(store.read, ref).open()

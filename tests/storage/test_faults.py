@@ -133,7 +133,7 @@ def _force_load(pipeline: hr.Pipeline, store: LocalStore, head: Any) -> None:
     from headrace.step.soft import StateReaders, state_files
 
     layout = Layout.from_wire(head.layout)
-    StateReaders(store, layout, 0, state_files(head)).sources("node0")
+    assert StateReaders(store, layout, 0, state_files(head)).sources("node0").sections
 
 
 def test_a_disk_that_is_full_stops_with_a_typed_error_and_resumes(tmp_path: Path) -> None:

@@ -117,6 +117,19 @@ class Layout:
             return (hashes >> np.uint64(HASH_BITS - self._depth)).astype(np.int64)
         return np.searchsorted(self.starts, hashes, side="right") - 1
 
+    def starts_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Return the first hash of each hash's bin: a bin's name as long as it is not split or merged."""
+        if self._depth is not None and self._depth > 0:
+            shift = np.uint64(HASH_BITS - self._depth)
+            return hashes >> shift << shift
+        return self.starts[self.bins_of(hashes)]
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.uint64]:
+        """The last hash of each bin."""
+        ends: npt.NDArray[np.uint64] = np.append(self.starts[1:], np.uint64(0)) - np.uint64(1)
+        return ends  # (that of the last bin wraps)
+
     def workers_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Return the worker of each hash. Costs a search among the *changes* of owner only."""
         if len(self._cut_starts) == 1:

@@ -71,6 +71,24 @@ class Ranges:
         inside = other.contain(pieces.firsts)
         return Ranges(pieces.firsts[inside], pieces.lasts[inside])
 
+    def without(self, other: Ranges) -> Ranges:
+        """Return what is in these and not in the others."""
+        if not len(self) or not len(other):
+            return self
+        pieces = self.cut_at(other.firsts).cut_at(other.lasts + _ONE)
+        return pieces.where(~other.contain(pieces.firsts))
+
+    def plus(self, other: Ranges) -> Ranges:
+        """Return what is in these or in the others, in as few ranges as there can be."""
+        firsts = np.concatenate([self.firsts, other.firsts])
+        order = np.argsort(firsts, kind="stable")
+        firsts, lasts = firsts[order], np.concatenate([self.lasts, other.lasts])[order]
+        if not len(firsts):
+            return self
+        reach = np.maximum.accumulate(lasts)
+        apart = (firsts[1:] > reach[:-1]) & (firsts[1:] - reach[:-1] != _ONE)
+        return Ranges(firsts[np.append(True, apart)], reach[np.append(apart, True)])
+
     def cut_at(self, edges: U64) -> Ranges:
         """Return the same hashes in ranges that begin anew at each of some hashes."""
         inner = edges[self.contain(edges)]

@@ -114,10 +114,11 @@ class BinnedState(ABC):
         """
         self._reopen = reopen
         self._sources = reopen()
-        event, wall = self._sources.lowest_timers(self.layout)
+        ranges = self.layout.ranges_of_bins(np.flatnonzero(owned))
+        event, wall = self._sources.lowest_timers(self.layout, ranges)
         self._unloaded = {EVENT_TIME: event, WALL_TIME: wall}
         self._loaded = np.zeros(len(self.layout), dtype=bool)
-        self._at_once = owned if self._sources.nbytes <= _SMALL else None
+        self._at_once = owned if self._sources.nbytes_in(ranges) <= _SMALL else None
 
     def begin_step(
         self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -192,7 +193,7 @@ class LowestTimers(msgspec.Struct, frozen=True):
 
 
 class RunReader:
-    """Reads parts of one run file, verifying all it reads.
+    """Reads parts of one run file, verifying all it reads. It is opened when something is first asked.
 
     Args:
         read: ``(name, offset, length) -> bytes``, such as ``store.read``.
@@ -203,11 +204,23 @@ class RunReader:
         self._read = read
         self.ref = ref
         self._whole: bytes | None = None
-        if ref.length <= _SMALL_FILE:
-            self._whole = read(ref.name, 0, ref.length)
-            self._check(len(self._whole) == ref.length, "it is shorter than it was written")
-        self._sections = self._load_footer()
         self._schemas: dict[tuple[str, str], pa.Schema] = {}
+
+    @cached_property
+    def _sections(self) -> dict[tuple[str, str], Section]:
+        if self.ref.length <= _SMALL_FILE:
+            self._whole = self._read(self.ref.name, 0, self.ref.length)
+            self._check(len(self._whole) == self.ref.length, "it is shorter than it was written")
+        return self._load_footer()
+
+    def open(self) -> None:
+        """Read the footer, and a small file whole.
+
+        Raises:
+            NotFound: when the file is not there (any more).
+            Damaged: when it is not what was written.
+        """
+        _ = self._sections
 
     def _check(self, good: bool, what: str) -> None:
         if not good:
@@ -252,8 +265,8 @@ class RunReader:
 
         Each block that a range touches is read once, however many ranges there are.
         """
-        section = self._sections.get((owner, kind))
-        if section is None or not len(ranges):
+        section = self._sections.get((owner, kind)) if len(ranges) else None
+        if section is None:
             return None
         schema = self._schema(section)
         edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)

@@ -6,7 +6,8 @@ merged in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -14,12 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.hashing import hash_is_key
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import HASH, RunReader
+from headrace.state.runs import HASH, FileRef, LowestTimers, RunReader
 from headrace.state.sections import deleted, identity_of, is_whole, whole_section
 
 _SEQUENCE = "sequence"
@@ -28,13 +30,34 @@ _NEVER = -1
 Dated = tuple[int, pa.Table]
 
 
+class Reader(Protocol):
+    """What rows are read from: a run file, or what was read from some before."""
+
+    @property
+    def ref(self) -> FileRef:
+        """Which file it is; of what is in memory, its step and length."""
+        ...
+
+    def kinds_of(self, owner: str) -> list[str]:
+        """Return the kinds of section that an owner has in it."""
+        ...
+
+    def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
+        """Return the rows whose hash is in some ranges, or None when there are none."""
+        ...
+
+    def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
+        """Return the lowest timers per bin; None where none can be due."""
+        ...
+
+
 class SlicePart(msgspec.Struct, frozen=True):
     """A hash range, and the files that hold all of it as of a step (none when it was empty)."""
 
     first: int
     last: int
     as_of: int
-    readers: list[RunReader]
+    readers: Sequence[Reader]
 
 
 class StateSources:
@@ -44,42 +67,60 @@ class StateSources:
         owner: the computation's name.
         slices: disjoint hash ranges, ascending, each whole as of a step.
         runs: files with the changes of single steps, in ascending order of steps.
+        extents: for each run the hashes that it may have rows of; None for any. So a run is opened only for
+            what may be in it.
     """
 
-    def __init__(self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader]) -> None:
+    def __init__(
+        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[Reader],
+        extents: Sequence[Ranges | None] | None = None,
+    ) -> None:  # fmt: skip
         self.owner = owner
         self.slices = slices
         self.runs = runs
+        self.extents = extents if extents is not None else [None] * len(runs)
         self._covered = Ranges.of((part.first, part.last) for part in slices)
         self._as_of = np.array([part.as_of for part in slices], dtype=np.int64)
 
     def with_run(self, reader: RunReader) -> StateSources:
-        """Return these files and one more run, the newest."""
-        return StateSources(self.owner, self.slices, [*self.runs, reader])
+        """Return these files and one more run, the newest; it may be there already."""
+        if any(run.ref.name == reader.ref.name for run in self.runs):
+            return self
+        return StateSources(self.owner, self.slices, [*self.runs, reader], [*self.extents, None])
 
-    @property
-    def nbytes(self) -> int:
-        """How long the files are together."""
-        refs = {reader.ref.name: reader.ref.length for reader in self._readers()}
+    def nbytes_in(self, ranges: Ranges) -> int:
+        """Return how long the files together are that may have rows of some hashes."""
+        refs = {reader.ref.name: reader.ref.length for reader in self._readers(ranges)}
         return sum(refs.values())
 
-    def _readers(self) -> Iterable[RunReader]:
-        yield from (reader for part in self.slices for reader in part.readers)
-        yield from self.runs
+    def _readers(self, ranges: Ranges) -> Iterator[Reader]:
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            yield from self.slices[number].readers
+        yield from self._runs_of(ranges)
+
+    def _runs_of(self, ranges: Ranges) -> Iterator[Reader]:
+        """Yield the runs that may have rows of some hashes."""
+        know = _Overlaps(ranges)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
+            if know.overlap(extent):
+                yield reader
 
     @property
     def sections(self) -> list[str]:
         """The sections of state that any of the files has, also such as no code declares now."""
-        return sorted({kind for _, kind, _ in self._sections() if not is_whole(kind)})
+        every = self._sections(Ranges.everything())
+        return sorted({kind for _, kind, _ in every if not is_whole(kind)})
 
-    def _sections(self) -> Iterable[tuple[RunReader, str, str]]:
+    def _sections(self, ranges: Ranges) -> Iterable[tuple[Reader, str, str]]:
         """Yield (reader, section's name in state, its name in the file) of all that counts."""
-        for part in self.slices:
-            for reader in part.readers:
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            for reader in self.slices[number].readers:
                 for kind in reader.kinds_of(self.owner):
                     if is_whole(kind):
                         yield reader, kind.removeprefix(whole_section("")), kind
-        for reader in self.runs:
+        for reader in self._runs_of(ranges):
             for kind in reader.kinds_of(self.owner):
                 if not is_whole(kind):
                     yield reader, kind, kind
@@ -109,30 +150,67 @@ class StateSources:
                 table = reader.rows_in(self.owner, whole, wanted)
                 if table is not None:
                     yield part.as_of, table
-        oldest = int(as_of.min(initial=np.iinfo(np.int64).max))
-        for reader in self.runs:
+        order = np.sort(as_of)
+        older, wanted, know = 0, pieces, _Overlaps(pieces)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
             step = reader.ref.step
-            if step <= oldest:
+            count = int(np.searchsorted(order, step))  # pieces of which this run says something
+            if count != older:
+                older, wanted = count, pieces.where(as_of < step)
+                know = _Overlaps(wanted)
+            if not count or not know.overlap(extent):
                 continue
-            table = reader.rows_in(self.owner, section, pieces.where(as_of < step))
+            table = reader.rows_in(self.owner, section, wanted)
             if table is not None:
                 yield step, table
 
-    def lowest_timers(self, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return a lower bound of each bin's timers (event, wall), from the footers alone."""
+    def lowest_timers(
+        self, layout: Layout, ranges: Ranges
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return a lower bound of each bin's timers (event, wall), from the footers alone.
+
+        Args:
+            layout: which bins.
+            ranges: the hashes of which they are wanted; only the files that may have some are opened.
+        """
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()
-        for reader, _, kind in self._sections():
+        for reader, _, kind in self._sections(ranges):
             facts = reader.lowest_timers(self.owner, kind)
-            if facts is None:
-                continue
-            first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
-            for lowest, times in ((event, facts.event), (wall, facts.wall)):
-                np.minimum.at(lowest, first, times)
-                for at in np.flatnonzero(last > first):  # bins that were split since
-                    part = lowest[first[at] : last[at] + 1]
-                    np.minimum(part, times[at], out=part)
+            if facts is not None:
+                lower_by_facts({EVENT_TIME: event, WALL_TIME: wall}, layout, facts)
         return event, wall
+
+
+class _Overlaps:
+    """Knows of extents whether they overlap some ranges; runs of one worker and time share theirs."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._known: dict[int, bool] = {}
+
+    def overlap(self, extent: Ranges | None) -> bool:
+        """Say whether an extent (None for any) has a hash in common with the ranges."""
+        if extent is None:
+            return True
+        at = id(extent)
+        if at not in self._known:
+            found = self._ranges.overlapping(extent.firsts, extent.lasts)
+            self._known[at] = bool(found.any())
+        return self._known[at]
+
+
+def lower_by_facts(
+    lowest: Mapping[TimeDomain, npt.NDArray[np.int64]], layout: Layout, facts: LowestTimers
+) -> None:
+    """Lower each bin's bounds (by domain) to what the footer of a file says of its bins of then."""
+    first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
+    for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
+        bounds = lowest[domain]
+        np.minimum.at(bounds, first, times)
+        for at in np.flatnonzero(last > first):  # bins that were split since
+            part = bounds[first[at] : last[at] + 1]
+            np.minimum(part, times[at], out=part)
 
 
 _ONE = np.uint64(1)

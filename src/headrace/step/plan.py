@@ -55,11 +55,14 @@ class StateFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         void: computations whose state was given up: up to which step files say nothing of them.
+        lineage, relocated: who owned what when a file was written; see ``LayoutNow``.
     """
 
     slices: list[Slice]
     runs: list[FileRef]
     void: dict[str, int] = {}
+    lineage: str = ""
+    relocated: list[Relocated] = []
 
 
 class Carried(msgspec.Struct, frozen=True):

@@ -18,9 +18,10 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, Computation, TimeDomain, hold_cell
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, slice_range
+from headrace.ledger.manifest import Head, Slice, slice_range
 from headrace.recordids import RecordIds
 from headrace.state.ids import IdState
 from headrace.state.keyed import KeyedState
@@ -168,36 +169,74 @@ class StateReaders:
         self._readers: dict[str, RunReader] = {}
         self._opened: set[str] = set()
 
-    def sources(self, owner: str) -> StateSources:
-        """Return the files that hold one computation's state; asked again, the newest files."""
+    def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
+        """Return the files that hold one computation's state; asked again, the newest files.
+
+        Files are opened when something of them is needed: of a few bins, those of their owners only.
+
+        Args:
+            owner: the computation.
+            ranges: the hashes that are wanted; by default the worker's own.
+        """
         if owner in self._opened and self._newest is not None:
             self._files = self._newest()
         self._opened.add(owner)
-        ranges = Ranges.of(part.range for part in self._files.slices)
-        own = self._layout.ranges_of(self._worker).overlapping(ranges.firsts, ranges.lasts)
+        files = self._files
+        wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
+        past = PastOwners(wanted, self._layout, files.relocated)
+        covered = Ranges.of(part.range for part in files.slices)
+        overlap = wanted.overlapping(covered.firsts, covered.lasts)
         slices = []
-        void = self._files.void.get(owner, -1)
-        for part, is_own in zip(self._files.slices, own.tolist(), strict=True):
-            if is_own:
-                holding = part.files if part.as_of > void else []
-                files = [self._reader(file) for file in holding if owner in file.owners]
-                slices.append(SlicePart(*part.range, part.as_of, files))
-        return StateSources(owner, slices, [self._reader(run) for run in self._runs(owner)])
+        void = files.void.get(owner, -1)
+        for part, is_wanted in zip(files.slices, overlap.tolist(), strict=True):
+            if is_wanted:
+                slices.append(self._slice(owner, part, past, void))
+        runs, extents = self._runs(owner, past, void)
+        return StateSources(owner, slices, [self._reader(run) for run in runs], extents)
 
-    def _runs(self, owner: str) -> list[FileRef]:
-        """Return the runs that may hold rows of this worker: its own, unless the layout changed."""
-        current, void = self._layout.digest, self._files.void.get(owner, -1)
-        return [
-            run for run in self._files.runs
-            if owner in run.owners
-            and run.step > void
-            and (run.layout != current or run.worker == self._worker)
-        ]  # fmt: skip
+    def _slice(self, owner: str, part: Slice, past: PastOwners, void: int) -> SlicePart:
+        holding = part.files if part.as_of > void else []
+        span = Ranges.of([part.range])
+        readers = []
+        for file in holding:
+            known, extent = self._extent(file, past)
+            if owner in file.owners and (
+                not known or (extent is not None and _have_common(span, extent))
+            ):
+                readers.append(self._reader(file))
+        return SlicePart(*part.range, part.as_of, readers)
+
+    def _runs(
+        self, owner: str, past: PastOwners, void: int
+    ) -> tuple[list[FileRef], list[Ranges | None]]:
+        """Return the runs that may hold some hashes, and which of these each may hold.
+
+        Of this lineage these are the runs of who owned them then; of others, all.
+        """
+        runs: list[FileRef] = []
+        extents: list[Ranges | None] = []
+        for run in self._files.runs:
+            if owner in run.owners and run.step > void:
+                known, extent = self._extent(run, past)
+                if not known or extent is not None:
+                    runs.append(run)
+                    extents.append(extent)
+        return runs, extents
+
+    def _extent(self, file: FileRef, past: PastOwners) -> tuple[bool, Ranges | None]:
+        """Return whether it is known who owned what when a file was written, and what its writer did."""
+        if file.layout != (self._files.lineage or self._layout.digest):
+            return False, None
+        return True, past.held(file.worker, file.step)
 
     def _reader(self, ref: FileRef) -> RunReader:
         if ref.name not in self._readers:
             self._readers[ref.name] = RunReader(self._store.read, ref)
         return self._readers[ref.name]
+
+
+def _have_common(one: Ranges, other: Ranges) -> bool:
+    return bool(one.overlapping(other.firsts, other.lasts).any())
 
 
 class SoftState:
@@ -324,7 +363,7 @@ def carried(head: Head, number: int) -> list[Carried]:
         after = -1 if old is None else old.as_of
         runs = [run for run in head.runs if after < run.step < since and name in run.owners]
         if slices or runs:
-            files = StateFiles([] if old is None else [old], runs, head.identity.get("void", {}))
+            files = _files_of(head, [] if old is None else [old], runs)
             found.append(Carried(name, _dated(facts["cells"]), files))
     return found
 
@@ -343,7 +382,11 @@ def _dated(cells: dict[str, str]) -> dict[str, str]:
 def state_files(head: Head) -> StateFiles:
     """Return the files that hold all state as of a head."""
     slices = [head.slices[number] for number in sorted(head.slices)]
-    return StateFiles(slices, head.runs, head.identity.get("void", {}))
+    return _files_of(head, slices, head.runs)
+
+
+def _files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles:
+    return StateFiles(slices, runs, head.identity.get("void", {}), head.lineage, head.relocated)
 
 
 def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
