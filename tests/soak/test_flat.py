@@ -56,9 +56,11 @@ def ticks() -> Any:
     return (Tick((n * 7919) % 5_000, n) for n in itertools.count())
 
 
-def measure(store: Path, local: Path) -> dict[str, int]:
+def measure(store: Path, local: Path, jvm: Any) -> dict[str, int]:
     """Return what must not grow."""
     gc.collect()
+    jvm.java.lang.System.gc()
+    heap = jvm.java.lang.Runtime.getRuntime()
     files = [path for path in store.rglob("*") if path.is_file()]
     shuffles = [path for path in local.rglob("shuffle_*") if path.is_file()]
     java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
@@ -68,6 +70,7 @@ def measure(store: Path, local: Path) -> dict[str, int]:
         "shuffle_files": len(shuffles),
         "driver_rss_mib": psutil.Process().memory_info().rss >> 20,
         "jvm_rss_mib": sum(process.memory_info().rss for process in java) >> 20,
+        "jvm_heap_mib": (heap.totalMemory() - heap.freeMemory()) >> 20,
         "jvm_threads": sum(process.num_threads() for process in java),
         "driver_threads": threading.active_count(),
         "python_workers": len(
@@ -82,7 +85,13 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
 ) -> None:
     local = tmp_path / "local"
     local.mkdir()
-    spark = session("local[2]", **{"spark.local.dir": str(local), "spark.driver.memory": "512m"})
+    # The heap has its full size from the start: else it may reach it at any time, and look like a leak.
+    options = {
+        "spark.local.dir": str(local), "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
+    }  # fmt: skip
+    spark = session("local[2]", **options)
+    jvm = spark.sparkContext._jvm
     pipeline = hr.Pipeline("soak")
     received = [0]
     stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
@@ -96,7 +105,7 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
 
     def note(summary: StepSummary) -> None:
         if summary.step % EVERY == 0:
-            seen.append({"step": summary.step, **measure(tmp_path / "store", local)})
+            seen.append({"step": summary.step, **measure(tmp_path / "store", local, jvm)})
         if summary.step >= STEPS:
             driver.ask_to_stop(drain=False)
 
@@ -113,7 +122,8 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
     early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
     for name, slack in {
         "storage_files": 1.2, "storage_kib": 1.2, "shuffle_files": 1.0, "driver_rss_mib": 1.1,
-        "jvm_rss_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0, "python_workers": 1.0,
+        "jvm_rss_mib": 1.15, "jvm_heap_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0,
+        "python_workers": 1.0,
     }.items():  # fmt: skip
         first, last = max(row[name] for row in early), max(row[name] for row in late)
         assert last <= first * slack + 4, f"{name} grew from {first} to {last}"
