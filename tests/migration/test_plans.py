@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.planner import contiguous
+from headrace.keyspace.updates import updated
 from headrace.migration.moves import Move, Moves, moves_between
 from headrace.migration.plan import Plan, plan
 from headrace.migration.rounds import (
@@ -39,12 +40,10 @@ def workers_of(moves: Moves) -> Counter[int]:
 
 def assert_leads_to_its_target(found: Plan) -> None:
     """Carry a plan out, round by round, and hold it against what it promised."""
-    world, updates = World(found.before), list(found.updates())
-    assert len(updates) == len(found)
-    for contents in updates:
-        world.apply(contents)
+    world = World(found.before)
+    for update in found.updates(step=100):
+        world.apply(update)
     assert world.layout() == found.after
-    assert world.workers == found.after.workers
     planned = Counter(tuple(move.bin) for round_ in found.rounds for move in round_.moves)
     assert world.moved == planned
     assert set(planned.values()) <= {1}
@@ -62,6 +61,23 @@ def test_carrying_out_all_rounds_gives_exactly_the_target(
     found = plan(before, after, strategy)
     assert_leads_to_its_target(found)
     assert all(round_.gap == strategy.gap for round_ in found.rounds)
+    layout = before
+    for update in found.updates(step=100):
+        layout = updated(layout, update)
+    assert layout == after
+
+
+@given(layouts(), layouts(), STRATEGIES)
+def test_there_is_an_update_for_each_round_and_few_more_for_bins_of_other_sizes(
+    before: Layout, after: Layout, strategy: Strategy
+) -> None:
+    found = plan(before, after, strategy)
+    updates = list(found.updates(step=7))
+    assert [update.step for update in updates] == list(range(7, 7 + len(found)))
+    assert sum(1 for update in updates if update.moves) == len(found.rounds)
+    only_bins = max(len(found.splits) - 1, 0) + max(len(found.merges) - 1, 0)
+    assert len(found) - only_bins == (len(found.rounds) or int(before != after))
+    assert not any(update.moves for update in updates[: found.ahead])
 
 
 def carry_out_random_plans(how_many: int) -> None:
@@ -97,10 +113,10 @@ def test_what_is_left_of_a_plan_follows_from_the_layout_that_was_reached(
     found = plan(before, after, strategy)
     reached = data.draw(st.integers(0, len(found)))
     world = World(before)
-    for contents in list(found.updates())[:reached]:
-        world.apply(contents)
-    for contents in plan(world.layout(), after, another).updates():
-        world.apply(contents)
+    for update in list(found.updates(0))[:reached]:
+        world.apply(update)
+    for update in plan(world.layout(), after, another).updates(0):
+        world.apply(update)
     assert world.layout() == after
     assert set(world.moved.values()) <= {1}
 
@@ -111,11 +127,11 @@ def test_a_plan_back_undoes_what_was_done_and_no_more(
 ) -> None:
     found = plan(before, after, strategy)
     world = World(before)
-    for contents in list(found.updates())[: data.draw(st.integers(0, len(found)))]:
-        world.apply(contents)
+    for update in list(found.updates(0))[: data.draw(st.integers(0, len(found)))]:
+        world.apply(update)
     there = world.moved.copy()
-    for contents in plan(world.layout(), before, fluid()).updates():
-        world.apply(contents)
+    for update in plan(world.layout(), before, fluid()).updates(0):
+        world.apply(update)
     assert world.layout() == before
     assert sum(world.moved.values()) == 2 * sum(there.values())
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
-from headrace.migration.plan import Contents
+from headrace.keyspace.updates import Update
 
 Prefix = tuple[int, int]
 
@@ -26,20 +26,20 @@ class World:
         self.workers = layout.workers
         self.moved: Counter[Prefix] = Counter()
 
-    def apply(self, contents: Contents) -> None:
-        self.workers = max(self.workers, contents.workers)
-        for start, bits in contents.splits:
+    def apply(self, update: Update) -> None:
+        self.workers = max(self.workers, update.workers)
+        for start, bits in update.splits:
             worker = self.owner.pop((start, bits))
             for child in children(start, bits):
                 self.owner[child] = worker
-        for start, bits, count, worker in contents.moves:
+        for start, bits, count, worker in update.moves:
             for nth in range(count):
                 self._move((start + nth * (1 << (64 - bits)), bits), worker)
-        for start, bits in contents.merges:
+        for start, bits in update.merges:
             (one,) = {self.owner.pop(child) for child in children(start, bits)}
             self.owner[start, bits] = one
-        if contents.workers:
-            self.workers = contents.workers
+        if update.workers:
+            self.workers = update.workers
         assert all(worker < self.workers for worker in self.owner.values())
 
     def _move(self, bin_: Prefix, worker: int) -> None:

@@ -135,17 +135,17 @@ class Difference(NamedTuple):
     """What leads from one layout to another, in this order.
 
     Attributes:
-        splits: bins that become their two children, a parent before its children.
+        splits: bins that become their two children, level by level: all parents before any child.
         moves: bins of the common refinement that change hands, in hash order.
-        merges: parents whose two children become one, children before their parent.
+        merges: parents whose two children become one, level by level: all children before any parent.
     """
 
-    splits: Prefixes
+    splits: list[Prefixes]
     moves: Moves
-    merges: Prefixes
+    merges: list[Prefixes]
 
     def __bool__(self) -> bool:
-        return bool(len(self.splits.starts) or len(self.moves) or len(self.merges.starts))
+        return bool(self.splits or len(self.moves) or self.merges)
 
 
 def moves_between(before: Layout, after: Layout) -> Difference:
@@ -159,8 +159,8 @@ def moves_between(before: Layout, after: Layout) -> Difference:
 
     >>> one, two = Layout.uniform(2, [0, 0], 2), Layout.uniform(4, [0, 0, 0, 1], 2)
     >>> found = moves_between(one, two)
-    >>> [str(Bin(*pair)) for pair in found.splits.pairs()]
-    ['0/1', '1/1']
+    >>> [[str(Bin(*pair)) for pair in level.pairs()] for level in found.splits]
+    [['0/1', '1/1']]
     >>> [f"{move.bin}: {move.source} to {move.target}" for move in found.moves]
     ['11/2: 0 to 1']
     """
@@ -173,11 +173,10 @@ def moves_between(before: Layout, after: Layout) -> Difference:
     moves = Moves(
         starts[moved], bits[moved], sources[moved], targets[moved], nothing, nothing.copy()
     )
-    merges = _inner(starts, new_bits, bits)
     return Difference(
         splits=_inner(starts, old_bits, bits),
         moves=moves,
-        merges=Prefixes(merges.starts[::-1], merges.bits[::-1]),
+        merges=_inner(starts, new_bits, bits)[::-1],
     )
 
 
@@ -195,29 +194,23 @@ def _bins_at(layout: Layout, starts: U64) -> I64:
     return np.searchsorted(layout.starts, starts, side="right") - 1
 
 
-def _inner(starts: U64, roots: U8, leaves: U8) -> Prefixes:
-    """Return the inner nodes between bins and the finer bins inside them, from the top down.
+def _inner(starts: U64, roots: U8, leaves: U8) -> list[Prefixes]:
+    """Return the inner nodes between bins and the finer bins inside them, levels from the top down.
 
     Args:
         starts: the finer bins, ascending.
         roots: for each the depth of the bin that it lies in.
         leaves: for each its own depth.
     """
-    found = [(starts[:0], roots[:0])]
-    finer = np.flatnonzero(roots < leaves)
-    starts, roots, leaves = starts[finer], roots[finer], leaves[finer]
-    for depth in range(int(roots.min(initial=HASH_BITS)), int(leaves.max(initial=0))):
-        under = starts[(roots <= depth) & (depth < leaves)] & _mask(depth)
-        parents = under[np.flatnonzero(np.append(True, under[1:] != under[:-1])[: len(under)])]
-        found.append((parents, np.full(len(parents), depth, dtype=np.uint8)))
-    return Prefixes(
-        np.concatenate([part for part, _ in found]), np.concatenate([part for _, part in found])
-    )
-
-
-def _mask(depth: int) -> np.uint64:
-    """Return the leading bits that a bin of this depth is named by."""
-    return np.uint64((1 << HASH_BITS) - (1 << (HASH_BITS - depth)))
+    levels = []
+    depths = roots
+    while len(inside := np.flatnonzero(depths < leaves)):
+        starts, depths, leaves = starts[inside], depths[inside], leaves[inside]
+        parents = starts & ~(widths(depths) - _ONE)
+        first = np.append(True, parents[1:] != parents[:-1])
+        levels.append(Prefixes(parents[first], depths[first]))
+        depths = depths + np.uint8(1)
+    return levels
 
 
 def widths(bits: U8) -> U64:

@@ -4,74 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy.typing as npt
 
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.updates import Update
 from headrace.migration.moves import Prefixes, moves_between
 from headrace.migration.rounds import Rounds, Strategy
 
 
-class Contents(NamedTuple):
-    """What a configuration update says beside its step; it takes effect in this order.
-
-    Attributes:
-        workers: the new number of workers, or 0 for the same. More of them are there before
-            anything moves, fewer when nothing is theirs any more.
-        splits: (start, bits) of bins that become their two children, parents first.
-        moves: (start, bits, count, worker) of neighbouring bins that go to a worker.
-        merges: (start, bits) of parents whose two children become one, children first.
-    """
-
-    workers: int
-    splits: list[tuple[int, int]]
-    moves: list[tuple[int, int, int, int]]
-    merges: list[tuple[int, int]]
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The way from one layout to another.
+    """The way from one layout to another, as configuration updates.
 
-    The first update has the new workers and all splits, the last all merges and takes workers away;
-    in between there are only moves. A plan that was carried out in part needs no memory: the plan
-    from the layout that was reached has what is left of it, and the one back to ``before`` undoes it.
+    First there are new workers and splits, then the rounds of moves, then merges, and workers go. What
+    fits in one update is in one: the last level of splits comes with the first round, the first level
+    of merges with the last round. (A parent and its child need two updates, as each names bins that
+    there are.) A plan that was carried out in part needs no memory: the plan from the layout that was
+    reached has what is left of it, and the one back to ``before`` undoes it.
 
     Attributes:
         before, after: the layouts.
-        splits, merges: what the common refinement of the two needs.
+        splits, merges: levels of the common refinement of the two.
         rounds: the moves.
     """
 
     before: Layout
     after: Layout
-    splits: Prefixes
+    splits: list[Prefixes]
     rounds: Rounds
-    merges: Prefixes
+    merges: list[Prefixes]
 
     def __len__(self) -> int:
-        """How many updates there are: one a round, and one where only bins or workers change."""
-        changes = bool(
-            len(self.splits.starts)
-            or len(self.merges.starts)
-            or self.before.workers != self.after.workers
+        """How many updates there are."""
+        middle = len(self.rounds) or int(
+            bool(self.splits or self.merges) or self.before.workers != self.after.workers
         )
-        return len(self.rounds) or int(changes)
+        return self.ahead + middle + max(len(self.merges) - 1, 0)
 
-    def updates(self) -> Iterator[Contents]:
-        """Return what each configuration update says, in the order in which they are to be made."""
+    @property
+    def ahead(self) -> int:
+        """How many updates there are before the first round; nothing moves in them."""
+        return max(len(self.splits) - 1, 0)
+
+    def update(self, index: int, step: int) -> Update:
+        """Return one of the updates, to take effect at a step."""
         last = len(self) - 1
         old, new = self.before.workers, self.after.workers
-        for index in range(len(self)):
-            more = new if index == 0 and new > old else 0
-            fewer = new if index == last and new < old else 0
-            yield Contents(
-                workers=more or fewer,
-                splits=self.splits.pairs() if index == 0 else [],
-                moves=self.rounds[index].moves.runs() if len(self.rounds) else [],
-                merges=self.merges.pairs() if index == last else [],
-            )
+        changes = (index == 0 and new > old) or (index == last and new < old)
+        round_ = index - self.ahead
+        merge = index - (last - max(len(self.merges) - 1, 0))
+        return Update(
+            step=step,
+            workers=new if changes else 0,
+            splits=self.splits[index].pairs() if index < len(self.splits) else [],
+            moves=self.rounds[round_].moves.runs() if 0 <= round_ < len(self.rounds) else [],
+            merges=self.merges[merge].pairs() if 0 <= merge < len(self.merges) else [],
+        )
+
+    def updates(self, step: int) -> Iterator[Update]:
+        """Return all updates, at one step after another."""
+        return (self.update(index, step + index) for index in range(len(self)))
 
 
 def plan(
@@ -93,11 +86,8 @@ def plan(
     >>> from headrace.keyspace import contiguous
     >>> from headrace.migration.rounds import batched
     >>> found = plan(contiguous(4, 1), contiguous(4, 2), batched(2))
-    >>> [len(round_.moves) for round_ in found.rounds], len(found)
-    ([2], 1)
-    >>> for contents in found.updates():
-    ...     print(contents.workers, contents.moves)
-    2 [(9223372036854775808, 2, 2, 1)]
+    >>> found.update(0, step=17)
+    Update(step=17, workers=2, splits=[], moves=[(9223372036854775808, 2, 2, 1)], merges=[])
     """
     difference = moves_between(before, after)
     moves = difference.moves.weighed(
