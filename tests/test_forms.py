@@ -128,6 +128,15 @@ def test_a_handler_that_is_missing_is_told_when_the_pipeline_is_drawn(
     pipeline.compute("join", Both(), keys=keys)
 
 
+def test_two_streams_of_one_name_are_refused_since_handlers_could_not_be_told_apart() -> None:
+    pipeline = hr.Pipeline("join")
+    bids = hr.sources.Iterable([], Bid, event_time="at")
+    checked = pipeline.inject("bids", bids, ids="bidder")
+    raw = pipeline.injectors["bids"].stream
+    with pytest.raises(PipelineError, match="both its streams are called 'bids'"):
+        pipeline.compute("join", Both(), keys={checked: "bidder", raw: "bidder"})
+
+
 class Step(msgspec.Struct):
     user: int
     last: bool

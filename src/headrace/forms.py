@@ -58,6 +58,12 @@ class TwoInput(Computation):
             )
         self._check_handlers()
         self._left, self._right = (stream.name for stream in inputs)
+        if self._left == self._right:
+            raise PipelineError(
+                f"{type(self).__name__} is a TwoInput, and both its streams are called {self._left!r}",
+                place=source_place(self),
+                remedy="handlers are told apart by the stream's name: let one of them go through a computation",
+            )
         return super().declare(inputs)
 
     def _check_handlers(self) -> None:
