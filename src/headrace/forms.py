@@ -62,7 +62,7 @@ class TwoInput(Computation):
             raise PipelineError(
                 f"{type(self).__name__} is a TwoInput, and both its streams are called {self._left!r}",
                 place=source_place(self),
-                remedy="handlers are told apart by the stream's name: let one of them go through a computation",
+                remedy="their handlers could not be told apart: let one go through a computation",
             )
         return super().declare(inputs)
 

@@ -47,6 +47,8 @@ class Tries:
         self._stopwatch = stopwatch
         self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
+        self._growing = ThreadPoolExecutor(1, "headrace-grow") if runner.concurrent else None
+        self._ready: tuple[int, Future[None]] | None = None  # what was asked for last
 
     @property
     def newest(self) -> Running:
@@ -81,10 +83,27 @@ class Tries:
             self._runner.keep_warm()
             self._warmed = time.monotonic()
 
+    def make_ready(self, workers: int) -> None:
+        """Begin to get ready for plans with so many workers, beside the tries."""
+        if self._ready is not None and self._ready[0] == workers:
+            return
+        done: Future[None] = Future()
+        if self._growing is not None:
+            done = self._growing.submit(self._runner.make_ready, workers)
+        else:
+            self._runner.make_ready(workers)
+            done.set_result(None)
+        self._ready = (workers, done)
+
+    def is_ready(self, workers: int) -> bool:
+        """Say whether so many workers are ready; where that failed, the try will tell why."""
+        return self._ready is not None and self._ready[0] == workers and self._ready[1].done()
+
     def close(self) -> None:
-        """Wait for the intent that is under way."""
-        if self._intending is not None:
-            self._intending.shutdown()
+        """Wait for what is under way beside the tries."""
+        for pool in (self._intending, self._growing):
+            if pool is not None:
+                pool.shutdown()
 
     def _intend(self, intent: Intent, head: Head) -> Future[Intent]:
         """Begin to make an intent durable: while the try runs, if that runs elsewhere."""
