@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from headrace.runners.spark import SESSION_SETTINGS
-from tests.support.processes import wait_for
-
-HOSTS = ["127.0.0.11", "127.0.0.12"]
+from tests.support.cluster import cluster_settings, standalone_cluster
 
 
 def session(master: str, **more: str) -> Any:
@@ -46,49 +40,13 @@ def local_spark() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone master with two workers on two addresses, two slots each: its URL."""
-    folder = tmp_path_factory.mktemp("cluster")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    master = f"spark://127.0.0.1:{port}"
-    started = [_daemon(folder, "master", "Master", "--host", "127.0.0.1", "--port", str(port),
-                       "--webui-port", "0")]  # fmt: skip
-    log = folder / "master.log"
-    wait_for(lambda: "Starting Spark master" in log.read_text())
-    for number, host in enumerate(HOSTS):
-        started.append(
-            _daemon(folder, f"worker{number}", "Worker", "--host", host, "--cores", "2",
-                    "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / host), master)
-        )  # fmt: skip
-    wait_for(lambda: log.read_text().count("Registering worker") == len(HOSTS))
-    yield master
-    for process in reversed(started):
-        process.terminate()
-    for process in started:
-        process.wait(timeout=30)
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as master:
+        yield master
 
 
 @pytest.fixture(scope="module")
 def cluster(standalone: str) -> Iterator[Any]:
     """A session on a standalone cluster of two hosts."""
-    spark = session(
-        standalone, **{
-            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.cores": "2", "spark.executor.memory": "512m",
-            "spark.cores.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.executorEnv.PYTHONHASHSEED": "0",
-        },
-    )  # fmt: skip
+    spark = session(standalone, **cluster_settings())
     yield spark
     spark.stop()
-
-
-def _daemon(folder: Path, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
-    home = Path(pyspark.__file__).parent
-    with open(folder / f"{name}.log", "wb") as log:
-        return subprocess.Popen(
-            [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
-             *arguments],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"},
-        )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import AlreadyExists, NotFound, StorageReadOnly
+from headrace.errors import AlreadyExists, NotFound, PipelineError, StorageReadOnly
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
 
 
@@ -143,3 +143,16 @@ def test_a_read_only_directory_is_a_typed_error(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == StorageReadOnly.__name__, done.stderr
+
+
+class OwnStore(LocalStore):
+    """A store of one's own."""
+
+
+def test_a_location_may_name_a_store_of_ones_own(tmp_path: Path) -> None:
+    found = open_store(f"{__name__}:OwnStore:{tmp_path}")
+    assert isinstance(found, OwnStore)
+    found.create("name", b"content")
+    assert LocalStore(tmp_path).read("name") == b"content"
+    with pytest.raises(PipelineError, match="Path is no store"):
+        open_store(f"pathlib:Path:{tmp_path}")

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+
+from headrace.errors import PipelineError
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.memory import MemoryStore
 
 __all__ = ["LocalStore", "MemoryStore", "Store", "open_store"]
 
+_OWN = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*):(.*)")
+
 
 def open_store(location: str) -> Store:
-    """Return the store at a location: ``memory:NAME``, or a directory."""
+    """Return the store at a location.
+
+    Args:
+        location: ``memory:NAME``; a directory; or ``MODULE:CLASS:REST`` for a class of one's own, which
+            driver and executors can import, and which is called with the rest.
+
+    Raises:
+        PipelineError: for a class that is no store.
+    """
     if location.startswith("memory:"):
         return MemoryStore.named(location.removeprefix("memory:"))
-    return LocalStore(location)
+    own = _OWN.fullmatch(location)
+    if own is None:
+        return LocalStore(location)
+    module, name, rest = own.groups()
+    store = getattr(importlib.import_module(module), name)(rest)
+    if not isinstance(store, Store):
+        raise PipelineError(
+            f"{module}:{name} is no store", remedy="subclass headrace.storage.Store"
+        )
+    return store
