@@ -15,7 +15,7 @@ from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.updates import updated
 from headrace.migration.moves import Move, Moves, moves_between
-from headrace.migration.plan import Plan, plan
+from headrace.migration.plans import Plan, plan
 from headrace.migration.rounds import (
     Batched,
     Rounds,

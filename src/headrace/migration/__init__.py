@@ -1,1 +1,91 @@
-"""Migration, planned: what moves where, in which rounds, and what it will cost. Pure."""
+"""Migration, planned: which layout to have, what moves for it, in which rounds, and what that costs.
+
+==================  ================================================================================
+``targets``         planners: from a layout and its load to another layout
+``moves``           the difference of two layouts: splits, moves, merges
+``rounds``          strategies: all at once, fluid, batched (by edge colouring, ``colouring``)
+``objective``       rounds within a latency objective; estimates for any strategy
+``plans``           all of that as configuration updates
+``splitting``       which bins to split and to merge
+``controller``      policies: from measurements to a wish for another layout
+==================  ================================================================================
+
+All of it is pure: layouts and numbers in, layouts and numbers out. Others carry plans out.
+"""
+
+from headrace.migration.controller import (
+    Balance,
+    Memory,
+    Nothing,
+    Policy,
+    Rebalance,
+    Rescale,
+    Scaling,
+    SplitBins,
+    Together,
+    Wish,
+)
+from headrace.migration.loads import Load, Prices
+from headrace.migration.measurements import Measurements
+from headrace.migration.moves import Difference, Move, Moves, moves_between
+from headrace.migration.objective import Costs, Estimate, Within, estimate, within
+from headrace.migration.plans import Plan, plan
+from headrace.migration.rounds import (
+    AllAtOnce,
+    Batched,
+    Fluid,
+    Round,
+    Rounds,
+    Strategy,
+    all_at_once,
+    batched,
+    by_demand,
+    fluid,
+)
+from headrace.migration.splitting import Reshaping, SplitRule, reshape
+from headrace.migration.targets import Target, Worth, balanced, contiguous, minimum_movement
+
+__all__ = [
+    "AllAtOnce",
+    "Balance",
+    "Batched",
+    "Costs",
+    "Difference",
+    "Estimate",
+    "Fluid",
+    "Load",
+    "Measurements",
+    "Memory",
+    "Move",
+    "Moves",
+    "Nothing",
+    "Plan",
+    "Policy",
+    "Prices",
+    "Rebalance",
+    "Rescale",
+    "Reshaping",
+    "Round",
+    "Rounds",
+    "Scaling",
+    "SplitBins",
+    "SplitRule",
+    "Strategy",
+    "Target",
+    "Together",
+    "Wish",
+    "Within",
+    "Worth",
+    "all_at_once",
+    "balanced",
+    "batched",
+    "by_demand",
+    "contiguous",
+    "estimate",
+    "fluid",
+    "minimum_movement",
+    "moves_between",
+    "plan",
+    "reshape",
+    "within",
+]

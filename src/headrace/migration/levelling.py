@@ -30,6 +30,9 @@ _ROUNDING = 1e-9
 _LOOKS = 32
 #: So many bins for each taker are heavy enough to be placed one by one.
 _HEAVY = 8
+#: A bin goes to the lightest worker if it is at most this share of the difference of the two; a half
+#: makes them equal, and with all of it they only change places.
+_WORTH_IT = 0.8
 #: So many bins for each worker may be moved one by one in the end.
 _LAST = 16
 
@@ -127,17 +130,25 @@ def _polish(after: I32, before: I32, work: F64, stays: Mask, movable: Mask, clos
         gap = sums[heavy] - sums[light]
         if stuck[heavy] or gap <= close:
             return
-        own = np.flatnonzero((after == heavy) & movable)
-        own = own[work[own] <= gap / 2 * (1 + _ROUNDING)]
-        if not len(own) or not work[own].max():
+        own = np.flatnonzero((after == heavy) & movable & (work > 0))
+        own = own[work[own] <= gap * _WORTH_IT]
+        if not len(own):
             stuck[heavy] = True
             continue
-        bin_ = own[np.argmax(work[own] * np.where(before[own] != heavy, 2.0, 1.0))]
+        bin_ = own[_best(work[own], before[own] != heavy, gap / 2 * (1 + _ROUNDING))]
         foreign[heavy] -= before[bin_] != heavy
         foreign[light] += before[bin_] != light
         sums[heavy] -= work[bin_]
         sums[light] += work[bin_]
         after[bin_] = light
+
+
+def _best(work: F64, moved: Mask, half: float) -> int:
+    """Return the bin that makes two workers most equal, rather one too small than one too large."""
+    small = work <= half
+    if small.any():
+        return int(np.argmax(np.where(small, work, 0.0) * np.where(moved, 2.0, 1.0)))
+    return int(np.argmin(work))
 
 
 def _heaviest(sums: F64, foreign: I64, close: float) -> int:

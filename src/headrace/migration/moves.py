@@ -100,7 +100,8 @@ class Moves:
     def runs(self) -> list[tuple[int, int, int, int]]:
         """Return the moves as a configuration update writes them: (start, bits, count, worker).
 
-        Each is so many neighbouring bins of one depth that go to one worker, in hash order.
+        Each is so many neighbouring bins of one depth that go to one worker, in hash order: what order
+        bins are to be opened in is for who carries out the round to see to.
         """
         order = np.argsort(self.starts, kind="stable")
         starts, bits, targets = self.starts[order], self.bits[order], self.targets[order]

@@ -67,7 +67,12 @@ class Target(NamedTuple):
 
 
 def contiguous(
-    layout: Layout, workers: int, load: Load | None = None, *, avoid: Collection[int] = ()
+    layout: Layout,
+    workers: int,
+    load: Load | None = None,
+    *,
+    avoid: Collection[int] = (),
+    prices: Prices = PRICES,
 ) -> Layout:
     """Return a layout of the same bins in which each worker has neighbours.
 
@@ -79,6 +84,7 @@ def contiguous(
         workers: how many workers there are to be.
         load: what its bins cost.
         avoid: workers that are to have nothing.
+        prices: how bytes, records and CPU count.
 
     Raises:
         ChangeRefused: when no worker is left that may have anything.
@@ -88,7 +94,7 @@ def contiguous(
         each = [len(contiguous_range(nth, len(layout), len(stays))) for nth in range(len(stays))]
         nth_of = np.repeat(np.arange(len(stays)), each)
     else:
-        work = load.work(layout)
+        work = load.work(layout, prices)
         ends = np.cumsum(work)
         nth_of = ((ends - work / 2) * (len(stays) / ends[-1])).astype(np.int64)
         nth_of = np.minimum(nth_of, len(stays) - 1)

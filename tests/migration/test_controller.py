@@ -1,0 +1,254 @@
+"""Policies say what a layout should become, and why; they settle, and do not go to and fro."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import InvariantBroken, PipelineError
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.planner import contiguous
+from headrace.keyspace.updates import Update, updated
+from headrace.migration.controller import (
+    Balance,
+    Memory,
+    Nothing,
+    Rebalance,
+    Rescale,
+    Scaling,
+    SplitBins,
+    Together,
+)
+from headrace.migration.loads import Load, regroup
+from headrace.migration.measurements import Measurements
+from headrace.migration.targets import balanced, minimum_movement
+
+HOUR_US = 3_600_000_000
+
+
+def measured(
+    layout: Layout,
+    *,
+    records: npt.ArrayLike = 0,
+    sizes: npt.ArrayLike = 0,
+    rate: float = 0,
+    arrivals: float = 0,
+    backlog: int = 0,
+    changed_us: int | None = None,
+) -> Measurements:
+    """Measurements of a pipeline whose workers each work at a rate, an hour after its start."""
+    each = Load.of(
+        layout,
+        records=np.broadcast_to(np.asarray(records, np.float64), len(layout)),
+        sizes=np.broadcast_to(np.asarray(sizes, np.float64), len(layout)),
+    )
+    state = np.bincount(layout.owners, each.sizes, minlength=layout.workers).astype(np.int64)
+    none = np.zeros(layout.workers)
+    return Measurements(
+        now_us=HOUR_US, changed_us=changed_us, layout=layout, load=each, state_bytes=state,
+        records_per_s=none, busy_us=none, true_rates=none + rate, arrivals_per_s=arrivals,
+        backlog=backlog,
+    )  # fmt: skip
+
+
+# -- scaling: DS2 ---------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 50), st.floats(1e3, 1e6), st.floats(1, 1e8))
+def test_as_many_workers_as_the_input_needs_and_then_no_change(
+    workers: int, rate: float, arrivals: float
+) -> None:
+    policy = Scaling(most=10**6)
+    wish = policy.wish(measured(contiguous(64, workers), rate=rate, arrivals=arrivals))
+    busy = arrivals / (rate * workers)
+    if isinstance(wish, Rescale):
+        assert not policy.low <= busy <= policy.high
+        assert (wish.workers > workers) == (busy > policy.high)
+        assert arrivals / (rate * wish.workers) <= policy.target * 1.000001
+        again = policy.wish(measured(contiguous(64, wish.workers), rate=rate, arrivals=arrivals))
+        assert isinstance(again, Nothing), "one change is enough where rates were measured"
+    elif workers > 1:
+        few = abs(np.ceil(arrivals / (rate * policy.target)) - workers) < workers * 0.1
+        assert policy.low <= busy <= policy.high or few
+
+
+def test_the_reason_says_what_was_measured() -> None:
+    wish = Scaling().wish(measured(contiguous(64, 4), rate=10_000, arrivals=70_000))
+    assert str(wish) == (
+        "rescale to 10: 70000 records/s to work on keep 4 workers of 10000 records/s each "
+        "175% busy, where 50% to 85% are wanted"
+    )
+
+
+def test_a_backlog_counts_as_input_that_is_to_be_worked_off_in_time() -> None:
+    layout, policy = contiguous(64, 4), Scaling(catch_up_us=100_000_000)
+    calm = measured(layout, rate=10_000, arrivals=25_000)
+    assert isinstance(policy.wish(calm), Nothing)
+    behind = replace(calm, backlog=2_000_000)  # 20 000 records/s more for 100 s
+    assert policy.wish(behind) == Rescale(7, policy.wish(behind).reason)
+
+
+def test_a_first_worker_becomes_as_many_as_are_needed_at_once() -> None:
+    wish = Scaling().wish(measured(contiguous(64, 1), rate=1_000, arrivals=350_000))
+    assert isinstance(wish, Rescale) and wish.workers == 500
+
+
+@pytest.mark.parametrize(
+    ("policy", "arrivals", "expected"),
+    [
+        (Scaling(most=6), 100_000, Rescale(6, "")),
+        (Scaling(most=4), 100_000, Nothing("")),
+        (Scaling(fewest=3), 100, Rescale(3, "")),
+        (Scaling(fewest=8), 28_000, Rescale(8, "")),
+        (Scaling(most=2), 28_000, Rescale(2, "")),
+        (Scaling(least_gain=0.5), 35_000, Nothing("")),
+        (Scaling(most_bytes=100), 100, Rescale(2, "")),
+    ],
+)
+def test_bounds_hold(policy: Scaling, arrivals: float, expected: Nothing | Rescale) -> None:
+    seen = measured(contiguous(64, 4), rate=10_000, arrivals=arrivals, sizes=3)  # 192 bytes
+    wish = policy.wish(seen)
+    assert type(wish) is type(expected)
+    assert getattr(wish, "workers", None) == getattr(expected, "workers", None)
+
+
+def test_after_a_change_nothing_is_wanted_for_a_while_and_fewer_workers_for_longer() -> None:
+    def wish(seconds_ago: int, arrivals: float) -> type:
+        changed = HOUR_US - seconds_ago * 1_000_000
+        seen = measured(contiguous(64, 4), rate=10_000, arrivals=arrivals, changed_us=changed)
+        return type(Scaling().wish(seen))
+
+    assert [wish(ago, 90_000) for ago in (10, 59, 60, 700)] == [Nothing] * 2 + [Rescale] * 2
+    assert [wish(ago, 9_000) for ago in (10, 60, 599, 600)] == [Nothing] * 3 + [Rescale]
+
+
+def test_without_a_rate_nothing_is_known() -> None:
+    assert isinstance(Scaling().wish(measured(contiguous(4, 2), arrivals=1e9)), Nothing)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.integers(0, 400), min_size=16, max_size=16),
+    st.integers(50, 2000),
+)
+def test_following_the_wishes_for_memory_leads_to_workers_with_room(
+    workers: int, sizes: list[int], most: int
+) -> None:
+    policy, layout = Memory(most_bytes=most), contiguous(16, workers)
+    first, weights = layout, np.array(sizes, dtype=np.float64)
+    for _ in range(12):
+        has = regroup(weights, first, layout)
+        seen = measured(layout, sizes=has, records=has)
+        match policy.wish(seen):
+            case Nothing():
+                assert seen.state_bytes.max() <= most
+                return
+            case SplitBins(bins):
+                layout = updated(layout, Update(0, splits=bins))
+            case Rescale(more):
+                assert more > layout.workers
+                layout = minimum_movement(layout, more, seen.load)
+            case Rebalance():
+                even = minimum_movement(layout, layout.workers, seen.load)
+                if even == layout:
+                    return  # bins do not allow more
+                layout = even
+
+
+def test_state_that_fits_is_spread_and_state_that_does_not_gets_more_workers() -> None:
+    sizes = np.where(np.arange(16) < 8, 100, 10)
+    layout = contiguous(16, 2)  # 800 and 80 bytes
+    assert isinstance(Memory(most_bytes=700).wish(measured(layout, sizes=sizes)), Rebalance)
+    wish = Memory(most_bytes=300).wish(measured(layout, sizes=sizes))
+    assert isinstance(wish, Rescale) and wish.workers == 4
+    capped = Memory(most_bytes=300, most_workers=2).wish(measured(layout, sizes=sizes))
+    assert isinstance(capped, Nothing) and "the most that there may be" in capped.reason
+    wish = Memory(most_bytes=120).wish(measured(layout, sizes=sizes))
+    assert isinstance(wish, SplitBins) and len(wish.bins) == 8
+    recent = measured(layout, sizes=sizes, changed_us=HOUR_US)
+    assert isinstance(Memory(most_bytes=300).wish(recent), Nothing)
+
+
+# -- skew -----------------------------------------------------------------------------------------
+
+
+def test_skew_that_moves_can_level_is_levelled_and_then_left_alone() -> None:
+    layout = contiguous(16, 2)
+    records = np.where(layout.owners == 0, 7_500, 2_500)
+    seen = measured(layout, records=records)
+    assert isinstance(Balance().wish(seen), Rebalance)
+    after = balanced(layout, seen.load).layout
+    assert isinstance(Balance().wish(measured(after, records=records)), Nothing)
+    recent = measured(layout, records=records, changed_us=HOUR_US - 1)
+    assert isinstance(Balance().wish(recent), Nothing)
+
+
+def test_a_bin_that_is_too_heavy_for_any_worker_is_split_until_its_parts_can_be_shared() -> None:
+    layout, wishes = contiguous(4, 4), []
+    hot = np.array([100_000, 1_000, 1_000, 1_000], dtype=np.float64)
+    first = layout
+    for _ in range(10):
+        seen = measured(layout, records=regroup(hot, first, layout))
+        wish = Balance().wish(seen)
+        wishes.append(type(wish))
+        match wish:
+            case SplitBins(bins):
+                layout = updated(layout, Update(0, splits=bins))
+            case Rebalance():
+                layout = balanced(layout, seen.load).layout
+            case _:
+                break
+    assert wishes[0] is SplitBins
+    assert wishes[-1] is Nothing
+    has = np.bincount(layout.owners, regroup(hot, first, layout))
+    assert has.max() < 1.3 * has.mean()
+
+
+def test_small_differences_are_left_alone() -> None:
+    layout = contiguous(4, 2)
+    wish = Balance().wish(measured(layout, records=[10, 10, 1, 1]))
+    assert isinstance(wish, Nothing)
+    assert "ms saved a step are less than" in wish.reason
+
+
+# -- together -------------------------------------------------------------------------------------
+
+
+def test_of_several_policies_the_first_that_wants_something_has_its_wish() -> None:
+    layout = contiguous(16, 2)
+    seen = measured(layout, records=np.where(layout.owners == 0, 7_500, 2_500), rate=1, arrivals=9)
+    calm = Memory(most_bytes=10)
+    assert isinstance(Together([calm, Balance(), Scaling()]).wish(seen), Rebalance)
+    assert isinstance(Together([calm, Scaling(), Balance()]).wish(seen), Rescale)
+    assert "no worker has more" in str(Together([calm]).wish(seen))
+    assert isinstance(Together([]).wish(seen), Nothing)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Scaling(low=0.9),
+        lambda: Scaling(fewest=5, most=4),
+        lambda: Memory(most_bytes=0),
+        lambda: Memory(most_bytes=1, fill=1.5),
+        lambda: Memory(most_bytes=1, deepest=64),
+        lambda: Balance(heavy=0),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(wrong: object) -> None:
+    with pytest.raises(PipelineError, match="a policy cannot be"):
+        wrong()
+
+
+def test_measurements_of_another_number_of_workers_are_refused() -> None:
+    seen = measured(contiguous(4, 2))
+    with pytest.raises(InvariantBroken, match="one number a worker"):
+        replace(seen, true_rates=np.zeros(3))
