@@ -94,7 +94,7 @@ def check(storage: Path, records: int) -> int:
     from headrace.keyspace.layout import Layout
     from headrace.keyspace.ranges import Ranges
     from headrace.ledger.log import Ledger
-    from headrace.step.soft import StateReaders, state_files
+    from headrace.step.readers import StateReaders, state_files
 
     store = LocalStore(storage)
     head = Ledger(store).open()

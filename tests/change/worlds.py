@@ -13,7 +13,7 @@ from headrace.driver import Driver
 from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
-from headrace.step.soft import StateReaders, state_files
+from headrace.step.readers import StateReaders, state_files
 from headrace.storage import Store
 from tests.support.pipelines import Collected
 

@@ -30,7 +30,7 @@ from headrace.ops import (
 )  # fmt: skip
 from headrace.runners.shipping import pickled
 from headrace.state.sections import deleted
-from headrace.step.soft import StateReaders, state_files
+from headrace.step.readers import StateReaders, state_files
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
 
 

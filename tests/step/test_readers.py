@@ -16,7 +16,7 @@ from headrace.ledger.manifest import Slice
 from headrace.state.runs import HASH, FileRef, Part, write_run
 from headrace.state.sections import COLUMN_PREFIX, DELETED, whole_section
 from headrace.step.plan import StateFiles
-from headrace.step.soft import StateReaders
+from headrace.step.readers import StateReaders
 from headrace.storage import MemoryStore
 
 BINS, WORKERS = 8, 3

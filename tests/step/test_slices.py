@@ -14,7 +14,7 @@ from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
-from headrace.step.soft import StateReaders, state_files
+from headrace.step.readers import StateReaders, state_files
 from headrace.storage import MemoryStore
 from tests.support.pipelines import Collected, run_inline, run_until_read
 

@@ -19,7 +19,7 @@ from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
 from headrace.state.runs import HASH
 from headrace.state.sections import due_rows, table_section
-from headrace.step.soft import StateReaders, state_files
+from headrace.step.readers import StateReaders, state_files
 from headrace.storage.base import Store
 
 _EVENT_TIMER, _HOLDING = f"timer {TimeDomain.EVENT_TIME}", "with holds"

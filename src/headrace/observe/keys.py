@@ -27,7 +27,7 @@ from headrace.state.keyed import CellType, KeyedState
 from headrace.state.runs import HASH
 from headrace.state.sections import COLUMN_PREFIX, DUE, SUB_PREFIX, table_section, timer_section
 from headrace.state.tables import TableSet
-from headrace.step.soft import StateReaders, state_files
+from headrace.step.readers import StateReaders, state_files
 from headrace.storage.base import Store
 from headrace.topology import Node
 
@@ -154,7 +154,7 @@ class StoredKeys:
 
     def _cells(self, state: KeyedState, key: Any) -> KeyCells:
         hash_ = hash_key(key)
-        bin_ = int(self._layout.bins_of(np.array([hash_], dtype=np.uint64))[0])
+        bin_ = int(self._layout.starts_of(np.array([hash_], dtype=np.uint64))[0])
         return state.find(bin_, key, hash_)
 
     def _rows(self, state: TableSet, section: str, key: Any, *, with_sub: bool) -> Any:

@@ -8,7 +8,8 @@ a bin is (cells of keys, rows of tables) is the subclass's; records that wait fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,13 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.buffer import RecordBuffer
+from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
 from headrace.state.sections import due_rows, post_section, waiting_section
-from headrace.state.sources import StateSources
+from headrace.state.sources import StateSources, lower_by_facts, rows_of
 from headrace.topology import Node
 
+T = TypeVar("T")
 Bins = npt.NDArray[np.int64]
 #: Files of so many bytes together are small.
 _SMALL = 16 << 20
@@ -36,7 +39,7 @@ class BinnedState(ABC):
 
     Args:
         node: the computation in its pipeline.
-        layout: bins and owners; the state belongs to one layout.
+        layout: bins and owners; :meth:`relayout` follows live changes.
 
     Attributes:
         posts: the posts that wait, by the name of their stream.
@@ -61,7 +64,7 @@ class BinnedState(ABC):
         self._sources: StateSources | None = None
         self._reopen: Callable[[], StateSources] | None = None
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
-        self._loaded = np.ones(0, dtype=bool)
+        self._loaded = np.ones(len(layout), dtype=bool)
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins to be loaded when one of them is
 
     # -- what a subclass keeps in a bin -------------------------------------------------------
@@ -92,6 +95,19 @@ class BinnedState(ABC):
         """Forget the content of some bins; return the lowest pending time of each bin of the layout."""
 
     @abstractmethod
+    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Forget the content of some bins as :meth:`drop` does, at a cost that goes with what leaves.
+
+        (What is left over is given back when it is most of what there is.)
+        """
+
+    def regroup(self, before: Layout) -> None:
+        """Take over what is kept by bin to the bins of the layout, from those of an earlier one."""
+
+    def expect(self, ranges: Ranges) -> None:
+        """Say which hashes are the worker's from now on."""
+
+    @abstractmethod
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
 
@@ -112,13 +128,9 @@ class BinnedState(ABC):
             reopen: returns the files that hold the newest committed state; called again when
                 clean-up has removed files that newer ones have replaced.
         """
-        self._reopen = reopen
-        self._sources = reopen()
-        ranges = self.layout.ranges_of_bins(np.flatnonzero(owned))
-        event, wall = self._sources.lowest_timers(self.layout, ranges)
-        self._unloaded = {EVENT_TIME: event, WALL_TIME: wall}
         self._loaded = np.zeros(len(self.layout), dtype=bool)
-        self._at_once = owned if self._sources.nbytes_in(ranges) <= _SMALL else None
+        self._at_once = np.zeros(len(self.layout), dtype=bool)
+        self._look_up(owned, reopen)
 
     def begin_step(
         self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
@@ -136,15 +148,11 @@ class BinnedState(ABC):
         self._step += 1
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
+            self._unloaded = {}
         cached = self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
         if cached <= most:
             return
-        if self._sources is None:
-            bins = len(self.layout)
-            self._unloaded = {
-                domain: np.full(bins, MAX_TIME, dtype=np.int64) for domain in TimeDomain
-            }
-            self._loaded = np.ones(bins, dtype=bool)
+        self._bound_all()
         self._reopen, self._at_once = reopen, None
         self._sources = reopen()
         sizes = self.bytes_of_bins()
@@ -155,8 +163,7 @@ class BinnedState(ABC):
         enough = int(np.searchsorted(freed, cached - most // 2)) + 1
         victims = np.zeros(len(self.layout), dtype=bool)
         victims[oldest[:enough]] = True
-        for domain, lowest in self.drop(victims).items():
-            np.minimum(self._unloaded[domain], lowest, out=self._unloaded[domain])
+        self._lower(self.drop(victims))
         for buffer in self._buffers.values():
             event = self._unloaded[EVENT_TIME]
             np.minimum(event, buffer.drop(victims, self.layout), out=event)
@@ -166,20 +173,21 @@ class BinnedState(ABC):
         """Take over a committed step that another process computed."""
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
-        for section in self._all_sections():
+        for section in self.stored_sections:
             table = reader.rows_in(self.node.name, section, Ranges.everything())
             if table is None:
                 continue
             if self._sources is not None:
                 self._note_unloaded(reader, section)
-                loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
-                if not loaded.any():
-                    continue
-                if not loaded.all():
-                    table = table.filter(pa.array(loaded))
-            self._absorb(section, table)
+            loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
+            if loaded.all():
+                self._absorb(section, table)
+            elif loaded.any():
+                self._absorb(section, table.filter(pa.array(loaded)))
 
-    def _all_sections(self) -> list[str]:
+    @property
+    def stored_sections(self) -> list[str]:
+        """The sections of run files that the content of bins is in, with records that wait."""
         return [*self.sections, *self._buffers]
 
     def _absorb(self, section: str, table: pa.Table) -> None:
@@ -192,10 +200,19 @@ class BinnedState(ABC):
         facts = reader.lowest_timers(self.node.name, section)
         if facts is None:
             return
-        first = self.layout.bins_of(facts.starts)
-        unloaded = ~self._loaded[first]
-        for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
-            np.minimum.at(self._unloaded[domain], first[unloaded], times[unloaded])
+        lower_by_facts(self._unloaded, self.layout, facts)
+        for lowest in self._unloaded.values():
+            lowest[self._loaded] = MAX_TIME
+
+    def _bound_all(self) -> None:
+        """Begin to keep bounds for bins that are not loaded."""
+        if not self._unloaded:
+            for domain in TimeDomain:
+                self._unloaded[domain] = np.full(len(self.layout), MAX_TIME, dtype=np.int64)
+
+    def _lower(self, bounds: Mapping[TimeDomain, npt.NDArray[np.int64]]) -> None:
+        for domain, lowest in bounds.items():
+            np.minimum(self._unloaded[domain], lowest, out=self._unloaded[domain])
 
     def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
         """Make sure that the bins of these hashes are loaded."""
@@ -218,9 +235,12 @@ class BinnedState(ABC):
             self._load(bins)
 
     def _load(self, bins: Bins) -> None:
-        if self._at_once is not None:
-            bins = np.flatnonzero(self._at_once & ~self._loaded)
-        tables = self._read(self.layout.ranges_of_bins(bins))
+        if self._at_once is not None and self._at_once[bins].any():
+            bins = np.union1d(bins, np.flatnonzero(self._at_once & ~self._loaded))
+        self._take(bins, self._read(self.layout.ranges_of_bins(bins)))
+
+    def _take(self, bins: Bins, tables: Iterable[tuple[str, pa.Table]]) -> None:
+        """Take the content of bins; from then on they are loaded."""
         self._loaded[bins] = True
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
@@ -228,14 +248,17 @@ class BinnedState(ABC):
             self._absorb(section, table)
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
-        """Return the content of some hashes from storage; for what newer files replaced, from those."""
+        """Return the content of some hashes from storage."""
+        return self._from_sources(lambda sources: rows_of(sources, self.stored_sections, ranges))
+
+    def _from_sources(self, read: Callable[[StateSources], T]) -> T:
+        """Read from storage; what newer files replaced, from those."""
         assert self._sources is not None and self._reopen is not None
         try:
-            found = [(name, self._sources.rows(name, ranges)) for name in self._all_sections()]
+            return read(self._sources)
         except NotFound:
             self._sources = self._reopen()
-            found = [(name, self._sources.rows(name, ranges)) for name in self._all_sections()]
-        return [(name, table) for name, table in found if table is not None]
+            return read(self._sources)
 
     def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return all live rows of some hashes, by section, sorted by hash, as of now.
@@ -273,6 +296,96 @@ class BinnedState(ABC):
         if self._sources is not None and owned.any():
             lowest = min(lowest, int(self._unloaded[domain][owned].min()))
         return lowest
+
+    # -- another layout -----------------------------------------------------------------------
+
+    def relayout(
+        self, layout: Layout, owned: npt.NDArray[np.bool_], moved: Ranges, coming: Ranges,
+        reopen: Callable[[], StateSources],
+    ) -> None:  # fmt: skip
+        """Follow a live change of layout, between steps. Costs what moved, and the number of bins.
+
+        What has moved, be it away, here, or away and back, is not at hand any more. Everything else
+        stays as it is, also what is not loaded.
+
+        Args:
+            layout: bins and owners from now on; of bins that are to be merged, the children: see
+                :func:`headrace.state.relayout.refined` and :meth:`merge`.
+            owned: which bins are the worker's.
+            moved: the hashes that came or left in any of the changes.
+            coming: of these, what will be given by :meth:`take_over` before anything is computed.
+            reopen: returns the files that hold the state as of the step before.
+        """
+        self._carry_to(layout)
+        changed = moved.overlapping(layout.starts, layout.ends)
+        self.lose(changed)
+        for buffer in self._buffers.values():
+            buffer.forget(layout.ranges_of_bins(np.flatnonzero(changed)))
+        self._loaded &= ~changed
+        if self._at_once is not None:
+            self._at_once = self._at_once & ~changed
+        self.expect(layout.ranges_of_bins(np.flatnonzero(owned)))
+        given = coming.overlapping(layout.starts, layout.ends)
+        sought = changed & owned & ~given
+        for lowest in self._unloaded.values():
+            lowest[changed] = MAX_TIME
+        if sought.any():
+            self._look_up(sought, reopen)
+
+    def _look_up(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
+        """Learn from files what bins that are not loaded may have; if that is little, load them at once."""
+        self._bound_all()
+        self._reopen, self._sources = reopen, reopen()
+        ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
+        event, wall = self._from_sources(lambda of: of.lowest_timers(self.layout, ranges))
+        for domain, lowest in ((EVENT_TIME, event), (WALL_TIME, wall)):
+            self._unloaded[domain][bins] = lowest[bins]
+        if self._sources.nbytes_in(ranges) <= _SMALL:
+            self._at_once = bins if self._at_once is None else self._at_once | bins
+
+    def take_over(self, ranges: Ranges, tables: Iterable[tuple[str, pa.Table]]) -> None:
+        """Take the content of whole bins that are not loaded, as of the step before."""
+        bins = np.flatnonzero(ranges.overlapping(self.layout.starts, self.layout.ends))
+        self._take(bins, tables)
+
+    def merge(
+        self, layout: Layout, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
+    ) -> None:
+        """Let bins be merged, between steps; ``owned`` are those of the new layout.
+
+        Where one child is loaded and the other is not, the loaded one is let go: that needs no file now,
+        and perhaps never; it would be odd to read for a merge what nobody has asked for.
+        """
+        carry = Carry(self.layout, layout)
+        torn = owned & carry.any(self._loaded) & ~carry.all(self._loaded)
+        if torn.any():
+            self._let_go(torn[layout.bins_of(self.layout.starts)] & self._loaded, reopen)
+        self._carry_to(layout)
+
+    def _let_go(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
+        """Let loaded bins go, at a cost that goes with what leaves."""
+        self._bound_all()
+        self._reopen, self._sources = reopen, reopen()
+        self._lower(self.lose(bins))
+        ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
+        event = self._unloaded[EVENT_TIME]
+        for buffer in self._buffers.values():
+            hashes, times = buffer.forget(ranges)
+            np.minimum.at(event, self.layout.bins_of(hashes), np.minimum(times, LAST_TIMER))
+        self._loaded &= ~bins
+
+    def _carry_to(self, layout: Layout) -> None:
+        """Name bins as another layout does, which has the same hashes in them or in their children."""
+        before, self.layout = self.layout, layout
+        if np.array_equal(before.bits, layout.bits):
+            return
+        carry = Carry(before, layout)
+        self._last_use = carry.highest(self._last_use)
+        self._loaded = carry.all(self._loaded)
+        if self._at_once is not None:
+            self._at_once = carry.any(self._at_once)
+        self._unloaded = {of: carry.lowest(lowest) for of, lowest in self._unloaded.items()}
+        self.regroup(before)
 
     def take_changes(self) -> list[Part]:
         """Return what the step changed, with the records that wait, to be written, and forget it."""

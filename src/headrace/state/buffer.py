@@ -78,21 +78,45 @@ class _Stretch:
         self.times: I64 = rows.column(TIMESTAMP_COLUMN).to_numpy()
         self.hashes: U64 = rows.column(HASH).to_numpy()
         self.nbytes = rows.nbytes
+        self.gone: I64 = np.empty(0, dtype=np.int64)  # rows that were forgotten, ascending
         self._looks = 0
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def left(self, first: int, end: int) -> pa.RecordBatch:
+        """Return the rows from a position to another, without those that were forgotten."""
+        low, high = np.searchsorted(self.gone, (first, end)).tolist()
+        if low == high:
+            return self.rows.slice(first, end - first)
+        stays = np.ones(end - first, dtype=np.bool_)
+        stays[self.gone[low:high] - first] = False
+        return self.rows.slice(first, end - first).filter(pa.array(stays))
+
+    def forgotten_from(self, first: int) -> int:
+        """Return how many rows from a position on were forgotten."""
+        return len(self.gone) - int(np.searchsorted(self.gone, first))
+
+    def first_left(self, first: int) -> int:
+        """Return the first position from one on that was not forgotten."""
+        gone = self.gone[np.searchsorted(self.gone, first) :]
+        apart = np.flatnonzero(gone != first + np.arange(len(gone)))
+        return first + (int(apart[0]) if len(apart) else len(gone))
 
     def before(self, until: int) -> int:
         """Return how many rows are not after a time."""
         return int(np.searchsorted(self.times, until, side="right"))
 
     def rows_in(self, ranges: Ranges) -> I64:
-        """Return the positions of the rows of some hashes, ascending.
+        """Return the positions of the rows of some hashes, ascending, without those that were forgotten.
 
         Young stretches soon become part of longer ones, so they are looked through; one that stays is
         put in order of hashes once, and then costs what it returns.
         """
+        rows = self._rows_in(ranges)
+        return rows[~np.isin(rows, self.gone)] if len(self.gone) else rows
+
+    def _rows_in(self, ranges: Ranges) -> I64:
         self._looks += 1
         if self._looks <= _FEW_LOOKS:
             return np.flatnonzero(ranges.contain(self.hashes))
@@ -182,7 +206,8 @@ class RecordBuffer:
         )
 
     def __len__(self) -> int:
-        return sum(map(len, self._stretches)) - sum(self._passed)
+        stretches = zip(self._stretches, self._passed, strict=True)
+        return sum(len(s) - passed - s.forgotten_from(passed) for s, passed in stretches)
 
     # -- stretches ----------------------------------------------------------------------------
 
@@ -190,7 +215,8 @@ class RecordBuffer:
         parts = [rows]
         length = rows.num_rows
         while self._stretches and len(self._stretches[-1]) - self._passed[-1] < 2 * length:
-            last = self._stretches.pop().rows.slice(self._passed.pop())
+            stretch, passed = self._stretches.pop(), self._passed.pop()
+            last = stretch.left(passed, len(stretch))
             parts.insert(0, last)
             length += last.num_rows
         self._stretches.append(_Stretch(by_time(joined(parts))))
@@ -202,15 +228,43 @@ class RecordBuffer:
         for stretch, passed in zip(self._stretches, self._passed, strict=True):
             end = max(stretch.before(until), passed)
             if end > passed:
-                found.append(stretch.rows.slice(passed, end - passed))
-            if 2 * end <= len(stretch):
-                left.append((stretch, end))
-            elif end < len(stretch):  # give back the memory of those that have left
-                stay = pa.array(np.arange(end, len(stretch)))
-                left.append((_Stretch(stretch.rows.take(stay)), 0))
+                found.append(stretch.left(passed, end))
+            left += self._kept(stretch, stretch.first_left(end))
         self._stretches = [stretch for stretch, _ in left]
         self._passed = [passed for _, passed in left]
         return found
+
+    def _kept(self, stretch: _Stretch, passed: int) -> list[tuple[_Stretch, int]]:
+        """Return a stretch without the rows that have left; when most have, their memory is given back."""
+        gone = passed + stretch.forgotten_from(passed)
+        if gone == len(stretch):
+            return []
+        if 2 * gone <= len(stretch):
+            return [(stretch, passed)]
+        stay = np.delete(np.arange(len(stretch)), stretch.gone)
+        return [(_Stretch(stretch.rows.take(pa.array(stay[stay >= passed]))), 0)]
+
+    def forget(self, ranges: Ranges) -> tuple[U64, I64]:
+        """Forget the records of some hashes, which counts as no change; costs what is forgotten.
+
+        Returns:
+            The hashes and event times of those that waited.
+        """
+        left: list[tuple[_Stretch, int]] = []
+        found = [(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))]
+        for stretch, passed in zip(self._stretches, self._passed, strict=True):
+            rows = stretch.rows_in(ranges)
+            rows = rows[rows >= passed]
+            found.append((stretch.hashes[rows], stretch.times[rows]))
+            if len(rows):
+                stretch.gone = np.union1d(stretch.gone, rows)
+                left += self._kept(stretch, stretch.first_left(passed))
+            else:
+                left.append((stretch, passed))
+        self._stretches = [stretch for stretch, _ in left]
+        self._passed = [passed for _, passed in left]
+        hashes, times = zip(*found, strict=True)
+        return np.concatenate(hashes), np.concatenate(times)
 
     # -- storage ------------------------------------------------------------------------------
 
@@ -271,12 +325,13 @@ class RecordBuffer:
         pairs = list(zip(self._stretches, self._passed, strict=True))
         self._stretches, self._passed = [], []
         for stretch, passed in pairs:
-            of = layout.bins_of(stretch.hashes[passed:])
+            rows = np.delete(np.arange(len(stretch)), stretch.gone)
+            rows = rows[np.searchsorted(rows, passed) :]
+            of = layout.bins_of(stretch.hashes[rows])
             goes = bins[of]
-            np.minimum.at(lowest, of[goes], np.minimum(stretch.times[passed:][goes], LAST_TIMER))
+            np.minimum.at(lowest, of[goes], np.minimum(stretch.times[rows[goes]], LAST_TIMER))
             if not goes.all():
-                stays = pa.array(np.flatnonzero(~goes) + passed)
-                self._stretches.append(_Stretch(stretch.rows.take(stays)))
+                self._stretches.append(_Stretch(stretch.rows.take(pa.array(rows[~goes]))))
                 self._passed.append(0)
         return lowest
 

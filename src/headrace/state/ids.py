@@ -25,6 +25,7 @@ from headrace.state.bins import BinnedState
 from headrace.state.bloom import Generations
 from headrace.state.columns import Column, ColumnType
 from headrace.state.index import Slots
+from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import COLUMN_PREFIX
 from headrace.state.sources import merge
@@ -54,7 +55,8 @@ class IdState(BinnedState):
     def __init__(self, node: Node, ids: RecordIds, layout: Layout, worker: int) -> None:
         super().__init__(node, layout)
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
-        self._rows = Table(IDS, self.key_types, [], [_TIME], None, layout.ranges_of(worker))
+        self._own = layout.ranges_of(worker)
+        self._rows = Table(IDS, self.key_types, [], [_TIME], None, self._own)
         self._filter = Generations(ids.horizon_us)
         self._told: Mask = np.zeros(
             len(layout), dtype=np.bool_
@@ -139,7 +141,7 @@ class IdState(BinnedState):
         """
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
-        table = reader.rows_in(self.node.name, IDS, Ranges.everything())
+        table = reader.rows_in(self.node.name, IDS, self._own)
         if table is not None:
             self.absorb(IDS, table)
 
@@ -184,6 +186,25 @@ class IdState(BinnedState):
         self._rows.keep_only(~leaves)
         self._looked_through = min(self._looked_through, self._rows.used)
         return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
+
+    def lose(self, bins: Mask) -> dict[TimeDomain, I64]:
+        """Forget the ids of some bins, also such as were added while the bins were not loaded.
+
+        The filter keeps what it has: it says "perhaps" of more than it needs to.
+        """
+        self._rows.forget(self.layout.ranges_of_bins(np.flatnonzero(bins)))
+        self._looked_through = min(self._looked_through, self._rows.used)
+        self._told &= ~bins
+        return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
+
+    def regroup(self, before: Layout) -> None:
+        """Know of a bin that was merged what is known of both of its children."""
+        self._told = Carry(before, self.layout).all(self._told)
+
+    def expect(self, ranges: Ranges) -> None:
+        """Say which hashes are the worker's from now on."""
+        self._own = ranges
+        self._rows.expect(ranges)
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return that no id is ever due."""

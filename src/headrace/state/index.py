@@ -59,17 +59,26 @@ class Homes:
         return home
 
 
-class SlotIndex:
-    """Maps hashes to slots. Slots are the caller's; the index never looks at rows by itself."""
+class Segment:
+    """Maps hashes to slots. Slots are the caller's; it never looks at rows by itself.
 
-    def __init__(self, homes: Homes) -> None:
+    Args:
+        ranges: the hashes that rows are expected to have.
+        homes: where they are at home.
+
+    Attributes:
+        taken: how many rows it has.
+    """
+
+    def __init__(self, ranges: Ranges, homes: Homes) -> None:
+        self.ranges = ranges
         self._homes = homes
         self._resize(_FEWEST_BITS)
 
     def _resize(self, bits: int) -> None:
         self._mask = np.int64((1 << bits) - 1)
         self._places: Slots = np.full(1 << bits, NO_SLOT, dtype=np.int32)
-        self._taken = 0
+        self.taken = 0
 
     def find(self, needles: U64, same: Same) -> Slots:
         """Return the slot of each needle, or ``NO_SLOT``.
@@ -138,26 +147,54 @@ class SlotIndex:
         """Add rows that are not there yet; there must be room."""
         place = self._homes.of(hashes, len(self._places))
         left = slots
-        self._taken += len(slots)
+        self.taken += len(slots)
         while len(left):
             free = self._places[place] == NO_SLOT
             self._places[place[free]] = left[free]  # of several for one place the last stays
             lost = self._places[place] != left
             left, place = left[lost], (place[lost] + 1) & self._mask
 
+    def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
+        """Remove rows. Costs them, and those that stand between one of them and the next free place.
+
+        Those may stand where they do since a row that goes has their place, so they are put in again.
+
+        Args:
+            hashes: of the rows; all of them are there.
+            gone: for each slot, whether it is that of such a row.
+            hashes_of: the hashes of all slots.
+        """
+        place = np.unique(self._homes.of(hashes, len(self._places)))
+        seen = [place[:0]]
+        while len(place):
+            place = place[self._places[place] != NO_SLOT]
+            seen.append(place)
+            place = (place + 1) & self._mask
+        places = np.unique(np.concatenate(seen))
+        slots = self._places[places]
+        self._places[places] = NO_SLOT
+        self.taken -= len(slots)
+        stay = slots[~gone[slots]]
+        self.add(hashes_of[stay], stay)
+
     def has_room(self, more: int) -> bool:
         """Say whether so many rows can be added and half of the places stay free."""
-        return 2 * (self._taken + more) <= len(self._places)
+        return 2 * (self.taken + more) <= len(self._places)
 
-    def rebuild(self, hashes: U64, more: int) -> None:
-        """Begin anew with rows in slots 0, 1, ...; make room for more.
+    def slots(self) -> Slots:
+        """Return the slots of all rows."""
+        taken: Slots = self._places[self._places != NO_SLOT]
+        return taken
 
-        Costs all rows; since room doubles, each row pays for it once or twice in its life.
+    def rebuild(self, hashes: U64, slots: Slots, more: int) -> None:
+        """Begin anew with some rows; make room for more.
+
+        Costs these rows; since room doubles, each row pays for it once or twice in its life.
         """
         rows = len(hashes) + more
         self._resize(max(_FEWEST_BITS, int(2 * rows - 1).bit_length()))
-        order = order_by_hash(hashes).astype(np.int32)
-        self.add(hashes[order], order)
+        order = order_by_hash(hashes)
+        self.add(hashes[order], slots[order])
 
 
 _STEPS = np.arange(_WINDOW)

@@ -33,6 +33,7 @@ from headrace.state.cells import (
     Waiting,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.relayout import changed_bins
 from headrace.state.runs import HASH, LAST_TIMER, Part
 from headrace.state.sections import CELL, CELLS, SUB, VALUE
 from headrace.topology import Node
@@ -182,8 +183,7 @@ class TimerQueue:
         self._pushed += 1
         queued[self._place] = entry = (time, self._pushed, cells)
         heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
-            self.drop_stale()
+        self.tidy()
 
     def push_lowest(self, cells: KeyCells) -> None:
         """Let a key wait under its lowest timer, if it has one."""
@@ -225,6 +225,11 @@ class TimerQueue:
         (To put :meth:`lowest` in its place at each step would make timers that are put off cost something.)
         """
         return self._heap[0][0] if self._heap else MAX_TIME
+
+    def tidy(self) -> None:
+        """Forget entries that stand for nothing any more, if most are like that."""
+        if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
+            self.drop_stale()
 
     def drop_stale(self) -> None:
         """Forget entries that stand for nothing any more, and the keys that they hold on to."""
@@ -276,7 +281,7 @@ class KeyedState(BinnedState):
         self.holds = TimerQueue(len(self.queues), [c.slot for c in self.cells if c.kind == "hold"])
         self._all_queues = [*self.queues.values(), self.holds]
         self._empty = [cell.empty for cell in self.cells]
-        self._bins: dict[int, dict[Any, KeyCells]] = {}
+        self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # how many keys are in _bins
         self._delta: list[CellRow] = []
 
@@ -300,15 +305,23 @@ class KeyedState(BinnedState):
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
         """Return about how much memory the keys of each bin take."""
         sizes = np.zeros(len(self.layout), dtype=np.int64)
-        for bin_, keys in self._bins.items():
-            sizes[bin_] = len(keys) * KEY_BYTES
+        lengths = np.array([len(keys) for keys in self._bins.values()], dtype=np.int64)
+        starts = np.array(list(self._bins), dtype=np.uint64)
+        sizes[self.layout.bins_of(starts)] = lengths * KEY_BYTES
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
         """Forget the keys of some bins; return the lowest of their timers, by bin."""
+        lowest = self.lose(bins)
+        for queue in self._all_queues:
+            queue.drop_stale()
+        return lowest
+
+    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Do the same; costs what leaves. Queues forget the keys when they come to them, or are most."""
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
         timers = [cell for cell in self.cells if cell.kind in _DATED]
-        for bin_ in [bin_ for bin_ in self._bins if bins[bin_]]:
+        for at, bin_ in self._bins_among(bins):
             keys = self._bins.pop(bin_)
             self._cached -= len(keys)
             for cells in keys.values():
@@ -316,12 +329,30 @@ class KeyedState(BinnedState):
                     times = cells.slots[cell.slot]
                     if times:
                         of = lowest[cell.domain or EVENT_TIME]
-                        of[bin_] = min(int(of[bin_]), LAST_TIMER, *times.values())
+                        of[at] = min(int(of[at]), LAST_TIMER, *times.values())
                 for queue in self._all_queues:
                     queue.forget(cells)
+                cells.slots = []  # (entries in queues may hold on to them for some time)
         for queue in self._all_queues:
-            queue.drop_stale()
+            queue.tidy()
         return lowest
+
+    def _bins_among(self, bins: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """Return (position, first hash) of those of some bins that have keys at hand."""
+        found = np.flatnonzero(bins)
+        starts = self.layout.starts[found].tolist()
+        return [pair for pair in zip(found.tolist(), starts, strict=True) if pair[1] in self._bins]
+
+    def regroup(self, before: Layout) -> None:
+        """Put the keys of bins that were split or merged where they belong now."""
+        for bin_ in before.starts[changed_bins(before, self.layout)].tolist():
+            keys = self._bins.pop(bin_, None)
+            if not keys:
+                continue
+            hashes = np.array([cells.hash for cells in keys.values()], dtype=np.uint64)
+            starts = self.layout.starts_of(hashes).tolist()
+            for start, (key, cells) in zip(starts, keys.items(), strict=True):
+                self._bins.setdefault(start, {})[key] = cells
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return the lowest pending timer of the keys at hand; in event time a bound below it.
@@ -341,7 +372,7 @@ class KeyedState(BinnedState):
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
         by_name = {cell.name: cell for cell in self.cells}
         hashes = table.column(HASH).to_numpy()
-        bins = self.layout.bins_of(hashes).tolist()
+        bins = self.layout.starts_of(hashes).tolist()
         keys = self._keys_of(table)
         columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
         hash_list = hashes.tolist()
@@ -402,7 +433,7 @@ class KeyedState(BinnedState):
             queue.push_lowest(cells)
 
     def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
-        """Return the cells of a key in a loaded bin; a new key starts empty."""
+        """Return the cells of a key in a loaded bin, named by its first hash; a new key starts empty."""
         keys = self._bins.get(bin_)
         if keys is None:
             keys = self._bins[bin_] = {}
@@ -473,7 +504,7 @@ class KeyedState(BinnedState):
         for first, last in ranges.pairs():
             edges = np.array([first, last], dtype=np.uint64)
             low, high = self.layout.bins_of(edges).tolist()
-            for bin_ in range(low, high + 1):
+            for bin_ in self.layout.starts[low : high + 1].tolist():
                 for cells in self._bins.get(bin_, {}).values():
                     if first <= cells.hash <= last:
                         yield cells

@@ -182,6 +182,14 @@ class StateSources:
         return event, wall
 
 
+def rows_of(
+    sources: StateSources, sections: Iterable[str], ranges: Ranges
+) -> list[tuple[str, pa.Table]]:
+    """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
+    found = [(section, sources.rows(section, ranges)) for section in sections]
+    return [(section, table) for section, table in found if table is not None]
+
+
 class _Overlaps:
     """Knows of extents whether they overlap some ranges; runs of one worker and time share theirs."""
 

@@ -22,9 +22,10 @@ from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
-from headrace.state.index import NO_SLOT, U64, Homes, SlotIndex, Slots
+from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.runs import HASH, LAST_TIMER
 from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.state.segments import SlotIndex
 from headrace.state.sortedruns import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
@@ -55,11 +56,13 @@ class Table:
         self.domain = domain
         self.due = DueRows(self._pending)
         self._hash_is_key = not sub and hash_is_key([kind.arrow for kind in keys])
-        self._index = SlotIndex(Homes(None if sub else ranges))
+        self._ranges = ranges
+        self._index = SlotIndex(None if sub else ranges)
         # Rows with subs are indexed by a hash of both; their keys' hashes are put in order beside it.
         self._by_hash = SortedRuns(np.uint64) if sub else None
         self._used = 0
         self._dead = 0
+        self._forgotten: Mask | None = None  # slots that are in no index any more
         self._text_bytes = 0  # of texts and bytes in all columns
         self._hashes: U64 = np.empty(0, dtype=np.uint64)
         self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
@@ -134,11 +137,17 @@ class Table:
             self._due[first:last] = MAX_TIME
         self._used = last
         self._dead += last - first
-        if self._index.has_room(len(slots)):
-            self._index.add(row_hashes, slots)
-        else:
-            self._index.rebuild(self._row_hashes[:last], last // 8)
+        if not self._index.add(row_hashes, slots, self._row_hashes):
+            self._index_anew(last // 8)
         return slots
+
+    def _index_anew(self, more: int) -> None:
+        hashes = self._row_hashes[: self._used]
+        slots = np.arange(self._used, dtype=np.int32)
+        if self._forgotten is not None:  # (their homes may be at an edge, all of them)
+            slots = slots[~self._forgotten[: self._used]]
+            hashes = hashes[slots]
+        self._index.rebuild(None if self.sub else self._ranges, hashes, slots, more)
 
     def _grow(self, least: int) -> None:
         capacity = max(_FEWEST_SLOTS, least + least // 2)
@@ -146,6 +155,9 @@ class Table:
         self._row_hashes = _grown(self._row_hashes, capacity) if self.sub else self._hashes
         self._live = _grown(self._live, capacity)
         self._due = self._grown_due(capacity)
+        if self._forgotten is not None:
+            self._forgotten = _grown(self._forgotten, capacity)
+            self._forgotten[self._used :] = False
         self._identity = [_grown(column, capacity) for column in self._identity]
         self._content = [_grown(column, capacity) for column in self._content]
 
@@ -387,7 +399,8 @@ class Table:
         self._row_hashes = row_hashes if self.sub else hashes
         self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
         self._used, self._dead = len(slots), 0
-        self._index.rebuild(self._row_hashes, len(slots) // 8)
+        self._forgotten = None
+        self._index_anew(len(slots) // 8)
         if self._by_hash is not None:
             self._by_hash = SortedRuns(np.uint64)
             self._by_hash.push(hashes, np.arange(len(slots), dtype=np.int32))
@@ -396,6 +409,44 @@ class Table:
         self.due = DueRows(self._pending)
         if self.domain is not None:
             self.due.push(due, np.arange(len(slots), dtype=np.int32))
+
+    def forget(self, ranges: Ranges) -> tuple[U64, Times]:
+        """Forget the rows of some hashes, which counts as no change; costs what is forgotten.
+
+        Their slots are given back with those of rows that are gone, when these are half of all; what
+        texts take is given back at once.
+
+        Returns:
+            The hashes of the rows that were there, and when each was due.
+        """
+        if not self.sub:
+            ranges = ranges.within(self._index.expected)
+        parts = [self._slots_between(first, last) for first, last in ranges.pairs()]
+        slots = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        if self._forgotten is None:
+            self._forgotten = np.zeros(len(self._live), dtype=np.bool_)
+        slots = slots[~self._forgotten[slots]]
+        self._forgotten[slots] = True
+        self._index.remove(self._row_hashes[slots], self._forgotten, self._row_hashes)
+        slots = slots[self._live[slots]]
+        hashes, due = self._hashes[slots], self._due[slots]
+        self._live[slots] = False
+        self._dead += len(slots)
+        kinds = (*self.keys, *self.sub, *self.columns)
+        for kind, column in zip(kinds, (*self._identity, *self._content), strict=True):
+            if column.dtype == object:
+                self._text_bytes -= _text_bytes(column[slots])
+                column[slots] = kind.empty
+        if self.domain is not None:
+            self._push_due(_NEVER_DUE[:0], slots[:0])
+        self._compact_if_sparse()
+        return hashes, due
+
+    def expect(self, ranges: Ranges) -> None:
+        """Say which hashes are expected from now on. Costs no row that is there (but see ``SlotIndex``)."""
+        self._ranges = ranges
+        if not self.sub and not self._index.expect(ranges, self._row_hashes):
+            self._index_anew(self._used // 8)
 
     def lowest_by_bin(self, bins_of: Any, bins: int) -> Times:
         """Return the lowest pending time of each bin."""

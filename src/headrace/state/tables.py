@@ -20,7 +20,7 @@ from headrace.state.columns import Column, ColumnType
 from headrace.state.due import Times
 from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.rows import FiredBatch, Keys
-from headrace.state.runs import Part
+from headrace.state.runs import LAST_TIMER, Part
 from headrace.state.sections import due_rows, table_section, timer_section
 from headrace.state.table import Mask, Table, rows_are_distinct
 from headrace.topology import Node
@@ -307,6 +307,23 @@ class TableSet(BinnedState):
                 np.minimum(lowest[table.domain], times, out=lowest[table.domain])
             table.keep_only(~bins[self.layout.bins_of(table.used_hashes())])
         return lowest
+
+    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
+        """Do the same; costs what leaves."""
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
+        for table in self.tables.values():
+            hashes, due = table.forget(ranges)
+            if table.domain is not None:
+                times = np.minimum(due, LAST_TIMER)
+                np.minimum.at(lowest[table.domain], self.layout.bins_of(hashes), times)
+        return lowest
+
+    def expect(self, ranges: Ranges) -> None:
+        """Say which hashes are the worker's from now on."""
+        self.ranges = ranges
+        for table in self.tables.values():
+            table.expect(ranges)
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return a lower bound of what is pending in the loaded bins; in event time, of timers."""

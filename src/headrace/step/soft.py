@@ -1,14 +1,15 @@
 """Soft state of a process: what it remembers of (layer, worker) pairs between steps.
 
-An entry stands for a *chain of adopted files*, by digest. At the next step it is used as it is when the
-plan names the same digest; it catches up when it is a few links behind; otherwise it is dropped, and
-bins are loaded from storage when they are needed. Dropping it at any time costs time, never results.
+An entry stands for a *chain of adopted files*, by digest, and for a version of the layout. At the next
+step it is used as it is when the plan names the same; it follows live changes of layout, and catches up
+when it is a few links behind; otherwise it is dropped, and bins are loaded from storage when they are
+needed. Dropping it at any time costs time, never results.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +19,20 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, Computation, TimeDomain, hold_cell
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
-from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, Slice, slice_range
+from headrace.ledger.manifest import Head, slice_range
 from headrace.recordids import RecordIds
 from headrace.state.ids import IdState
 from headrace.state.keyed import KeyedState
-from headrace.state.runs import HASH, FileRef, Part, RunReader
+from headrace.state.relayout import refined
+from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
-from headrace.state.sources import SlicePart, StateSources
+from headrace.state.sources import StateSources
 from headrace.state.tables import TableSet
 from headrace.step.idcheck import IdCheck
 from headrace.step.plan import Carried, ChainPlan, Plan, SlicePlan, StateFiles
+from headrace.step.readers import StateReaders, files_of, state_files
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.step.visit_timeline import TimelineVisitor
@@ -43,49 +45,93 @@ class WorkerState:
 
     Attributes:
         digest: the chain of adopted files that it stands for.
+        layout, version: bins and owners that it goes by, and how many live changes led to them.
         visitors: a computation each.
         owned: which bins of the layout are the worker's.
     """
 
     def __init__(
-        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str
-    ) -> None:
+        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str,
+        version: int = 0,
+    ) -> None:  # fmt: skip
         self.digest = digest
         self.layer = layer
-        self.steps_behind = 0
+        self.worker = worker
+        self.version = version
         self._committed: _Committed | None = None
-        self._ranges = layout.ranges_of(worker)
-        self.owned: npt.NDArray[np.bool_] = layout.owners == worker
+        self._go_by(layout)
         self.visitors = {
             node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
         }
 
+    def _go_by(self, layout: Layout) -> None:
+        self.layout = layout
+        self.owned: npt.NDArray[np.bool_] = layout.owners == self.worker
+        self._ranges = layout.ranges_of(self.worker)
+
     def attach(self, readers: StateReaders) -> None:
         """Say where the content of bins is that are not loaded."""
-        for visitor in self.visitors.values():
-            name = visitor.node.name
-            visitor.state.attach(
-                lambda name=name: readers.sources(name),  # type: ignore[misc]
-                self.owned,
+        for name, visitor in self.visitors.items():
+            visitor.state.attach(partial(readers.sources, name), self.owned)
+
+    def moved_until(self, plan: Plan, layout: Layout) -> Ranges | None:
+        """Return what came to this worker, or left it, between its layout and a plan's.
+
+        Returns:
+            The hashes; None when that is not known, or not how the one layout came of the other.
+        """
+        if plan.layout_version == self.version:
+            same = layout is self.layout or layout == self.layout
+            return Ranges.of([]) if same else None
+        changes = [change for change in plan.relocated if change.version > self.version]
+        needed = range(self.version + 1, plan.layout_version + 1)
+        if not needed or [change.version for change in changes] != list(needed):
+            return None
+        moves = [m for change in changes for m in change.moves if self.worker in m[2:]]
+        firsts, lasts = (np.array([m[at] for m in moves], dtype=np.uint64) for at in (0, 1))
+        moved = Ranges.of([]).plus(Ranges(firsts, lasts))
+        own = layout.ranges_of(self.worker)
+        differs = own.without(self._ranges).plus(self._ranges.without(own))
+        # (a try that was abandoned may have had another change under the same number)
+        return None if len(differs.without(moved)) else moved
+
+    def relayout(self, layout: Layout, version: int, moved: Ranges, committed: _Committed) -> None:
+        """Follow live changes of layout; bins that are to be merged wait for :meth:`settle`.
+
+        Args:
+            layout: bins and owners from now on.
+            version: how many live changes led to them.
+            moved: the hashes that came to this worker or left it in any of them.
+            committed: the files as of the step before.
+        """
+        before_merges = refined(self.layout, layout)
+        self._go_by(before_merges)
+        self.version = version
+        for name, visitor in self.visitors.items():
+            visitor.state.relayout(
+                before_merges, self.owned, moved, Ranges.of([]), partial(committed.sources, name)
             )
+
+    def settle(self, layout: Layout, committed: _Committed) -> None:
+        """End what :meth:`relayout` began, once the chain of files has been caught up with."""
+        if self.layout is layout:
+            return
+        self._go_by(layout)
+        for name, visitor in self.visitors.items():
+            visitor.state.merge(layout, self.owned, partial(committed.sources, name))
 
     def catch_up(self, reader: RunReader, after: str) -> None:
         """Take over a link of the chain that another process computed."""
         for visitor in self.visitors.values():
             visitor.state.catch_up(reader)
         self.digest = after
-        self.steps_behind += 1
 
     def begin_step(self, plan: Plan, committed: _Committed) -> None:
         """Begin a step, keeping to the bound on what is remembered."""
-        self.steps_behind = 0
         self._committed = committed
-        for visitor in self.visitors.values():
-            name = visitor.node.name
+        for name, visitor in self.visitors.items():
             visitor.state.begin_step(
-                plan.cached_bytes,
-                self.owned,
-                lambda name=name: committed.readers().sources(name),  # type: ignore[misc]
+                plan.cached_bytes, self.owned, partial(committed.sources, name)
             )
 
     def slice_parts(self, slice_: SlicePlan, step: int, changes: list[Part]) -> list[Part]:
@@ -146,99 +192,6 @@ def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisito
     return kind(node, own, KeyedState(node, layout))
 
 
-class StateReaders:
-    """Opens the files that hold a worker's state.
-
-    Args:
-        store: where they are.
-        layout: bins and owners.
-        worker: whose state is wanted.
-        files: slices and runs as of the last committed step.
-        newest: returns them as of now; asked when clean-up has removed some of ``files``.
-    """
-
-    def __init__(
-        self, store: Store, layout: Layout, worker: int, files: StateFiles,
-        newest: Callable[[], StateFiles] | None = None,
-    ) -> None:  # fmt: skip
-        self._store = store
-        self._layout = layout
-        self._worker = worker
-        self._files = files
-        self._newest = newest
-        self._readers: dict[str, RunReader] = {}
-        self._opened: set[str] = set()
-
-    def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
-        """Return the files that hold one computation's state; asked again, the newest files.
-
-        Files are opened when something of them is needed: of a few bins, those of their owners only.
-
-        Args:
-            owner: the computation.
-            ranges: the hashes that are wanted; by default the worker's own.
-        """
-        if owner in self._opened and self._newest is not None:
-            self._files = self._newest()
-        self._opened.add(owner)
-        files = self._files
-        wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
-        past = PastOwners(wanted, self._layout, files.relocated)
-        covered = Ranges.of(part.range for part in files.slices)
-        overlap = wanted.overlapping(covered.firsts, covered.lasts)
-        slices = []
-        void = files.void.get(owner, -1)
-        for part, is_wanted in zip(files.slices, overlap.tolist(), strict=True):
-            if is_wanted:
-                slices.append(self._slice(owner, part, past, void))
-        runs, extents = self._runs(owner, past, void)
-        return StateSources(owner, slices, [self._reader(run) for run in runs], extents)
-
-    def _slice(self, owner: str, part: Slice, past: PastOwners, void: int) -> SlicePart:
-        holding = part.files if part.as_of > void else []
-        span = Ranges.of([part.range])
-        readers = []
-        for file in holding:
-            known, extent = self._extent(file, past)
-            if owner in file.owners and (
-                not known or (extent is not None and _have_common(span, extent))
-            ):
-                readers.append(self._reader(file))
-        return SlicePart(*part.range, part.as_of, readers)
-
-    def _runs(
-        self, owner: str, past: PastOwners, void: int
-    ) -> tuple[list[FileRef], list[Ranges | None]]:
-        """Return the runs that may hold some hashes, and which of these each may hold.
-
-        Of this lineage these are the runs of who owned them then; of others, all.
-        """
-        runs: list[FileRef] = []
-        extents: list[Ranges | None] = []
-        for run in self._files.runs:
-            if owner in run.owners and run.step > void:
-                known, extent = self._extent(run, past)
-                if not known or extent is not None:
-                    runs.append(run)
-                    extents.append(extent)
-        return runs, extents
-
-    def _extent(self, file: FileRef, past: PastOwners) -> tuple[bool, Ranges | None]:
-        """Return whether it is known who owned what when a file was written, and what its writer did."""
-        if file.layout != (self._files.lineage or self._layout.digest):
-            return False, None
-        return True, past.held(file.worker, file.step)
-
-    def _reader(self, ref: FileRef) -> RunReader:
-        if ref.name not in self._readers:
-            self._readers[ref.name] = RunReader(self._store.read, ref)
-        return self._readers[ref.name]
-
-
-def _have_common(one: Ranges, other: Ranges) -> bool:
-    return bool(one.overlapping(other.firsts, other.lasts).any())
-
-
 class SoftState:
     """Everything that one process remembers, for any number of pipelines."""
 
@@ -256,13 +209,11 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        how = "hit"
-        if entry is None or (entry.digest != chain.digest and not _caught_up(entry, chain, store)):
-            how = "cold"
-            entry = self._cold(pipeline, plan, layout, layer, worker, chain, store)
-        elif entry.steps_behind:
-            how = "caught up"
-        entry.begin_step(plan, _Committed(store, layout, layer, worker, plan, chain))
+        committed = _Committed(store, layout, layer, worker, plan, chain)
+        how = "" if entry is None else _brought_up(entry, plan, layout, chain, committed)
+        if entry is None or not how:
+            how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
+        entry.begin_step(plan, committed)
         return entry, how
 
     def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
@@ -280,10 +231,10 @@ class SoftState:
 
     def _cold(
         self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
-        chain: ChainPlan, store: Store,
+        committed: _Committed,
     ) -> WorkerState:  # fmt: skip
-        entry = WorkerState(pipeline, layout, layer, worker, chain.digest)
-        committed = _Committed(store, layout, layer, worker, plan, chain)
+        version = plan.layout_version
+        entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
         files = committed.files()
         if files.runs or files.slices:
             entry.attach(committed.readers())
@@ -296,21 +247,21 @@ class _Committed:
     def __init__(
         self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan
     ) -> None:
-        self._store = store
+        self.digest = chain.digest
+        self.store = store
         self._layout = layout
         self._at = (layer, worker)
         self._step = plan.step - 1
-        self._chain = chain
         self._files: StateFiles | None = None
         self._readers: StateReaders | None = None
 
     def files(self) -> StateFiles:
         """Return the files; the ledger is read once."""
         if self._files is None:
-            head = Ledger(self._store).open(self._step)
+            head = Ledger(self.store).open(self._step)
             assert head is not None
             ensure(
-                head.chain_of(*self._at).digest == self._chain.digest,
+                head.chain_of(*self._at).digest == self.digest,
                 "the ledger's chain of files is not the plan's",
             )
             self._files = state_files(head)
@@ -321,12 +272,16 @@ class _Committed:
         if self._readers is None:
             _, worker = self._at
             self._readers = StateReaders(
-                self._store, self._layout, worker, self.files(), self._newest
+                self.store, self._layout, worker, self.files(), self._newest
             )
         return self._readers
 
+    def sources(self, name: str) -> StateSources:
+        """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""
+        return self.readers().sources(name)
+
     def _newest(self) -> StateFiles:
-        head = Ledger(self._store).open()
+        head = Ledger(self.store).open()
         assert head is not None
         return state_files(head)
 
@@ -334,7 +289,7 @@ class _Committed:
         """Return the rows of computations that were removed, to be written again as they are."""
         parts = []
         for item in carried:
-            readers = StateReaders(self._store, self._layout, self._at[1], item.files)
+            readers = StateReaders(self.store, self._layout, self._at[1], item.files)
             sources = readers.sources(item.name)
             dated = {name: TimeDomain(domain) for name, domain in item.dated.items()}
             for section in sources.sections:
@@ -363,7 +318,7 @@ def carried(head: Head, number: int) -> list[Carried]:
         after = -1 if old is None else old.as_of
         runs = [run for run in head.runs if after < run.step < since and name in run.owners]
         if slices or runs:
-            files = _files_of(head, [] if old is None else [old], runs)
+            files = files_of(head, [] if old is None else [old], runs)
             found.append(Carried(name, _dated(facts["cells"]), files))
     return found
 
@@ -379,24 +334,29 @@ def _dated(cells: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def state_files(head: Head) -> StateFiles:
-    """Return the files that hold all state as of a head."""
-    slices = [head.slices[number] for number in sorted(head.slices)]
-    return _files_of(head, slices, head.runs)
+def _brought_up(
+    entry: WorkerState, plan: Plan, layout: Layout, chain: ChainPlan, committed: _Committed
+) -> str:
+    """Bring an entry to the plan's layout and chain; say how, or nothing when what it needs is not at hand.
 
-
-def _files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles:
-    return StateFiles(slices, runs, head.identity.get("void", {}), head.lineage, head.relocated)
-
-
-def _caught_up(entry: WorkerState, chain: ChainPlan, store: Store) -> bool:
-    """Bring an entry up to the plan's chain by the links that the plan carries, if they reach."""
-    known = [before for before, _, _ in chain.recent]
-    if entry.digest not in known:
-        return False
+    First the layout, so that the files of missed steps are taken for bins only that stayed all the time.
+    """
+    known = [before for before, _, _ in chain.recent] + [chain.digest]
+    moved = entry.moved_until(plan, layout)
+    if moved is None or entry.digest not in known:
+        return ""
+    how = "hit"
+    if entry.version != plan.layout_version:
+        how = "moved"
+        entry.relayout(layout, plan.layout_version, moved, committed)
+    links = chain.recent[known.index(entry.digest) :]
     try:
-        for _, run, after in chain.recent[known.index(entry.digest) :]:
-            entry.catch_up(RunReader(store.read, run), after)
+        for _, run, after in links:
+            entry.catch_up(RunReader(committed.store.read, run), after)
     except NotFound:
-        return False  # superseded by slices, and cleaned away
-    return entry.digest == chain.digest
+        return ""  # superseded by slices, and cleaned away
+    entry.settle(layout, committed)
+    caught_up = entry.digest == chain.digest
+    if not caught_up or not links:
+        return how if caught_up else ""
+    return "caught up" if how == "hit" else "moved, caught up"

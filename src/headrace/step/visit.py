@@ -405,7 +405,7 @@ class Work:
         self.state.load_bins_of(hashes)
         edges = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1], append=~hashes[-1:]))
         firsts = hashes[edges[:-1]]
-        bins = self.state.layout.bins_of(firsts).tolist()
+        bins = self.state.layout.starts_of(firsts).tolist()
         told_apart = hash_is_key([field.type for field in self.node.key_fields])
         find, ends = self.state.find, edges[1:].tolist()
         spans = zip(edges[:-1].tolist(), ends, firsts.tolist(), bins, strict=True)

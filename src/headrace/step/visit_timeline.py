@@ -136,7 +136,7 @@ class TimelineVisitor(Visitor):
         parts = [column_to_python(rows.column(key)) for key in key_names(self.node)]
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         hashes = rows.column(HASH).to_numpy()
-        bins = self.state.layout.bins_of(hashes).tolist()
+        bins = self.state.layout.starts_of(hashes).tolist()
         records = zip(
             bins, keys, hashes.tolist(),
             rows.column(TIMESTAMP_COLUMN).to_pylist(), rows.column(SEQUENCE).to_pylist(),

@@ -1,0 +1,161 @@
+"""The index of a table as a few segments, so that hashes which were not expected before find room.
+
+A row's home in a segment is where its hash lies in the ranges that the segment was made for. Hashes of
+other ranges would all have one home at an edge; so ranges that a worker gains get a segment of their
+own. A segment that is not more than twice as large as the next is joined with it (as in an LSM tree), so
+there are few, and a row is moved a logarithm of times; when all are joined, or the first one is full,
+the table is indexed anew for the ranges of the day. While nothing is gained there is one segment, and
+no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.keyspace.ranges import Ranges
+from headrace.state.index import NO_SLOT, U64, Homes, Same, Segment, Slots
+
+I64 = npt.NDArray[np.int64]
+
+
+class SlotIndex:
+    """Maps hashes to slots. Slots are the caller's; the index never looks at rows by itself.
+
+    Args:
+        ranges: the hashes that rows are expected to have (None for any).
+
+    Attributes:
+        expected: the hashes that it has been made for so far.
+    """
+
+    def __init__(self, ranges: Ranges | None) -> None:
+        self._begin(ranges)
+
+    def _begin(self, ranges: Ranges | None) -> None:
+        self.expected = Ranges.everything() if ranges is None else ranges
+        self._segments = [Segment(self.expected, Homes(ranges))]
+        self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of the segments begin
+        self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and whose each is
+
+    def __len__(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    def find(self, needles: U64, same: Same) -> Slots:
+        """Return the slot of each needle, or ``NO_SLOT``; see :meth:`Segment.find`."""
+        if len(self._segments) == 1:
+            return self._segments[0].find(needles, same)
+        found: Slots = np.full(len(needles), NO_SLOT, dtype=np.int32)
+        for segment, at in self._divided(needles):
+            found[at] = segment.find(needles[at], _among(same, at))
+        return found
+
+    def near(self, first: int, last: int) -> Slots:
+        """Return the slots of all rows with hashes in a range, and of some others around it.
+
+        Args:
+            first, last: of a range that is expected; inclusive.
+        """
+        if len(self._segments) == 1:
+            return self._segments[0].near(first, last)
+        wanted = Ranges.of([(first, last)])
+        parts = [
+            segment.near(*pair)
+            for segment in self._segments
+            for pair in segment.ranges.within(wanted).pairs()
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    def add(self, hashes: U64, slots: Slots, hashes_of: U64) -> bool:
+        """Add rows that are not there yet; say whether that is done, or all must be indexed anew.
+
+        Args:
+            hashes: of the rows.
+            slots: where they are.
+            hashes_of: the hashes of all slots, also of these.
+        """
+        first = self._segments[0]
+        if len(self._segments) == 1:
+            if not first.has_room(len(slots)):
+                return False
+            first.add(hashes, slots)
+            return True
+        for segment, at in self._divided(hashes):
+            if segment.has_room(len(at)):
+                segment.add(hashes[at], slots[at])
+            elif segment is first:
+                return False
+            else:
+                there = np.concatenate([segment.slots(), slots[at]])
+                segment.rebuild(hashes_of[there], there, len(there))
+        return self._join_small(hashes_of)
+
+    def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
+        """Remove rows that are there; see :meth:`Segment.remove`."""
+        for segment, at in self._divided(hashes):
+            segment.remove(hashes[at], gone, hashes_of)
+
+    def expect(self, ranges: Ranges, hashes_of: U64) -> bool:
+        """Say which hashes there will be; of those that are new, no row is there yet.
+
+        Args:
+            ranges: the hashes.
+            hashes_of: the hashes of all slots.
+
+        Returns:
+            Whether that is done, or all must be indexed anew.
+        """
+        gained = ranges.without(self.expected)
+        if not len(gained):
+            return True
+        self._segments.append(Segment(gained, Homes(gained)))
+        self.expected = self.expected.plus(gained)
+        self._route()
+        return self._join_small(hashes_of)
+
+    def rebuild(self, ranges: Ranges | None, hashes: U64, slots: Slots, more: int) -> None:
+        """Begin anew, in one segment for the hashes of the day; make room for more rows."""
+        self._begin(ranges)
+        self._segments[0].rebuild(hashes, slots, more)
+
+    # -- segments -----------------------------------------------------------------------------
+
+    def _divided(self, hashes: U64) -> Iterator[tuple[Segment, I64]]:
+        """Yield each segment with the positions of the hashes that belong there."""
+        numbers = self._numbers[np.searchsorted(self._edges, hashes, side="right") - 1]
+        for number, segment in enumerate(self._segments):
+            at = np.flatnonzero(numbers == number)
+            if len(at):
+                yield segment, at
+
+    def _route(self) -> None:
+        firsts = [np.zeros(1, dtype=np.uint64), *(s.ranges.firsts for s in self._segments)]
+        owners = [0, *(number for number, s in enumerate(self._segments) for _ in s.ranges.firsts)]
+        edges = np.concatenate(firsts)
+        order = np.argsort(edges, kind="stable")
+        self._edges, self._numbers = edges[order], np.array(owners, dtype=np.int64)[order]
+
+    def _join_small(self, hashes_of: U64) -> bool:
+        """Join neighbours of like size; say whether that is done, or would join all."""
+        at = len(self._segments) - 1
+        while at > 0:
+            before, last = self._segments[at - 1], self._segments[at]
+            if before.taken <= 2 * last.taken:
+                if at == 1:
+                    return False
+                slots = np.concatenate([before.slots(), last.slots()])
+                ranges = before.ranges.plus(last.ranges)
+                joined = Segment(ranges, Homes(ranges))
+                joined.rebuild(hashes_of[slots], slots, len(slots) // 8)
+                self._segments[at - 1 : at + 1] = [joined]
+                self._route()
+                at = len(self._segments)
+            at -= 1
+        return True
+
+
+def _among(same: Same, at: I64) -> Same:
+    return lambda rows, slots: same(at[rows], slots)
