@@ -174,7 +174,8 @@ def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:
     if plan.slice is None:
         return None
     files = [report.run for report in applied if report.run is not None and report.in_slice]
-    return Slice(plan.slice.number, plan.slice.of, plan.step, files)
+    nbytes = sum(report.slice_bytes for report in applied)
+    return Slice(plan.slice.number, plan.slice.of, plan.step, files, nbytes)
 
 
 def _sums(reports: list[TaskReport], field: str) -> dict[str, int]:

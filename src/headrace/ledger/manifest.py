@@ -50,12 +50,14 @@ class Slice(msgspec.Struct, frozen=True):
         number, of: which slice, of how many of one size.
         as_of: the step.
         files: the files of that step that hold the slice's rows (and the step's changes).
+        nbytes: how many bytes of rows the slice has; -1 in manifests of older versions.
     """
 
     number: int
     of: int
     as_of: int
     files: list[FileRef]
+    nbytes: int = -1
 
     @property
     def range(self) -> tuple[int, int]:

@@ -298,7 +298,9 @@ class Worker:
             return FileRef(name, len(data), checksum, plan.step, layer, worker, owners, lineage)
 
         with self._phase(report, "write"):
-            report.run, report.in_slice = file("runs", [*changes, *whole]), bool(whole)
+            report.run = file("runs", [*changes, *whole])
+            report.in_slice = bool(whole)
+            report.slice_bytes = sum(part.batch.nbytes for part in whole)
             sinks, weak_only = self.pipeline.sink_streams, self.pipeline.weak_only
             small = {n for n, b in staged.items() if b.nbytes <= INLINE_BYTES}
             unstaged = small & weak_only

@@ -223,7 +223,8 @@ class TaskReport(msgspec.Struct):
         run: the file of its state changes and of its part of the slice, if there are any.
         outputs: the file of staged productions, if there are any.
         retained: the file of retained productions, if there are any.
-        in_slice: whether that file holds rows of the slice.
+        in_slice: whether the file of state holds rows of the slice.
+        slice_bytes: how many bytes of them.
         nodes, streams: counts, watermarks and digests.
         seen: what the records that it read came to, by injector and partition.
         read_rows: records read, by injector.
@@ -242,6 +243,7 @@ class TaskReport(msgspec.Struct):
     outputs: FileRef | None = None
     retained: FileRef | None = None
     in_slice: bool = False
+    slice_bytes: int = 0
     nodes: dict[str, NodeReport] = {}
     streams: dict[str, StreamReport] = {}
     seen: dict[str, dict[str, Seen]] = {}
