@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvariantBroken, PipelineError
@@ -60,6 +60,7 @@ def measured(
 
 
 @given(st.integers(1, 50), st.floats(1e3, 1e6), st.floats(1, 1e8))
+@settings(max_examples=60)
 def test_as_many_workers_as_the_input_needs_and_then_no_change(
     workers: int, rate: float, arrivals: float
 ) -> None:

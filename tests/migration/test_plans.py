@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PipelineError
@@ -68,6 +68,7 @@ def test_carrying_out_all_rounds_gives_exactly_the_target(
 
 
 @given(layouts(), layouts(), STRATEGIES)
+@settings(max_examples=60)
 def test_there_is_an_update_for_each_round_and_few_more_for_bins_of_other_sizes(
     before: Layout, after: Layout, strategy: Strategy
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PipelineError
@@ -35,6 +35,7 @@ def carried_out(layout: Layout, found: Reshaping) -> Layout:
 
 
 @given(worked(), RULES)
+@settings(max_examples=60)
 def test_exactly_the_bins_with_more_than_their_share_are_split(
     case: tuple[Layout, np.ndarray], rule: SplitRule
 ) -> None:
@@ -48,6 +49,7 @@ def test_exactly_the_bins_with_more_than_their_share_are_split(
 
 
 @given(worked(), RULES)
+@settings(max_examples=60)
 def test_siblings_of_one_owner_with_little_work_become_one_as_far_up_as_can_be(
     case: tuple[Layout, np.ndarray], rule: SplitRule
 ) -> None:
@@ -68,6 +70,7 @@ def test_siblings_of_one_owner_with_little_work_become_one_as_far_up_as_can_be(
 
 
 @given(worked(), RULES, st.floats(0.3, 0.7))
+@settings(max_examples=60)
 def test_what_was_split_is_not_merged_and_what_was_merged_not_split(
     case: tuple[Layout, np.ndarray], rule: SplitRule, low_half: float
 ) -> None:
@@ -89,6 +92,7 @@ def test_what_was_split_is_not_merged_and_what_was_merged_not_split(
 
 
 @given(worked(), RULES)
+@settings(max_examples=60)
 def test_splits_and_merges_change_no_owner(
     case: tuple[Layout, np.ndarray], rule: SplitRule
 ) -> None:

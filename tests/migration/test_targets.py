@@ -117,6 +117,7 @@ def test_adding_workers_moves_at_most_a_twentieth_more_than_the_least(
 
 
 @given(loaded(), WORKERS, st.sets(st.integers(0, 5), max_size=2))
+@settings(max_examples=60)
 def test_removing_workers_moves_only_what_they_own(
     case: tuple[Layout, Load], workers: int, avoid: set[int]
 ) -> None:
@@ -181,6 +182,7 @@ def test_contiguous_is_herons_where_no_load_is_known(bits: int, workers: int) ->
 
 
 @given(loaded(), WORKERS, st.sets(st.integers(0, 4), max_size=2))
+@settings(max_examples=60)
 def test_contiguous_workers_have_neighbours(
     case: tuple[Layout, Load], workers: int, avoid: set[int]
 ) -> None:
@@ -269,6 +271,7 @@ def test_a_balanced_layout_is_left_alone(case: tuple[Layout, Load]) -> None:
 
 
 @given(loaded(), st.data())
+@settings(max_examples=60)
 def test_a_worker_that_is_to_be_drained_has_nothing_afterwards(
     case: tuple[Layout, Load], data: st.DataObject
 ) -> None:
@@ -295,6 +298,7 @@ def test_work_is_cpu_where_it_was_measured_and_records_elsewhere_and_bytes_if_th
 
 
 @given(loaded(), layouts())
+@settings(max_examples=60)
 def test_a_load_is_the_same_in_all_in_other_bins(case: tuple[Layout, Load], other: Layout) -> None:
     layout, load = case
     there = regroup(load.sizes, layout, other)

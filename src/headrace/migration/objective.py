@@ -250,4 +250,4 @@ def _filled(targets: npt.NDArray[np.int32], opening: F64, spare: float) -> I64:
 
 def _ms(micros: float) -> str:
     """Write milliseconds, rounded up, so that to do as one is told is enough."""
-    return f"{np.ceil(micros / 10) / 100:g}"
+    return f"{np.ceil(micros / 10) / 100:.2f}".rstrip("0").rstrip(".")

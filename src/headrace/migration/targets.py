@@ -206,7 +206,7 @@ def _against(worth: Worth, before_us: float, after_us: float, sizes: int) -> str
 
 
 def _ms(micros: float) -> str:
-    return f"{micros / 1000:.3g}"
+    return f"{micros / 1000:.1f}"
 
 
 def _staying(workers: int, avoid: Collection[int]) -> Mask:
