@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.updates import united
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
@@ -51,7 +52,7 @@ class Carry:
 
 def refined(before: Layout, after: Layout) -> Layout:
     """Return the later layout as it is before anything is merged: no bin has rows of two earlier ones."""
-    edges = np.union1d(before.starts, after.starts)
+    edges = united(before.starts, after.starts)
     if len(edges) == len(after):
         return after
     bits = np.maximum(before.bits[before.bins_of(edges)], after.bits[after.bins_of(edges)])
