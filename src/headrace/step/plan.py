@@ -55,7 +55,8 @@ class StateFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         void: computations whose state was given up: up to which step files say nothing of them.
-        lineage, relocated: who owned what when a file was written; see ``LayoutNow``.
+        lineage, relocated, layout: who owned what when a file was written; see ``LayoutNow``. They are as of
+            the newest of the files, too: the plan's layout may be newer. (No layout: it is the plan's.)
     """
 
     slices: list[Slice]
@@ -63,6 +64,7 @@ class StateFiles(msgspec.Struct, frozen=True):
     void: dict[str, int] = {}
     lineage: str = ""
     relocated: list[Relocated] = []
+    layout: LayoutWire | None = None
 
 
 class Carried(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ class StateReaders:
         self._worker = worker
         self._files = files
         self._newest = newest
+        self._then = layout  # as of the files
         self._readers: dict[str, RunReader] = {}
         self._opened: set[str] = set()
 
@@ -51,7 +52,8 @@ class StateReaders:
         self._opened.add(owner)
         files = self._files
         wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
-        past = PastOwners(wanted, self._layout, files.relocated)
+        self._then = self._layout if files.layout is None else Layout.from_wire(files.layout)
+        past = PastOwners(wanted, self._then, files.relocated)
         covered = Ranges.of(part.range for part in files.slices)
         overlap = wanted.overlapping(covered.firsts, covered.lasts)
         slices = []
@@ -93,7 +95,7 @@ class StateReaders:
 
     def _extent(self, file: FileRef, past: PastOwners) -> tuple[bool, Ranges | None]:
         """Return whether it is known who owned what when a file was written, and what its writer did."""
-        if file.layout != (self._files.lineage or self._layout.digest):
+        if file.layout != (self._files.lineage or self._then.digest):
             return False, None
         return True, past.held(file.worker, file.step)
 
@@ -115,4 +117,5 @@ def state_files(head: Head) -> StateFiles:
 
 def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles:
     """Return some of the files that a head names, with what tells whose rows are in them."""
-    return StateFiles(slices, runs, head.identity.get("void", {}), head.lineage, head.relocated)
+    void = head.identity.get("void", {})
+    return StateFiles(slices, runs, void, head.lineage, head.relocated, head.layout)

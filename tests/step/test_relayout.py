@@ -1,0 +1,212 @@
+"""The layout changes live, and nothing else does: results are the same to the bit, whatever moves when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.driver import Driver
+from headrace.errors import TryAbandoned
+from headrace.storage import MemoryStore
+from tests.step.test_equivalence import Crashing, digests
+from tests.support.pipelines import Collected, run_inline
+from tests.support.relaid import Change, Relaid, the_ledger_knows
+
+
+class Hit(msgspec.Struct):
+    name: str
+    key: int
+    n: int
+    at: int
+
+
+class Cells(hr.Computation):
+    """Has something of every kind, key by key."""
+
+    last = hr.ValueState(int, default=0)
+    seen = hr.ListState(int)
+    by = hr.MapState(int, int)
+    tick = hr.Timer(hr.EVENT_TIME)
+    nap = hr.Timer(hr.WALL_TIME)
+    later = hr.Posted(int)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        if record.stream == "later":
+            ctx.produce("out", record.value * 1_000 + self.last.value)
+            return
+        n = record.value.n
+        self.last.value += n
+        self.seen.append(n)
+        self.by[n] = self.last.value
+        if len(self.seen) > 4:
+            self.seen.clear()
+            del self.by[n]
+        self.tick.set(record.timestamp_us + 7 * n, tag=str(n % 2))
+        ctx.post(record.timestamp_us + 11 * n, n)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", self.last.value + sum(v for _, v in self.by.items()) + 100 * len(self.seen))
+
+
+class Tables(hr.ColumnarComputation):
+    """The same in bulk, with rows that expire."""
+
+    totals = hr.TableState({"total": int, "name": str})
+    by = hr.TableState({"times": int}, sub={"n": int})
+    short = hr.TableState({"count": int}, ttl="60us")
+    tick = hr.Timer(hr.EVENT_TIME)
+    later = hr.Posted(int)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.totals.at(batch.keys)
+        if batch.stream == "later":
+            ctx.produce("out", batch.keys, rows["total"] * 1_000 + batch.sum("value"))
+            return
+        total = rows["total"] + batch.sum("n")
+        rows.upsert(total=total, name=[f"n{t}" for t in total.tolist()])
+        rows.delete(total % 7 == 3)
+        parts = batch.by(n=batch["n"])
+        seen = self.by.at(parts.keys, n=parts.sub["n"])
+        seen.upsert(times=seen["times"] + parts.counts)
+        seen.delete(seen["times"] > 3)
+        short = self.short.at(batch.keys)
+        short.upsert(count=short["count"] + batch.counts)
+        ctx.produce("out", batch.keys, short["count"])
+        self.tick.set(batch.keys, batch.keys.times_us + 7 * batch.max("n"), tags=batch.max("n") % 2)
+        ctx.post(batch.keys, batch.max("n"), times_us=batch.keys.times_us + 30)
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        rows = self.totals.at(fired.keys)
+        ctx.produce("out", fired.keys, rows["total"] + rows.exists)
+
+
+class InOrder(hr.Computation):
+    """Lets records wait until it is their turn."""
+
+    count = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value = self.count.value * 3 % 1_009 + record.value.n
+        ctx.produce("out", self.count.value)
+
+
+def drawn(hits: list[Hit], collected: Collected) -> hr.Pipeline:
+    pipeline = hr.Pipeline("relaid")
+    source = hr.sources.Iterable(hits, Hit, event_time="at")
+    stream = pipeline.inject(
+        "hits", source, watermark=hr.bounded_delay(40), ids="name", horizon="200us"
+    )
+    kinds: list[tuple[str, Any, dict[str, Any]]] = [
+        ("cells", Cells(), {}), ("tables", Tables(), {}), ("ordered", InOrder(), {"ordered": True}),
+    ]  # fmt: skip
+    for name, kind, more in kinds:
+        node = pipeline.compute(name, kind, keys={stream: "key"}, **more)
+        pipeline.sink(name, node, collected.sink(name))
+    return pipeline
+
+
+hits = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 5), st.integers(0, 60)),
+    min_size=10, max_size=60,
+)  # fmt: skip
+change: st.SearchStrategy[Change] = st.tuples(
+    st.sampled_from(["split", "merge", "move", "move", "move"]), st.integers(0, 63),
+    st.integers(0, 5), st.integers(0, 3),
+)  # fmt: skip
+changes = st.dictionaries(st.integers(1, 14), st.lists(change, min_size=1, max_size=6), max_size=10)
+WAYS = st.fixed_dictionaries(
+    {
+        "workers": st.sampled_from([2, 3]),
+        "bins": st.sampled_from([1, 4, 16]),
+        "base_every": st.sampled_from([2, 64]),
+        "slices": st.sampled_from([2, 16]),
+        "cached_bytes": st.sampled_from([2_048, 1 << 30, 1 << 30]),
+    }
+)
+FAULTS = st.lists(st.sampled_from(["go", "go", "go", "fail before", "fail after"]), max_size=12)
+
+
+def items(records: list[tuple[int, int, int, int]]) -> list[Hit]:
+    return [Hit(f"h{h}", k, n, t + 3 * i) for i, (h, k, n, t) in enumerate(records)]
+
+
+def relaid(
+    records: list[tuple[int, int, int, int]], rows: int, runner: Relaid, faults: list[str],
+    way: dict[str, Any],
+) -> tuple[Driver, Collected]:  # fmt: skip
+    collected = Collected()
+    with the_ledger_knows(runner):
+        driver = run_inline(
+            drawn(items(records), collected), store=MemoryStore(), rows=rows, retain_steps=1_000,
+            runner=Crashing(runner, faults), **way,
+        )  # fmt: skip
+    return driver, collected
+
+
+@settings(max_examples=60)
+@given(
+    hits, st.sampled_from([1, 5, 12]), changes, WAYS, st.sampled_from([1, 1, 2]), st.integers(0, 99),
+    FAULTS, st.sampled_from([1, 8]),
+)  # fmt: skip
+def test_results_do_not_tell_that_the_layout_changed(
+    records: list[tuple[int, int, int, int]], rows: int, when: dict[int, list[Change]],
+    way: dict[str, Any], processes: int, seed: int, faults: list[str], reach: int,
+) -> None:  # fmt: skip
+    """With processes that miss steps and changes, failed tries, and memory that does not suffice."""
+    still = Collected()
+    expected = run_inline(drawn(items(records), still), rows=rows, retain_steps=1_000)
+    runner = Relaid(when, seed, processes, reach)
+    try:
+        driver, collected = relaid(records, rows, runner, faults, way)
+    except TryAbandoned:
+        return  # too many failed in a row
+    assert collected.rows() == still.rows()
+    assert digests(driver) == digests(expected)
+
+
+RECORDS = [(i % 23, i % 11, i % 4, (7 * i) % 31) for i in range(80)]
+
+
+def test_a_process_that_follows_never_becomes_cold() -> None:
+    moves: dict[int, list[Change]] = {
+        step: [("move", step, 1, step), ("split", 3 * step, 0, 0), ("merge", 5 * step, 0, 0)]
+        for step in range(4, 20, 3)
+    }
+    runner = Relaid(moves)
+    relaid(RECORDS, 4, runner, [], {"workers": 3, "bins": 8})
+    tasks = 3 * 2  # workers and layers
+    assert set(runner.how[:tasks]) == {"cold"}
+    assert set(runner.how[tasks:]) == {"hit", "moved"}
+    assert runner.how.count("moved") == tasks * len(moves)
+
+
+@pytest.mark.parametrize("reach", [1, 8])
+def test_a_process_that_missed_changes_follows_if_it_is_told_of_all(reach: int) -> None:
+    class Idle(Relaid):
+        """The second process works up to step 3, and from step 8 on."""
+
+        def run(self, plan: Any) -> Any:
+            both = self._workers
+            self._workers = both[1:] if plan.step <= 3 or plan.step >= 8 else both[:1]
+            try:
+                return super().run(plan)
+            finally:
+                self._workers = both
+
+    moves: dict[int, list[Change]] = {5: [("move", 0, 0, 1)], 6: [("move", 2, 0, 0)]}
+    runner = Idle(moves, processes=2, reach=reach)
+    driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 4})
+    still = Collected()
+    expected = run_inline(drawn(items(RECORDS), still), rows=4, retain_steps=1_000)
+    assert collected.rows() == still.rows()
+    assert digests(driver) == digests(expected)
+    back = runner.how[7 * 4 : 8 * 4]
+    assert set(back) == ({"cold"} if reach == 1 else {"moved, caught up"})

@@ -1,0 +1,127 @@
+"""An inline runner under which the layout changes live, at any step, whatever the driver thinks of it.
+
+The driver plans with the layout that it began with. Before a plan is run, its layout becomes the one that
+the changes so far have led to; and who reads the ledger, finds it there. So nothing of the system but
+soft state and readers of files is on trial, and every change of layout must leave all results as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from headrace.errors import PipelineError
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.updates import Update, updated
+from headrace.ledger.layouts import LayoutNow
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.runners.inline import InlineRunner
+from headrace.step import soft
+from headrace.step.plan import Plan, TaskReport
+
+#: What a change does: a kind, and numbers that choose bins and workers.
+Change = tuple[str, int, int, int]
+
+
+def update_of(layout: Layout, step: int, changes: list[Change]) -> Update:
+    """Return changes as far as they fit a layout, as one configuration update; each on its own bins."""
+    update = Update(step)
+    for kind, which, count, worker in changes:
+        at = which % len(layout)
+        bits, start = int(layout.bits[at]), int(layout.starts[at])
+        if kind == "split":
+            more = msgspec.structs.replace(update, splits=[*update.splits, (start, bits)])
+        elif kind == "merge" and bits:
+            parent = (start >> (64 - bits + 1) << (64 - bits + 1), bits - 1)
+            more = msgspec.structs.replace(update, merges=[*update.merges, parent])
+        else:
+            run = layout.bits[at : at + 1 + count] == bits
+            length = len(run) if run.all() else int(np.argmin(run))
+            move = (start, bits, length, worker % layout.workers)
+            more = msgspec.structs.replace(update, moves=[*update.moves, move])
+        try:
+            updated(layout, more)
+        except PipelineError:
+            continue  # it does not fit, alone or with the others
+        update = more
+    return update
+
+
+class Relaid(InlineRunner):
+    """Changes the layout as it was told.
+
+    Args:
+        changes: by step, what changes from that step on.
+        reach: how many of the newest relocations a plan tells.
+
+    Attributes:
+        how: how the soft state of each task was had.
+    """
+
+    def __init__(
+        self, changes: dict[int, list[Change]], seed: int = 0, processes: int = 1, reach: int = 8
+    ) -> None:
+        super().__init__(seed, processes)
+        self._changes = changes
+        self._reach = reach
+        self._now: dict[int, LayoutNow] = {}
+        self._began = ""
+        self.how: list[str] = []
+
+    def begins(self, head: Head) -> bool:
+        """Say whether a head is of another claim than what is known."""
+        return head.chains_since != self._began
+
+    def now(self, head: Head, step: int) -> LayoutNow:
+        """Return the layout that is in force in a step of a claim."""
+        if self.begins(head):
+            self._began, self._now = head.chains_since, {head.step: LayoutNow(head.layout)}
+            version = len(self._changes) * int(head.step > 0)  # (a claim changes no version back)
+            lineage = f"{Layout.from_wire(head.layout).digest}, claim {head.step}"
+            self._now[head.step] = LayoutNow(head.layout, lineage, version)
+        while step not in self._now:
+            last = max(self._now)
+            now = self._now[last]
+            if last + 1 in self._changes:
+                update = update_of(Layout.from_wire(now.wire), last + 1, self._changes[last + 1])
+                now = now.with_published([update], False).at(last + 1)
+            self._now[last + 1] = now
+        return self._now[step]
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        head = Ledger(self._workers[0].store).open(plan.step - 1)
+        assert head is not None
+        now = self.now(head, plan.step)
+        relaid = msgspec.structs.replace(
+            plan, layout=now.wire, lineage=now.lineage, layout_version=now.version,
+            relocated=now.relocated[-self._reach :],
+        )  # fmt: skip
+        reports = super().run(relaid)
+        self.how += [r.notes["soft_state"] for r in reports if "soft_state" in r.notes]
+        return reports
+
+
+@contextmanager
+def the_ledger_knows(runner: Relaid) -> Iterator[None]:
+    """Let soft state find the runner's layouts in the ledger."""
+
+    class Knowing(Ledger):
+        def open(self, *args: Any) -> Head | None:
+            head = super().open(*args)
+            if head is None:
+                return None
+            now = runner.now(head, head.step)
+            return msgspec.structs.replace(
+                head, layout=now.wire, lineage=now.lineage, layout_version=now.version,
+                relocated=now.relocated,
+            )  # fmt: skip
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(soft, "Ledger", Knowing)
+        yield
