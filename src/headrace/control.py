@@ -58,7 +58,7 @@ class Control:
         A pipeline that runs applies it between two of its steps; one that does not, when it is started
         (``stop`` and ``drain`` are refused then: there is nothing to stop).
         """
-        command = Command(kind, names or [], sinks or [], forget, uuid.uuid4().hex)
+        command = Command(kind, names or [], sinks or [], forget, nonce=uuid.uuid4().hex)
         return self._log.put(command, self.head().commands)
 
     def answer(self, number: int) -> Answer | None:

@@ -45,8 +45,10 @@ from headrace.coordinator.messages import (
     Wait,
     Woken,
 )
+from headrace.coordinator.migrating import workers_to_come
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
+from headrace.coordinator.steering import Steering
 from headrace.delivery import Deliveries
 from headrace.errors import ensure
 from headrace.intake import Intake
@@ -137,6 +139,7 @@ class Driver:
         self._intake = Intake(store)
         self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
         self.requests = Requests(CommandLog(store), self._intake, runner)
+        self._steering = Steering()
         self._draw(pipeline, Standing(frozenset()))
 
     # -- the loop -----------------------------------------------------------------------------
@@ -291,6 +294,9 @@ class Driver:
         with self._stopwatch.phase("commit"):
             head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
         now = time.perf_counter()
+        to_come = workers_to_come(head)
+        if to_come:
+            self._tries.make_ready(to_come)
         if adopted is None:
             if instruction.manifest.claim:
                 self.requests.begun(head)
@@ -351,23 +357,27 @@ class Driver:
             layout=self._layout.to_wire(), asked=self._layout_asked, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
         )  # fmt: skip
-        self.coordinator = Coordinator(shape, self._settings, self._nonce, drain=self._drain)
+        self.coordinator = Coordinator(
+            shape, self._settings, self._nonce, drain=self._drain, steering=self._steering
+        )
         for asked in self._told:
             self.coordinator.handle(asked)
 
     def _open(self) -> Opened:
         """Read the ledger, and the commands that came before this run; draw what these leave."""
         head = self.ledger.open()
-        opening = self.requests.opening(head, self.drawing)
+        opening = self.requests.opening(head, self.drawing, self.clock.now_us())
         standing = opening.standing
         if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
-        return Opened(head, self.clock.now_us(), opening.answers, standing.paused)
+        return Opened(head, self.clock.now_us(), opening.answers, standing.paused, opening.course)
 
     def _between_steps(self) -> Event | None:
         """Look for what is asked between two steps: a change by a thread, or a command in storage."""
-        event = self.requests.next(Current(self._head, self.pipeline, self.drawing))
+        event = self.requests.next(
+            Current(self._head, self.pipeline, self.drawing, self.clock.now_us())
+        )
         if isinstance(event, Commanded) and event.kind == "drain":
             self._drain = True  # also for the coordinators to come
         return event

@@ -25,11 +25,13 @@ from headrace.coordinator.changes import (
     plan_change,
     without,
 )
+from headrace.coordinator.course import course_of
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
-from headrace.coordinator.messages import ChangeAsked, Commanded
+from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
+from headrace.coordinator.steering import has_turn
 from headrace.errors import HeadraceError, StorageError
 from headrace.intake import Intake
-from headrace.ledger.commands import Answer, Asked, CommandLog
+from headrace.ledger.commands import MOVING, Answer, Asked, CommandLog
 from headrace.ledger.manifest import Head
 from headrace.runners.base import Runner
 from headrace.topology import Pipeline
@@ -47,11 +49,13 @@ class Current(msgspec.Struct, frozen=True):
         head: the pipeline as of its newest step.
         pipeline: what is drawn.
         drawing: the same with what is removed.
+        now_us: the time of day.
     """
 
     head: Head
     pipeline: Pipeline
     drawing: Pipeline
+    now_us: int
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -98,13 +102,14 @@ class Requests:
         self._closed = False
         self._look_again_s = 0.0
 
-    def opening(self, head: Head | None, drawing: Pipeline) -> Opening:
+    def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> Opening:
         """Return how things stand after the commands that came before this run; warn of what is not run."""
         identity = {} if head is None else head.identity
         standing = Standing(frozenset(removed_of(head)), paused=head is not None and head.paused)
         asked = self._commands.pending(0 if head is None else head.commands)
         step = 0 if head is None else head.step + 1
-        opening = at_opening(standing, identity, drawing, asked, step)
+        course = None if head is None else course_of(head, now_us)
+        opening = at_opening(standing, identity, drawing, asked, step, course)
         users = set(drawing.nodes) - set(drawing.checks)
         for name in sorted(opening.standing.removed & users):
             log.warning(
@@ -121,7 +126,7 @@ class Requests:
         if self._closed:
             change.refused(None)
 
-    def next(self, current: Current) -> ChangeAsked | Commanded | None:
+    def next(self, current: Current) -> ChangeAsked | Commanded | Steer | None:
         """Return what to tell the coordinator between two steps of what runs; None for nothing."""
         while self._changes:
             event = self._begin(self._changes.popleft(), current)
@@ -129,7 +134,7 @@ class Requests:
                 return event
         now = time.monotonic()
         if now < self._look_again_s:
-            return None
+            return _turn(current)
         asked: Asked | None = None
         try:
             asked = self._commands.read(current.head.commands)
@@ -139,7 +144,7 @@ class Requests:
             return self._obey(asked, current)  # and look for the next one at once
         done = time.monotonic()
         self._look_again_s = done + _LOOKING_SHARE * (done - now)
-        return None
+        return _turn(current)
 
     def look_at_once(self) -> None:
         """Look for a command the next time, however lately that was done."""
@@ -176,8 +181,10 @@ class Requests:
         self.ready = Ready(change.pipeline, standing, switch, begun, change=change)
         return ChangeAsked()
 
-    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded:
+    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | Steer:
         """Decide a command: what it comes to is noted by the coordinator, before it takes effect."""
+        if asked.command is not None and asked.command.kind in MOVING:
+            return Steer(asked, current.now_us)
         begun = time.perf_counter()
         head = current.head
         before = Standing(frozenset(removed_of(head)), paused=head.paused)
@@ -206,6 +213,11 @@ class Requests:
         )  # fmt: skip
         with self._intake.opened_for(pipeline):
             return self._runner.prepare(pipeline)
+
+
+def _turn(current: Current) -> Steer | None:
+    """Return what lets the next migration begin that is queued, if its turn has come."""
+    return Steer(None, current.now_us) if has_turn(current.head) else None
 
 
 def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan:

@@ -75,7 +75,8 @@ class Tries:
         outrun = self._was_outrun(run.intent, first)
         if broke is not None:
             return TryBroke(str(broke), outrun)
-        return TryEnded(reports, round((time.perf_counter() - started) * 1e6), outrun)
+        took_us = round((time.perf_counter() - started) * 1e6)
+        return TryEnded(reports, took_us, outrun, self._ready_for())
 
     def keep_warm(self) -> None:
         """Keep the runner's processes, if they had nothing to do for long."""
@@ -95,9 +96,9 @@ class Tries:
             done.set_result(None)
         self._ready = (workers, done)
 
-    def is_ready(self, workers: int) -> bool:
-        """Say whether so many workers are ready; where that failed, the try will tell why."""
-        return self._ready is not None and self._ready[0] == workers and self._ready[1].done()
+    def _ready_for(self) -> int:
+        """Return for how many workers all that was asked for is done; where it failed, a try tells why."""
+        return self._ready[0] if self._ready is not None and self._ready[1].done() else 0
 
     def close(self) -> None:
         """Wait for what is under way beside the tries."""

@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from headrace.coordinator.course import Course
 from headrace.coordinator.identity import Identity, check_identity
+from headrace.coordinator.steering import decide as steer
+from headrace.coordinator.step_times import StepTimes
 from headrace.errors import PipelineError
-from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.commands import MOVING, Answer, Asked, Command
 from headrace.ledger.manifest import CatchUp
 from headrace.ledger.retained import producer_of
 from headrace.topology import Pipeline
@@ -288,6 +291,8 @@ def obey(
             return _remove(standing, stored, drawing, command)
         case "restore":
             return _restore(standing, drawing, command, running=running)
+        case _:
+            return "the pipeline has no layout yet"
 
 
 def _remove(
@@ -386,24 +391,32 @@ class Opening(msgspec.Struct, frozen=True):
 
     standing: Standing
     answers: list[Answer]
+    course: Course | None = None
 
 
 def at_opening(
-    standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int
-) -> Opening:
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
+    course: Course | None = None,
+) -> Opening:  # fmt: skip
     """Return how things stand after commands that nobody has answered yet.
 
     Args:
         step: of the claim that will answer them.
+        course: of the layout, as of the claim; None for a pipeline that has never run.
     """
     standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
     answers = []
     for item in asked:
+        if course is not None and item.command is not None and item.command.kind in MOVING:
+            decided = steer(course, item, StepTimes(), None)
+            course = decided.course
+            answers.append(decided.answer)
+            continue
         result = decide(standing, stored, drawing, item, running=False)
         if isinstance(result, Standing):
             standing = result
         answers.append(answer_to(item, result, step))
-    return Opening(standing, answers)
+    return Opening(standing, answers, course)
 
 
 def decide(

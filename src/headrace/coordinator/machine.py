@@ -31,6 +31,7 @@ from headrace.coordinator.catching_up import (
     what_to_read_again,
 )
 from headrace.coordinator.clean_up import CleanUp
+from headrace.coordinator.course import Course
 from headrace.coordinator.injectors import Heard, known, limits, paused_partitions
 from headrace.coordinator.manifests import (
     claim_manifest,
@@ -60,6 +61,7 @@ from headrace.coordinator.messages import (
     Release,
     Released,
     Run,
+    Steer,
     Stop,
     StopAsked,
     Sweep,
@@ -73,13 +75,15 @@ from headrace.coordinator.pace import next_rows
 from headrace.coordinator.planning import PlannedStep, plan_step
 from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.shape import Shape
+from headrace.coordinator.steering import Steering, wants_steps
+from headrace.coordinator.step_times import Told
 from headrace.coordinator.story import continued
 from headrace.errors import TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import CatchUp, Head, Manifest
-from headrace.sources.base import Offer
+from headrace.sources.base import Limit, Offer
 from headrace.state.runs import FileRef
 from headrace.step.layer import error_of
 from headrace.step.plan import Failure
@@ -107,14 +111,16 @@ class Coordinator:
         settings: how to run it.
         nonce: returns a fresh, unguessable-enough name at each call.
         drain: whether to stop when all input has ended.
+        steering: what is remembered of steps for those who move state.
 
     Attributes:
         begins_with: the layout that is in force when the claim is committed; known once it was opened.
     """
 
     def __init__(
-        self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool
-    ) -> None:
+        self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool,
+        steering: Steering | None = None,
+    ) -> None:  # fmt: skip
         check_settings(settings)
         self.shape = shape
         self.settings = settings
@@ -128,11 +134,13 @@ class Coordinator:
         self._live_rows = settings.limit.rows
         self._caught_up_steps = 0  # in a row
         self._changing = False
+        self._most: Mapping[str, Limit] = {}  # how much the poll lets sources bring
         self._listening_us = 0  # since when sources are asked for what they have
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
         self.begins_with = shape.layout
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
+        self._steering = steering or Steering()
         self._recalled = False  # whether it is known what an earlier driver has begun
         self._clean_up = CleanUp(settings, intents=bool(shape.weak))
 
@@ -174,7 +182,7 @@ class Coordinator:
                 return []
             case Woken():
                 return self._woken()
-            case StopAsked() | Commanded() | ChangeAsked():
+            case StopAsked() | Commanded() | Steer() | ChangeAsked():
                 return self._asked(event)
 
     # -- opening ------------------------------------------------------------------------------
@@ -255,6 +263,7 @@ class Coordinator:
         self._caught_up_steps = 0
         self._paused = paused_partitions(head, shape)
         most = limits(head, shape, self.settings, self._live_rows, self._paused)
+        self._most = most
         starts = shape.starts(head)
         return Poll({name: starts[name] for name in most if "" not in most[name].paused}, most)
 
@@ -270,7 +279,8 @@ class Coordinator:
         facts = known(head, self.shape, offers, heard)
         told = any(offer.final or not offer.empty for offer in offers.values())
         changed = any(news(head.frontiers_of(name), of) for name, of in facts.items())
-        if told or changed or head.next_wall_timer <= event.now_us:
+        self._steering.offered(offers, self._most)
+        if told or changed or head.next_wall_timer <= event.now_us or wants_steps(head):
             return self._begin(self._intent(event, offers, facts))
         return self._idle(event.now_us)
 
@@ -344,6 +354,12 @@ class Coordinator:
             pending.planned, result, self._head, self.shape, self.settings,
             nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
+        moved = self._steering.after_step(
+            self._head,
+            plan.clock_us,
+            Told(event.took_us, usual=not plan.replays, workers=event.workers),
+        )
+        pending.manifest = msgspec.structs.replace(pending.manifest, **moved)
         return self._hand_out(pending.manifest, result) or [self._commit(pending)]
 
     def _try_broke(self, event: TryBroke) -> list[Instruction]:
@@ -408,13 +424,15 @@ class Coordinator:
 
     # -- what is asked ------------------------------------------------------------------------
 
-    def _asked(self, event: StopAsked | Commanded | ChangeAsked) -> list[Instruction]:
+    def _asked(self, event: StopAsked | Commanded | Steer | ChangeAsked) -> list[Instruction]:
         if isinstance(event, StopAsked):
             self._drain = True
             self._stopping |= not event.drain
             return []
         if isinstance(event, Commanded):
             return self._commanded(event)
+        if isinstance(event, Steer):
+            return self._steered(event)
         self._changing = True
         return self._end(CHANGED)
 
@@ -427,6 +445,15 @@ class Coordinator:
             self._stopping = True
         paused = {"pause": True, "resume": False}.get(event.kind or "") if answer.applied else None
         return [self._note([answer], paused=paused)]
+
+    def _steered(self, event: Steer) -> list[Instruction]:
+        """Note what becomes of the layout, and the answer to who has asked for it."""
+        head = self._head
+        if event.asked is None:
+            course = self._steering.next_turn(head, event.sizes, event.now_us)
+            return [self._note(course=course)]
+        decided = self._steering.decide(head, event.asked, event.sizes, event.now_us)
+        return [self._note([decided.answer], course=decided.course)]
 
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first deliver what was committed, and note that durably."""
@@ -441,12 +468,12 @@ class Coordinator:
 
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
-        catch_up: CatchUp | None = None,
+        catch_up: CatchUp | None = None, course: Course | None = None,
     ) -> Commit:  # fmt: skip
         """Commit a step in which nothing is computed, for what it says."""
         head = self._head
         note = note_manifest(
-            head, self.shape, answers=answers, paused=paused, catch_up=catch_up,
+            head, self.shape, answers=answers, paused=paused, catch_up=catch_up, course=course,
             nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
         return Commit(head, self._outbox.noted(head, note))

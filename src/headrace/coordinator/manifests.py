@@ -13,6 +13,7 @@ import msgspec
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
+from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.identity import (
     check_identity,
     flows_otherwise,
@@ -20,6 +21,7 @@ from headrace.coordinator.identity import (
     removed_of,
 )
 from headrace.coordinator.messages import Opened
+from headrace.coordinator.migrating import give_up
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
@@ -30,6 +32,8 @@ from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
 from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
 from headrace.sources.base import Position
+
+_OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
 def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
@@ -46,6 +50,9 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
     changed = _wants_other_layout(head, shape)
     restored = set(removed_of(head)) & set(shape.nodes)
+    course = event.course
+    if head is not None and changed and head.migrations:
+        course = give_up_all(head, event.now_us, course)
     stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
     return Manifest(
         pipeline=shape.name,
@@ -70,6 +77,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         paused=event.paused,
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
+        **({} if course is None else course.told(head)),
     )  # fmt: skip
 
 
@@ -98,9 +106,14 @@ def _asked(head: Head | None, shape: Shape) -> tuple[int, int]:
     return workers or (0 if head is None else head.asked[0]), bins
 
 
+def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course:
+    """Return the course when a claim begins with a layout of its own."""
+    return give_up(course or course_of(head, now_us), _OTHER_LAYOUT)
+
+
 def note_manifest(
     head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
-    catch_up: CatchUp | None = None, nonce: str, cleaned: int,
+    catch_up: CatchUp | None = None, course: Course | None = None, nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step in which nothing is computed.
 
@@ -110,6 +123,7 @@ def note_manifest(
         answers: to commands.
         paused: whether it is paused from now on; None for as it was.
         catch_up: who is to catch up from now on; None for as it was.
+        course: what becomes of the layout; None for as it was.
         nonce: tells this manifest from any other.
         cleaned: those files are gone that died up to this step.
     """
@@ -129,6 +143,7 @@ def note_manifest(
         answers=list(answers),
         paused=paused,
         catch_up=catch_up,
+        **({} if course is None else course.told(head)),
     )
 
 

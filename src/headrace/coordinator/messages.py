@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.course import Course
 from headrace.errors import HeadraceError
-from headrace.ledger.commands import Answer, Kind
+from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Head, Manifest, Origin
 from headrace.sources.base import Limit, Offer, Position
@@ -22,12 +23,14 @@ class Opened(msgspec.Struct, frozen=True):
     Attributes:
         answers: to the commands that are answered by beginning.
         paused: whether it begins paused; None for as it was.
+        course: the course of the layout after the commands; None for as it was.
     """
 
     head: Head | None
     now_us: int
     answers: list[Answer] = []
     paused: bool | None = None
+    course: Course | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -67,12 +70,14 @@ class OfferedAgain(msgspec.Struct, frozen=True):
 class TryEnded(msgspec.Struct, frozen=True):
     """A try ran to its end; these reports came back, after so long.
 
-    If ``outrun``, the intent of another driver was there first, and the try is of no use.
+    If ``outrun``, the intent of another driver was there first, and the try is of no use. ``workers`` says
+    for how many workers the runner is ready by now, if more are to come.
     """
 
     reports: list[TaskReport]
     took_us: int = 0
     outrun: bool = False
+    workers: int = 0
 
 
 class TryBroke(msgspec.Struct, frozen=True):
@@ -123,6 +128,20 @@ class Commanded(msgspec.Struct, frozen=True):
     kind: Kind | None
 
 
+class Steer(msgspec.Struct, frozen=True):
+    """A command that is about the layout was found between two steps; or a migration's turn has come.
+
+    Attributes:
+        asked: the command; None for the turn of one that is queued.
+        now_us: the time of day.
+        sizes: bytes of state of each bin, where they were measured.
+    """
+
+    asked: Asked | None
+    now_us: int
+    sizes: list[int] | None = None
+
+
 class ChangeAsked(msgspec.Struct, frozen=True):
     """The pipeline is to begin anew with another drawing, for which all is ready."""
 
@@ -141,6 +160,7 @@ Event = (
     | Woken
     | StopAsked
     | Commanded
+    | Steer
     | ChangeAsked
 )
 

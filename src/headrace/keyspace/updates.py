@@ -27,9 +27,10 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         step: from which step on.
         workers: how many workers there are then; 0 for as many as before.
-        splits: bins that become their two children.
+        splits: bins that become their two children; these may be split in turn.
         moves: (first hash, depth, count, worker): so many neighbouring bins of that depth go to a worker.
-        merges: bins whose two children become one; the children must have one owner by then.
+        merges: bins whose two children become one; the children must have one owner by then. Such a bin
+            may be merged with its sibling in turn.
     """
 
     step: int
@@ -62,12 +63,12 @@ def updated(layout: Layout, update: Update) -> Layout:
     """
     workers = max(layout.workers, update.workers)
     layout = Layout(layout.bits, layout.owners, workers)
-    if update.splits:
-        layout = _split(layout, update.splits)
+    for level in _by_depth(update.splits):
+        layout = _split(layout, level)
     if update.moves:
         layout = _moved(layout, update.moves)
-    if update.merges:
-        layout = _merged(layout, update.merges)
+    for level in reversed(_by_depth(update.merges)):
+        layout = _merged(layout, level)
     if 0 < update.workers < workers:
         staying = layout.owners < update.workers
         if not staying.all():
@@ -115,6 +116,16 @@ def runs_of(moves: Iterable[tuple[Bin, int]]) -> list[tuple[int, int, int, int]]
                 continue
         found.append((bin_.start, bin_.bits, 1, worker))
     return found
+
+
+def _by_depth(bins: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Return bins depth by depth, from the top down."""
+    if len({bits for _, bits in bins}) < 2:
+        return [list(bins)] if bins else []
+    levels: dict[int, list[tuple[int, int]]] = {}
+    for bin_ in bins:
+        levels.setdefault(bin_[1], []).append(bin_)
+    return [levels[bits] for bits in sorted(levels)]
 
 
 def _positions(layout: Layout, bins: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:

@@ -12,17 +12,27 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import AlreadyExists, NotFound, StorageError
+from headrace.errors import AlreadyExists, HeadraceError, NotFound, StorageError
+from headrace.keyspace.updates import Update
+from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
 
-Kind = Literal["remove", "restore", "stop", "drain", "pause", "resume"]
+Kind = Literal[
+    "remove", "restore", "stop", "drain", "pause", "resume",
+    "migrate", "update", "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
+]  # fmt: skip
+#: Those that move state, or say how.
+MOVING: frozenset[Kind] = frozenset(
+    {"migrate", "update", "pause_migration", "resume_migration", "abort_migration",
+     "hasten_migration"}
+)  # fmt: skip
 
 FORMAT = 1
 #: How often a create whose outcome is unknown is asked for again before it is given up.
 _ATTEMPTS = 5
 
 
-class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is asked of a pipeline.
 
     Attributes:
@@ -30,6 +40,11 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names: the computations that it is about.
         sinks: sinks that are to be removed with them.
         forget: whether the state of what is removed is given up.
+        goal: ``migrate``: what the layout is to be.
+        if_busy: ``migrate``: what to do while another migration is under way.
+        update: ``update``: a configuration update for the very step that it names.
+        migration: the id of the one that is paused, resumed, aborted or hastened.
+        by: who asks, and why, where that is to be remembered.
         nonce: tells this command from any other, when a reply was lost.
         format: of this file.
     """
@@ -38,13 +53,23 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: list[str] = []
     sinks: list[str] = []
     forget: bool = False
+    goal: Goal | None = None
+    if_busy: Literal["queue", "refuse"] = "queue"
+    update: Update | None = None
+    migration: int = 0
+    by: str = ""
     nonce: str = ""
     format: int = FORMAT
 
     @property
     def text(self) -> str:
         """The command in words."""
-        return " ".join([self.kind, *self.names])
+        if self.goal is not None:
+            return str(self.goal)
+        if self.update is not None:
+            return f"update of step {self.update.step}"
+        number = [str(self.migration)] if self.migration else []
+        return " ".join([self.kind.replace("_", " "), *self.names, *number])
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -64,6 +89,7 @@ class Answer(msgspec.Struct, frozen=True):
         applied: whether it was applied.
         step: from which step on, or the step before which it was refused.
         why: why it was refused; or what is worth knowing.
+        migration: the migration that it is about; 0 for none.
     """
 
     number: int
@@ -71,6 +97,7 @@ class Answer(msgspec.Struct, frozen=True):
     applied: bool
     step: int
     why: str = ""
+    migration: int = 0
 
 
 _encoder = msgspec.json.Encoder()
@@ -100,7 +127,7 @@ class CommandLog:
             return None
         try:
             command = _decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, HeadraceError) as error:
             return Asked(number, None, f"{command_name(number)} is no command: {error}")
         if command.format > FORMAT:
             return Asked(number, None, "a newer version of Headrace wrote it")

@@ -19,7 +19,7 @@ from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import Sealed
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.migrations import Migration, migrations_after
+from headrace.ledger.migrations import Migration, migrations_after, under_way
 from headrace.ledger.retained import Mark, with_mark
 from headrace.ledger.timing import Timing
 from headrace.state.runs import FileRef
@@ -239,7 +239,7 @@ class Head(msgspec.Struct, frozen=True):
     @property
     def migration(self) -> Migration | None:
         """The migration that is under way; others may be queued behind it."""
-        return next((one for one in self.migrations if not one.is_over), None)
+        return under_way(self.migrations)
 
     @property
     def resting(self) -> list[str]:

@@ -11,7 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from headrace.keyspace.layout import Bin, LayoutWire
 from headrace.keyspace.updates import Update
+from headrace.migration.objective import Estimate
+from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 
 #: How many migrations that have ended the head remembers.
 RECENT_MIGRATIONS = 32
@@ -23,6 +26,9 @@ MigrationState = Literal[
     "queued", "preparing", "moving", "gap", "paused", "aborting", "done", "aborted"
 ]
 ENDED: frozenset[MigrationState] = frozenset({"done", "aborted"})
+
+#: How many bins a text names.
+_NAMED = 4
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +57,49 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
         return sum(count for _, _, count, _ in self.moves)
 
 
+GoalKind = Literal["rescale", "move", "split", "merge", "drain_workers", "rebalance"]
+
+
+class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a migration is to reach. The way there is planned when its turn has come.
+
+    Attributes:
+        kind: what.
+        workers: ``rescale``: how many there are to be.
+        bins: ``move`` and ``split``: the bins; ``merge``: the parents. (first hash, depth) of each.
+        to: ``move``: the worker that they go to.
+        drained: ``drain_workers``: who is to own nothing.
+        strategy: how moves are divided into rounds.
+        prepare: whether what moves is copied ahead.
+        objective_us: no step is to be expected to take longer; 0 for no such objective.
+    """
+
+    kind: GoalKind
+    workers: int = 0
+    bins: list[tuple[int, int]] = []
+    to: int = -1
+    drained: list[int] = []
+    strategy: AllAtOnce | Fluid | Batched = Batched()
+    prepare: bool = False
+    objective_us: int = 0
+
+    def __str__(self) -> str:
+        bins = " ".join(str(Bin(*of)) for of in self.bins[:_NAMED])
+        if len(self.bins) > _NAMED:
+            bins += f" and {len(self.bins) - _NAMED} more"
+        match self.kind:
+            case "rescale":
+                return f"rescale to {self.workers} workers"
+            case "move":
+                return f"move {bins} to worker {self.to}"
+            case "drain_workers":
+                return f"drain workers {', '.join(map(str, self.drained))}"
+            case "rebalance":
+                return "rebalance"
+            case kind:
+                return f"{kind} {bins}"
+
+
 class Latency(msgspec.Struct, frozen=True, array_like=True):
     """How long steps took, in microseconds; all 0 when there were none."""
 
@@ -76,15 +125,23 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
         by: who asked for it, and why: ``command 7``, ``api``, or a controller's policy and its reason.
         strategy: how its moves are divided into rounds, in words.
         state: where it stands.
-        rounds: what is to be done, in order; None where that does not change (in a manifest).
+        goal: what it is to reach; None for one that is not planned by us.
+        estimate: what it was expected to come to when it was planned.
+        rounds: what is to be done, in order; None where that does not change (in a manifest). Those of
+            a migration that is aborted lead back.
+        origin: the layout that it began with; None before that, and where it does not change.
         next: the round that comes next; those before it have taken effect.
+        effective: the step from which the round that is published is in force; -1 for none.
+        since: the step at which it came to stand where it stands.
         gap: whether it waits after a round until the backlog has drained.
         prepare: whether what moves is copied ahead.
         budget_bytes: how much a step may copy ahead.
         paused: whether it is to stop after the round at hand.
         began, ended: when.
         bins, nbytes: how much has moved.
-        before, during, after: how long steps took.
+        before, during, after: how long steps took. Of a driver that began meanwhile, and of the one
+            before it, percentiles are the means by number of steps.
+        more_before: whether more input used to wait, before it began, than a step takes.
         why: why it ended as it did, where that is not as planned.
     """
 
@@ -93,8 +150,13 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
     strategy: str = ""
     state: MigrationState = "queued"
+    goal: Goal | None = None
+    estimate: Estimate | None = None
     rounds: list[Round] | None = None
+    origin: LayoutWire | None = None
     next: int = 0
+    effective: int = -1
+    since: int = -1
     gap: bool = True
     prepare: bool = False
     budget_bytes: int = 0
@@ -106,6 +168,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     before: Latency = Latency()
     during: Latency = Latency()
     after: Latency = Latency()
+    more_before: bool = False
     why: str = ""
 
     @property
@@ -117,6 +180,21 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     def left(self) -> list[Round]:
         """The rounds that have not taken effect yet."""
         return (self.rounds or [])[self.next :]
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has begun and has not ended; there is at most one."""
+        return not self.is_over and self.state != "queued"
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether steps are to be made for it also when there is no input."""
+        return self.is_under_way and self.state != "paused"
+
+
+def under_way(migrations: Sequence[Migration]) -> Migration | None:
+    """Return the migration that has begun and has not ended."""
+    return next((one for one in migrations if one.is_under_way), None)
 
 
 def migrations_after(
@@ -130,12 +208,14 @@ def migrations_after(
         return before
     by_id = {migration.id: migration for migration in before}
     for migration in changed:
-        rounds = migration.rounds
-        if rounds is None and migration.id in by_id:
-            rounds = by_id[migration.id].rounds
+        rounds, origin = migration.rounds, migration.origin
+        known = by_id.get(migration.id)
+        if known is not None:
+            rounds = known.rounds if rounds is None else rounds
+            origin = known.origin if origin is None else origin
         if migration.is_over:
-            rounds = []
-        by_id[migration.id] = msgspec.structs.replace(migration, rounds=rounds)
+            rounds, origin = [], None
+        by_id[migration.id] = msgspec.structs.replace(migration, rounds=rounds, origin=origin)
     found = [by_id[id_] for id_ in sorted(by_id)]
     over = [migration.id for migration in found if migration.is_over]
     forgotten = set(over[:-RECENT_MIGRATIONS])

@@ -1,0 +1,199 @@
+"""Steering: what is asked of the layout, decided. Commands in, a course out, or why not. Pure.
+
+A goal that is asked for is queued at once, and planned when its turn has come: in the same note where
+nothing is under way. So what a plan starts from is always the layout in force, whatever became
+of the migrations before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.coordinator.course import Course, course_of
+from headrace.coordinator.goals import Measured, plan_goal
+from headrace.coordinator.migrating import after_step, begin, refused, steered
+from headrace.coordinator.step_times import StepTimes, Told
+from headrace.errors import HeadraceError
+from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.manifest import Head
+from headrace.ledger.migrations import Migration, under_way
+from headrace.sources.base import Limit, Offer
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What becomes of a command.
+
+    Attributes:
+        course: the course after it.
+        answer: the answer.
+    """
+
+    course: Course
+    answer: Answer
+
+
+class Steering:
+    """What the coordinator remembers of steps for those who move state, and asks of them."""
+
+    def __init__(self) -> None:
+        self._times = StepTimes()
+        self._more = False
+
+    def offered(self, offers: Mapping[str, Offer], most: Mapping[str, Limit]) -> None:
+        """Note what a step is to take: whether more is waiting than it may."""
+        self._more = any(
+            name in most and (offer.rows >= most[name].rows or offer.bytes >= most[name].bytes)
+            for name, offer in offers.items()
+            if not offer.empty
+        )
+
+    def after_step(self, head: Head, clock_us: int, told: Told) -> dict[str, Any]:
+        """Return what the manifest of a step that was computed says of migrations.
+
+        Args:
+            head: what it was planned on.
+            clock_us: its clock reading.
+            told: what it tells.
+        """
+        told = msgspec.structs.replace(told, more=self._more and told.usual)
+        return after_step(course_of(head, clock_us), told, self._times).told(head)
+
+    def decide(self, head: Head, asked: Asked, sizes: list[int] | None, now_us: int) -> Decided:
+        """Return what becomes of a command that came while the pipeline runs."""
+        measured = Measured(sizes, self._times.before)
+        return decide(course_of(head, now_us), asked, self._times, measured)
+
+    def next_turn(self, head: Head, sizes: list[int] | None, now_us: int) -> Course:
+        """Return the course when the first of those that are queued is planned."""
+        measured = Measured(sizes, self._times.before)
+        return _next_turn(course_of(head, now_us), self._times, measured)
+
+
+def has_turn(head: Head) -> bool:
+    """Say whether a queued migration can begin."""
+    waiting = any(one.state == "queued" and not one.paused for one in head.migrations)
+    return waiting and under_way(head.migrations) is None
+
+
+def wants_steps(head: Head) -> bool:
+    """Say whether steps are to be made also when there is no input."""
+    current = under_way(head.migrations)
+    return current is not None and current.wants_steps
+
+
+def decide(course: Course, asked: Asked, times: StepTimes, measured: Measured | None) -> Decided:
+    """Return what becomes of a command that is about the layout.
+
+    Args:
+        course: as of the manifest that is to answer it.
+        asked: the command.
+        times: how long steps take.
+        measured: what is known for plans; None before the pipeline runs: a goal is queued then.
+    """
+    command = asked.command
+    assert command is not None
+    if command.kind == "update" and measured is None:
+        result: Course | str = "the pipeline was not running"
+    else:
+        result = _obeyed(course, asked.number, command)
+    id_ = command.migration
+    why = ""
+    if isinstance(result, Course) and command.goal is not None:
+        id_ = course.next_id
+        if measured is not None:
+            result = _with_turn(result, id_, times, measured)
+        if isinstance(result, Course):
+            why = _told(result.migrations[id_])
+    if isinstance(result, str):
+        answer = Answer(asked.number, command.text, False, course.step, result)
+        return Decided(course, answer)
+    step = course.step if command.update is None else command.update.step
+    return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
+
+
+def _obeyed(course: Course, number: int, command: Command) -> Course | str:
+    if command.kind == "update":
+        return _published(course, command)
+    if command.kind != "migrate":
+        return steered(course, command.kind, command.migration)
+    if command.goal is None:
+        return "it names no goal"
+    busy = next((one for one in course.migrations.values() if not one.is_over), None)
+    if busy is not None and command.if_busy == "refuse":
+        return f"migration {busy.id} is {busy.state}"
+    goal = command.goal
+    migration = Migration(
+        id=course.next_id,
+        what=str(goal),
+        by=command.by or f"command {number}",
+        strategy=_strategy(command),
+        goal=goal,
+        gap=goal.strategy.gap,
+        prepare=goal.prepare,
+        since=course.step,
+    )
+    return course.knowing(migration)
+
+
+def _strategy(command: Command) -> str:
+    goal = command.goal
+    assert goal is not None
+    if goal.objective_us:
+        return f"steps within {goal.objective_us / 1e3:g} ms"
+    name = type(goal.strategy).__name__
+    words = {"AllAtOnce": "all at once", "Fluid": "fluid", "Batched": "batched"}[name]
+    bins = getattr(goal.strategy, "bins", None)
+    return words if bins is None else f"{words}, {bins} bins a round"
+
+
+def _published(course: Course, command: Command) -> Course | str:
+    """Return the course with a configuration update of somebody else's, for the very step it names."""
+    update = command.update
+    if update is None:
+        return "it has no update"
+    if update.step <= course.step:
+        return (
+            f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
+        )
+    try:
+        return course.publishing(update)
+    except HeadraceError as error:
+        return error.what
+
+
+def _told(migration: Migration) -> str:
+    """Return what is worth knowing of a migration that was just asked for."""
+    text = f"migration {migration.id}"
+    if migration.state == "queued":
+        return f"{text}, queued"
+    if migration.why:
+        return f"{text}: {migration.why}"
+    found = migration.estimate
+    return text if found is None else f"{text}: {found.bins} bins in {found.rounds} rounds"
+
+
+def _with_turn(course: Course, id_: int, times: StepTimes, measured: Measured) -> Course | str:
+    """Return the course when a new goal is planned, if its turn has come; or why there is no way to it."""
+    if course.under_way is not None or any(one.id != id_ for one in course.queued):
+        return course
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return f"{error.what}; {error.remedy}" if error.remedy else error.what
+    return begin(course, id_, planned, times)
+
+
+def _next_turn(course: Course, times: StepTimes, measured: Measured) -> Course:
+    id_ = next(one.id for one in course.queued if not one.paused)
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return refused(course, id_, error.what)
+    return begin(course, id_, planned, times)
