@@ -51,7 +51,9 @@ class Cells(hr.Computation):
         ctx.post(record.timestamp_us + 11 * n, n)
 
     def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
-        ctx.produce("out", self.last.value + sum(v for _, v in self.by.items()) + 100 * len(self.seen))
+        ctx.produce(
+            "out", self.last.value + sum(v for _, v in self.by.items()) + 100 * len(self.seen)
+        )
 
 
 class Tables(hr.ColumnarComputation):

@@ -93,12 +93,11 @@ def relocated(before: Layout, after: Layout) -> list[tuple[int, int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def united(
-    one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint64]:
+def united(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return the hashes of both, ascending, each once. (``np.union1d`` takes ten times as long.)"""
     both = np.sort(np.concatenate([one, other]), kind="stable")
-    return both[np.append(True, both[1:] != both[:-1])]
+    found: npt.NDArray[np.uint64] = both[np.append(True, both[1:] != both[:-1])]
+    return found
 
 
 def runs_of(moves: Iterable[tuple[Bin, int]]) -> list[tuple[int, int, int, int]]:
