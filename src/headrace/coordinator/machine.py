@@ -450,9 +450,9 @@ class Coordinator:
         """Note what becomes of the layout, and the answer to who has asked for it."""
         head = self._head
         if event.asked is None:
-            course = self._steering.next_turn(head, event.sizes, event.now_us)
+            course = self._steering.next_turn(head, event.now_us)
             return [self._note(course=course)]
-        decided = self._steering.decide(head, event.asked, event.sizes, event.now_us)
+        decided = self._steering.decide(head, event.asked, event.now_us)
         return [self._note([decided.answer], course=decided.course)]
 
     def _end(self, why: str) -> list[Instruction]:

@@ -134,12 +134,10 @@ class Steer(msgspec.Struct, frozen=True):
     Attributes:
         asked: the command; None for the turn of one that is queued.
         now_us: the time of day.
-        sizes: bytes of state of each bin, where they were measured.
     """
 
     asked: Asked | None
     now_us: int
-    sizes: list[int] | None = None
 
 
 class ChangeAsked(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.goals import Measured, plan_goal
 from headrace.coordinator.migrating import after_step, begin, refused, steered
+from headrace.coordinator.sizes import sizes_of_bins
 from headrace.coordinator.step_times import StepTimes, Told
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Command
@@ -61,15 +62,18 @@ class Steering:
         told = msgspec.structs.replace(told, more=self._more and told.usual)
         return after_step(course_of(head, clock_us), told, self._times).told(head)
 
-    def decide(self, head: Head, asked: Asked, sizes: list[int] | None, now_us: int) -> Decided:
+    def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
         """Return what becomes of a command that came while the pipeline runs."""
-        measured = Measured(sizes, self._times.before)
-        return decide(course_of(head, now_us), asked, self._times, measured)
+        course = course_of(head, now_us)
+        return decide(course, asked, self._times, self._measured(head, course))
 
-    def next_turn(self, head: Head, sizes: list[int] | None, now_us: int) -> Course:
+    def next_turn(self, head: Head, now_us: int) -> Course:
         """Return the course when the first of those that are queued is planned."""
-        measured = Measured(sizes, self._times.before)
-        return _next_turn(course_of(head, now_us), self._times, measured)
+        course = course_of(head, now_us)
+        return _next_turn(course, self._times, self._measured(head, course))
+
+    def _measured(self, head: Head, course: Course) -> Measured:
+        return Measured(sizes_of_bins(head, course.layout), self._times.before)
 
 
 def has_turn(head: Head) -> bool:

@@ -55,8 +55,8 @@ class StateFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         void: computations whose state was given up: up to which step files say nothing of them.
-        lineage, relocated, layout: who owned what when a file was written; see ``LayoutNow``. They are as of
-            the newest of the files, too: the plan's layout may be newer. (No layout: it is the plan's.)
+        lineage, relocated, layout: who owned what when a file was written; see ``LayoutNow``. They are
+            as of the newest file, too: the plan's layout may be newer. (No layout: it is the plan's.)
     """
 
     slices: list[Slice]
