@@ -120,7 +120,7 @@ class World(RuleBasedStateMachine):
     def note(self, command: Command) -> bool:
         asked = Asked(self.number, command)
         self.number += 1
-        decided = self.steering.decide(self.head, asked, None, self.head.step * 1_000)
+        decided = self.steering.decide(self.head, asked, self.head.step * 1_000)
         self.commit(answers=[decided.answer], **decided.course.told(self.head))
         return decided.answer.applied
 
@@ -159,7 +159,7 @@ class World(RuleBasedStateMachine):
 
     def step(self, told: Told = _ONE) -> None:
         if has_turn(self.head):
-            course = self.steering.next_turn(self.head, None, 0)
+            course = self.steering.next_turn(self.head, 0)
             self.commit(**course.told(self.head))
         self.commit(**self.steering.after_step(self.head, self.head.step * 1_000, told))
 
