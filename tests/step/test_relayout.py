@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -12,6 +14,10 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.driver import Driver
 from headrace.errors import TryAbandoned
+from headrace.state.sources import rows_of
+from headrace.step.committed import Committed
+from headrace.step.readers import StateReaders
+from headrace.step.soft import SoftState, WorkerState
 from headrace.storage import MemoryStore
 from tests.step.test_equivalence import Crashing, digests
 from tests.support.pipelines import Collected, run_inline
@@ -142,32 +148,71 @@ def items(records: list[tuple[int, int, int, int]]) -> list[Hit]:
 
 def relaid(
     records: list[tuple[int, int, int, int]], rows: int, runner: Relaid, faults: list[str],
-    way: dict[str, Any],
+    way: dict[str, Any], store: MemoryStore | None = None,
 ) -> tuple[Driver, Collected]:  # fmt: skip
     collected = Collected()
     with the_ledger_knows(runner):
         driver = run_inline(
-            drawn(items(records), collected), store=MemoryStore(), rows=rows, retain_steps=1_000,
+            drawn(items(records), collected), store=store or MemoryStore(), rows=rows, retain_steps=1_000,
             runner=Crashing(runner, faults), **way,
         )  # fmt: skip
     return driver, collected
 
 
+@contextmanager
+def what_is_prepared_is_what_is_stored() -> Iterator[None]:
+    """Compare all that comes from what was read ahead with what files say."""
+    take = WorkerState._take_prepared
+
+    def checked(entry: WorkerState, committed: Committed) -> None:
+        coming = entry._coming
+        stored = {}
+        for name, visitor in entry.visitors.items():
+            files = StateReaders(committed.store, entry.layout, entry.worker, committed.files())
+            sections = visitor.state.stored_sections
+            stored[name] = rows_of(files.sources(name, coming), sections, coming)
+            state, take_over = visitor.state, visitor.state.take_over
+
+            def compared(
+                ranges: Any,
+                tables: Any,
+                name: str = name,
+                state: Any = state,
+                then: Any = take_over,
+            ) -> None:
+                assert [(s, table.to_pylist()) for s, table in tables] == [
+                    (s, table.to_pylist()) for s, table in stored[name]
+                ]
+                del state.take_over
+                then(ranges, tables)
+
+            state.take_over = compared  # type: ignore[method-assign]
+        take(entry, committed)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(WorkerState, "_take_prepared", checked)
+        yield
+
+
 @settings(max_examples=60)
 @given(
     hits, st.sampled_from([1, 5, 12]), changes, WAYS, st.sampled_from([1, 1, 2]), st.integers(0, 99),
-    FAULTS, st.sampled_from([1, 8]),
+    FAULTS, st.sampled_from([1, 8]), st.none() | st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.sampled_from([0, 1_000, 1 << 30]),
 )  # fmt: skip
 def test_results_do_not_tell_that_the_layout_changed(
     records: list[tuple[int, int, int, int]], rows: int, when: dict[int, list[Change]],
     way: dict[str, Any], processes: int, seed: int, faults: list[str], reach: int,
+    ahead: list[int] | None, budget: int,
 ) -> None:  # fmt: skip
-    """With processes that miss steps and changes, failed tries, and memory that does not suffice."""
+    """With processes that miss steps and changes, failed tries, memory that does not suffice, and
+    what is read ahead in parts, and for changes that then do not come."""
     still = Collected()
     expected = run_inline(drawn(items(records), still), rows=rows, retain_steps=1_000)
-    runner = Relaid(when, seed, processes, reach)
+    runner = Relaid(when, seed, processes, reach, ahead, budget)
     try:
-        driver, collected = relaid(records, rows, runner, faults, way)
+        with what_is_prepared_is_what_is_stored():
+            driver, collected = relaid(records, rows, runner, faults, way)
     except TryAbandoned:
         return  # too many failed in a row
     assert collected.rows() == still.rows()
@@ -212,3 +257,64 @@ def test_a_process_that_missed_changes_follows_if_it_is_told_of_all(reach: int) 
     assert digests(driver) == digests(expected)
     back = runner.how[7 * 4 : 8 * 4]
     assert set(back) == ({"cold"} if reach == 1 else {"moved, caught up"})
+
+
+class Reads(MemoryStore):
+    """Notes what is read while soft state is had, step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = -1
+        self.read_names: dict[int, set[str]] = {}
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self.read_names.setdefault(self.step, set()).add(name)
+        return super().read(name, offset, length)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        take = SoftState.take
+
+        def watched(soft: SoftState, pipeline: Any, code: str, plan: Any, *more: Any) -> Any:
+            self.step = plan.step
+            try:
+                return take(soft, pipeline, code, plan, *more)
+            finally:
+                self.step = -1
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(SoftState, "take", watched)
+            yield
+
+
+SWITCH = 15
+
+
+@pytest.mark.parametrize("ahead", [None, [4]])
+def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
+    ahead: list[int] | None,
+) -> None:
+    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=ahead), Reads()
+    with store.watching():
+        relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8, "slices": 256}, store)
+    read = store.read_names[SWITCH]
+    runs = {int(name.split("/")[1][:12]) for name in read if name.startswith("runs/")}
+    if ahead is None:
+        assert len(runs) > SWITCH // 2
+    else:
+        assert runs == {SWITCH - 1}, "what was prepared is as of the step before the last"
+        assert len(read) <= 2, "the plan says where the tail is"
+
+
+def test_a_small_budget_spreads_the_preparation_over_steps() -> None:
+    much = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12])
+    relaid(RECORDS, 4, much, [], {"workers": 2, "bins": 8})
+    little = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12], budget=4_000)
+    relaid(RECORDS, 4, little, [], {"workers": 2, "bins": 8})
+    first = next(
+        read for step, _, worker, read, _ in much.prepared if worker == 1 and read > 20_000
+    )
+    assert first
+    most = max(read for *_, read, _ in little.prepared)
+    assert 0 < most < 20_000
+    assert "moved" in little.how

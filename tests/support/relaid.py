@@ -22,8 +22,9 @@ from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
-from headrace.step import soft
+from headrace.step import committed
 from headrace.step.plan import Plan, TaskReport
+from headrace.step.soft import SoftState, WorkerState
 
 #: What a change does: a kind, and numbers that choose bins and workers.
 Change = tuple[str, int, int, int]
@@ -53,21 +54,52 @@ def update_of(layout: Layout, step: int, changes: list[Change]) -> Update:
     return update
 
 
+class Preparing(SoftState):
+    """Soft state that reads ahead what its workers will own in some steps.
+
+    Args:
+        runner: knows what will be.
+        ahead: how many steps it looks ahead; by step, so that it changes its mind.
+        budget: how many bytes it reads a step.
+    """
+
+    def __init__(self, runner: Relaid, ahead: list[int], budget: int) -> None:
+        super().__init__()
+        self._runner = runner
+        self._ahead = ahead
+        self._budget = budget
+
+    def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
+        ahead = self._ahead[plan.step % len(self._ahead)]
+        wanted = Layout.from_wire(self._runner.in_force(plan.step + ahead).wire).ranges_of(worker)
+        read, done = entry.prepare(wanted, self._budget)
+        if done:
+            assert entry.prepare(wanted, self._budget) == (0, True), "twice costs nothing"
+        self._runner.prepared.append((plan.step, layer, worker, read, done))
+        super().give_back(code, plan, layer, worker, entry)
+
+
 class Relaid(InlineRunner):
     """Changes the layout as it was told.
 
     Args:
         changes: by step, what changes from that step on.
         reach: how many of the newest relocations a plan tells.
+        ahead, budget: how processes prepare; see ``Preparing``.
 
     Attributes:
         how: how the soft state of each task was had.
+        prepared: (step, layer, worker, bytes, whether that was all) of each time something was prepared.
     """
 
     def __init__(
-        self, changes: dict[int, list[Change]], seed: int = 0, processes: int = 1, reach: int = 8
-    ) -> None:
+        self, changes: dict[int, list[Change]], seed: int = 0, processes: int = 1, reach: int = 8,
+        ahead: list[int] | None = None, budget: int = 1 << 30,
+    ) -> None:  # fmt: skip
         super().__init__(seed, processes)
+        if ahead is not None:
+            self._soft = [Preparing(self, ahead, budget) for _ in range(processes)]
+        self.prepared: list[tuple[int, int, int, int, bool]] = []
         self._changes = changes
         self._reach = reach
         self._now: dict[int, LayoutNow] = {}
@@ -85,6 +117,10 @@ class Relaid(InlineRunner):
             version = len(self._changes) * int(head.step > 0)  # (a claim changes no version back)
             lineage = f"{Layout.from_wire(head.layout).digest}, claim {head.step}"
             self._now[head.step] = LayoutNow(head.layout, lineage, version)
+        return self.in_force(step)
+
+    def in_force(self, step: int) -> LayoutNow:
+        """Return the layout of a step of the claim at hand."""
         while step not in self._now:
             last = max(self._now)
             now = self._now[last]
@@ -123,5 +159,5 @@ def the_ledger_knows(runner: Relaid) -> Iterator[None]:
             )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(soft, "Ledger", Knowing)
+        patched.setattr(committed, "Ledger", Knowing)
         yield

@@ -19,8 +19,8 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Head
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Offer, Position
+from headrace.step.committed import carried
 from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, SlicePlan
-from headrace.step.soft import carried
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16

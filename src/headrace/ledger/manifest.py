@@ -100,6 +100,11 @@ class Chain(msgspec.Struct, frozen=True):
     digest: str
     recent: list[tuple[str, FileRef, str]] = []
 
+    @classmethod
+    def of_claim(cls, name: str) -> Chain:
+        """Return the chain without files that every chain of a claim begins with."""
+        return cls(f"claim-{name}")
+
     def then(self, run: FileRef) -> Chain:
         """Return the chain with one more link."""
         after = link(self.digest, run)
@@ -288,7 +293,7 @@ class Head(msgspec.Struct, frozen=True):
         (Not with a layout, nor a pipeline's layers: those may come back, and then what a process
         remembers of their first time would pass for the state of their second.)
         """
-        return self.chains.get(f"{layer}/{worker}") or Chain(f"claim-{self.chains_since}")
+        return self.chains.get(f"{layer}/{worker}") or Chain.of_claim(self.chains_since)
 
     @property
     def slices_floor(self) -> int:

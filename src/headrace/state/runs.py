@@ -248,6 +248,16 @@ class RunReader:
         decoded = msgspec.msgpack.decode(footer, type=Footer)
         return {(section.owner, section.kind): section for section in decoded.sections}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its footer has been read."""
+        return "_sections" in self.__dict__
+
+    @property
+    def opening_bytes(self) -> int:
+        """About how many bytes are read when it is opened."""
+        return min(self.ref.length, _SMALL_FILE)
+
     def kinds_of(self, owner: str) -> list[str]:
         """Return the kinds of section that an owner has in this file."""
         return [kind for name, kind in self._sections if name == owner]

@@ -7,7 +7,6 @@ merged in one pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -21,7 +20,7 @@ from headrace.keyspace.hashing import hash_is_key
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import HASH, FileRef, LowestTimers, RunReader
+from headrace.state.runs import HASH, Block, LowestTimers, RunReader
 from headrace.state.sections import deleted, identity_of, is_whole, whole_section
 
 _SEQUENCE = "sequence"
@@ -30,34 +29,13 @@ _NEVER = -1
 Dated = tuple[int, pa.Table]
 
 
-class Reader(Protocol):
-    """What rows are read from: a run file, or what was read from some before."""
-
-    @property
-    def ref(self) -> FileRef:
-        """Which file it is; of what is in memory, its step and length."""
-        ...
-
-    def kinds_of(self, owner: str) -> list[str]:
-        """Return the kinds of section that an owner has in it."""
-        ...
-
-    def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
-        """Return the rows whose hash is in some ranges, or None when there are none."""
-        ...
-
-    def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
-        """Return the lowest timers per bin; None where none can be due."""
-        ...
-
-
 class SlicePart(msgspec.Struct, frozen=True):
     """A hash range, and the files that hold all of it as of a step (none when it was empty)."""
 
     first: int
     last: int
     as_of: int
-    readers: Sequence[Reader]
+    readers: list[RunReader]
 
 
 class StateSources:
@@ -72,7 +50,7 @@ class StateSources:
     """
 
     def __init__(
-        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[Reader],
+        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
         extents: Sequence[Ranges | None] | None = None,
     ) -> None:  # fmt: skip
         self.owner = owner
@@ -90,21 +68,29 @@ class StateSources:
 
     def nbytes_in(self, ranges: Ranges) -> int:
         """Return how long the files together are that may have rows of some hashes."""
-        refs = {reader.ref.name: reader.ref.length for reader in self._readers(ranges)}
+        refs = {reader.ref.name: reader.ref.length for reader in self.readers_in(ranges)}
         return sum(refs.values())
 
-    def _readers(self, ranges: Ranges) -> Iterator[Reader]:
+    def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files that may have rows of some hashes; one may come more than once."""
         overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
         for number in np.flatnonzero(overlap).tolist():
             yield from self.slices[number].readers
-        yield from self._runs_of(ranges)
+        yield from self.runs_in(ranges)
 
-    def _runs_of(self, ranges: Ranges) -> Iterator[Reader]:
+    def runs_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the runs that may have rows of some hashes."""
         know = _Overlaps(ranges)
         for reader, extent in zip(self.runs, self.extents, strict=True):
             if know.overlap(extent):
                 yield reader
+
+    def blocks_in(self, ranges: Ranges, sections: Iterable[str]) -> Iterator[Block]:
+        """Yield the blocks of some sections in the files that may have rows of some hashes."""
+        wanted = set(sections)
+        for reader, section, kind in self._sections(ranges):
+            found = reader.section(self.owner, kind) if section in wanted else None
+            yield from found.blocks if found is not None else ()
 
     @property
     def sections(self) -> list[str]:
@@ -112,7 +98,7 @@ class StateSources:
         every = self._sections(Ranges.everything())
         return sorted({kind for _, kind, _ in every if not is_whole(kind)})
 
-    def _sections(self, ranges: Ranges) -> Iterable[tuple[Reader, str, str]]:
+    def _sections(self, ranges: Ranges) -> Iterable[tuple[RunReader, str, str]]:
         """Yield (reader, section's name in state, its name in the file) of all that counts."""
         overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
         for number in np.flatnonzero(overlap).tolist():
@@ -120,7 +106,7 @@ class StateSources:
                 for kind in reader.kinds_of(self.owner):
                     if is_whole(kind):
                         yield reader, kind.removeprefix(whole_section("")), kind
-        for reader in self._runs_of(ranges):
+        for reader in self.runs_in(ranges):
             for kind in reader.kinds_of(self.owner):
                 if not is_whole(kind):
                     yield reader, kind, kind

@@ -66,6 +66,13 @@ class StateFiles(msgspec.Struct, frozen=True):
     relocated: list[Relocated] = []
     layout: LayoutWire | None = None
 
+    @property
+    def floor(self) -> int:
+        """Up to this step changes are in slices alone; -1 for none."""
+        if not self.slices or len(self.slices) < self.slices[0].of:
+            return -1
+        return min(part.as_of for part in self.slices)
+
 
 class Carried(msgspec.Struct, frozen=True):
     """State that no code of the run knows, and that is to be kept: of a computation that was removed.

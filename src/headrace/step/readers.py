@@ -10,7 +10,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import Head, Slice
 from headrace.state.runs import FileRef, RunReader
 from headrace.state.sources import SlicePart, StateSources
-from headrace.step.plan import StateFiles
+from headrace.step.plan import Plan, StateFiles
 from headrace.storage.base import Store
 
 
@@ -23,11 +23,13 @@ class StateReaders:
         worker: whose state is wanted.
         files: slices and runs as of the last committed step.
         newest: returns them as of now; asked when clean-up has removed some of ``files``.
+        opened: files that are open already, by name; those that are opened here are noted there, too.
     """
 
     def __init__(
         self, store: Store, layout: Layout, worker: int, files: StateFiles,
         newest: Callable[[], StateFiles] | None = None,
+        opened: dict[str, RunReader] | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._layout = layout
@@ -35,8 +37,8 @@ class StateReaders:
         self._files = files
         self._newest = newest
         self._then = layout  # as of the files
-        self._readers: dict[str, RunReader] = {}
-        self._opened: set[str] = set()
+        self._readers = {} if opened is None else opened
+        self._asked: set[str] = set()
 
     def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
         """Return the files that hold one computation's state; asked again, the newest files.
@@ -47,9 +49,9 @@ class StateReaders:
             owner: the computation.
             ranges: the hashes that are wanted; by default the worker's own.
         """
-        if owner in self._opened and self._newest is not None:
+        if owner in self._asked and self._newest is not None:
             self._files = self._newest()
-        self._opened.add(owner)
+        self._asked.add(owner)
         files = self._files
         wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
         self._then = self._layout if files.layout is None else Layout.from_wire(files.layout)
@@ -119,3 +121,31 @@ def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles
     """Return some of the files that a head names, with what tells whose rows are in them."""
     void = head.identity.get("void", {})
     return StateFiles(slices, runs, void, head.lineage, head.relocated, head.layout)
+
+
+def newest_runs(plan: Plan, layer: int, after: int, since: str) -> StateFiles | None:
+    """Return the runs of a layer between a step and a plan's, from the plan alone.
+
+    Args:
+        plan: the plan.
+        layer: which layer.
+        after: the step; its changes are not wanted.
+        since: names the claim under which it was made.
+
+    Returns:
+        The runs; None when the plan does not reach back so far.
+    """
+    told = plan.relocated
+    if told and told[0].version > 1 and after + 1 < told[0].step:
+        return None  # nobody says who owned what
+    runs = []
+    for at, chain in plan.chains.items():
+        if at.partition("/")[0] != str(layer):
+            continue
+        links = chain.recent
+        begins = links[0][0] if links else chain.digest
+        if begins != since and (not links or links[0][1].step > after):
+            return None
+        runs += [run for _, run, _ in links if run.step > after]
+    runs.sort(key=lambda run: run.step)
+    return StateFiles([], runs, {}, plan.lineage, told)

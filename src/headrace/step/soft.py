@@ -16,23 +16,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import EVENT_TIME, Computation, TimeDomain, hold_cell
+from headrace.computation import Computation
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, slice_range
+from headrace.ledger.manifest import slice_range
 from headrace.recordids import RecordIds
 from headrace.state.ids import IdState
 from headrace.state.keyed import KeyedState
+from headrace.state.prepared import Each, Prepared, Sections
 from headrace.state.relayout import refined
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
-from headrace.state.sources import StateSources
+from headrace.state.sources import rows_of
 from headrace.state.tables import TableSet
+from headrace.step.committed import Committed
 from headrace.step.idcheck import IdCheck
-from headrace.step.plan import Carried, ChainPlan, Plan, SlicePlan, StateFiles
-from headrace.step.readers import StateReaders, files_of, state_files
+from headrace.step.plan import ChainPlan, Plan, SlicePlan
+from headrace.step.readers import StateReaders
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.step.visit_timeline import TimelineVisitor
@@ -48,6 +49,7 @@ class WorkerState:
         layout, version: bins and owners that it goes by, and how many live changes led to them.
         visitors: a computation each.
         owned: which bins of the layout are the worker's.
+        prepared: what was read ahead of hashes that it is to own.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class WorkerState:
         self.layer = layer
         self.worker = worker
         self.version = version
-        self._committed: _Committed | None = None
+        self.prepared = Prepared()
+        self._coming = Ranges.of([])
+        self._committed: Committed | None = None
         self._go_by(layout)
         self.visitors = {
             node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
@@ -95,7 +99,7 @@ class WorkerState:
         # (a try that was abandoned may have had another change under the same number)
         return None if len(differs.without(moved)) else moved
 
-    def relayout(self, layout: Layout, version: int, moved: Ranges, committed: _Committed) -> None:
+    def relayout(self, layout: Layout, version: int, moved: Ranges, committed: Committed) -> None:
         """Follow live changes of layout; bins that are to be merged wait for :meth:`settle`.
 
         Args:
@@ -107,18 +111,110 @@ class WorkerState:
         before_merges = refined(self.layout, layout)
         self._go_by(before_merges)
         self.version = version
+        self._coming = self._prepared_bins(moved, committed)
         for name, visitor in self.visitors.items():
             visitor.state.relayout(
-                before_merges, self.owned, moved, Ranges.of([]), partial(committed.sources, name)
+                before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
             )
 
-    def settle(self, layout: Layout, committed: _Committed) -> None:
-        """End what :meth:`relayout` began, once the chain of files has been caught up with."""
+    def _prepared_bins(self, moved: Ranges, committed: Committed) -> Ranges:
+        """Return the bins that came and that were read ahead in full, if the tail can be had as well."""
+        if not len(self.prepared.ranges) or committed.after(self.prepared) is None:
+            return Ranges.of([])
+        starts, ends = self.layout.starts, self.layout.ends
+        rest = Ranges.everything().without(self.prepared.ranges)
+        came = self.owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
+        return self.layout.ranges_of_bins(np.flatnonzero(came))
+
+    def settle(self, layout: Layout, committed: Committed) -> None:
+        """End what :meth:`relayout` began, once the chain of files has been caught up with.
+
+        Raises:
+            NotFound: when files are not there any more that what was read ahead goes on with.
+        """
+        if len(self._coming):
+            self._take_prepared(committed)
         if self.layout is layout:
             return
         self._go_by(layout)
         for name, visitor in self.visitors.items():
             visitor.state.merge(layout, self.owned, partial(committed.sources, name))
+
+    def _take_prepared(self, committed: Committed) -> None:
+        files = committed.after(self.prepared)
+        ensure(files is not None, "the tail of what was prepared is gone")
+        assert files is not None
+        readers = StateReaders(committed.store, self.layout, self.worker, files)
+        for name, visitor in self.visitors.items():
+            sources = self.prepared.sources(name, readers.sources(name, self._coming))
+            tables = rows_of(sources, visitor.state.stored_sections, self._coming)
+            visitor.state.take_over(self._coming, tables)
+        self._coming = Ranges.of([])
+
+    def prepare(self, ranges: Ranges, budget_bytes: int, each: Each = map) -> tuple[int, bool]:
+        """Read ahead all rows of hashes that this worker is to own, as of the step before; go on with it.
+
+        To be called in a step, after the state was written or before; each call follows the steps since
+        the last, and reads some more. What is not asked for any more is forgotten, so a call without
+        ranges forgets everything; to ask twice for what is there costs nothing.
+
+        Args:
+            ranges: all the hashes that are wanted.
+            budget_bytes: about how many bytes may be read in this call.
+            each: opens files, perhaps several at once; ``map`` of a pool of threads, say.
+
+        Returns:
+            How many bytes were read; whether all is at hand as of the step before.
+        """
+        prepared, committed = self.prepared, self._committed
+        ranges = ranges.without(self._ranges)
+        prepared.keep(ranges)
+        if committed is None or not len(ranges):
+            prepared.clear()
+            return 0, True
+        try:
+            done = self._follow(committed, each)
+            missing = ranges.without(prepared.ranges)
+            if not len(missing):
+                prepared.opened.clear()
+                return done, True
+            if done >= budget_bytes:
+                return done, False
+            readers = StateReaders(
+                committed.store, self.layout, self.worker, committed.files(), None, prepared.opened
+            )
+            files = {name: readers.sources(name, missing) for name in self.visitors}
+            prepared.as_of, prepared.since = committed.step, committed.since
+            more, is_done = prepared.read(
+                ranges, files, self._sections, self.layout, budget_bytes - done, each
+            )
+            return done + more, is_done
+        except NotFound:
+            prepared.clear()  # it took so long that files were cleaned away meanwhile
+            return 0, False
+
+    def forget_prepared(self) -> None:
+        """Forget what was read ahead of hashes that are the worker's by now, and committed as such."""
+        if len(self.prepared.ranges):
+            self.prepared.keep(self.prepared.ranges.without(self._ranges))
+
+    def _follow(self, committed: Committed, each: Each) -> int:
+        """Bring what was read ahead up to the step before; forget it if that cannot be done."""
+        prepared = self.prepared
+        if not len(prepared.ranges) or prepared.as_of == committed.step:
+            return 0
+        files = committed.after(prepared)
+        if files is None:
+            prepared.clear()
+            return 0
+        readers = StateReaders(committed.store, self.layout, self.worker, files)
+        newer = {name: readers.sources(name, prepared.ranges) for name in self.visitors}
+        prepared.since = committed.since or prepared.since
+        return prepared.follow(newer, self._sections, self.layout, committed.step, each)
+
+    @property
+    def _sections(self) -> Sections:
+        return {name: visitor.state.stored_sections for name, visitor in self.visitors.items()}
 
     def catch_up(self, reader: RunReader, after: str) -> None:
         """Take over a link of the chain that another process computed."""
@@ -126,7 +222,7 @@ class WorkerState:
             visitor.state.catch_up(reader)
         self.digest = after
 
-    def begin_step(self, plan: Plan, committed: _Committed) -> None:
+    def begin_step(self, plan: Plan, committed: Committed) -> None:
         """Begin a step, keeping to the bound on what is remembered."""
         self._committed = committed
         for name, visitor in self.visitors.items():
@@ -197,6 +293,9 @@ class SoftState:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
+        self._prepared: dict[
+            tuple[str, str, int, int], Prepared
+        ] = {}  # a failed try does not end it
 
     def take(
         self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
@@ -209,10 +308,17 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        committed = _Committed(store, layout, layer, worker, plan, chain)
-        how = "" if entry is None else _brought_up(entry, plan, layout, chain, committed)
+        committed = Committed(store, layout, layer, worker, plan, chain)
+        prepared = self._prepared.setdefault(at, Prepared())
+        how = ""
+        if entry is not None:
+            entry.prepared = prepared
+            how = _brought_up(entry, plan, layout, chain, committed)
         if entry is None or not how:
             how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
+            entry.prepared = prepared
+        if how == "hit":
+            entry.forget_prepared()
         entry.begin_step(plan, committed)
         return entry, how
 
@@ -222,16 +328,18 @@ class SoftState:
 
     def drop_older(self, store: str, code: str) -> None:
         """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
-        for at in [at for at in self._entries if at[0] == store and at[1] != code]:
-            del self._entries[at]
+        for remembered in (self._entries, self._prepared):
+            for at in [at for at in remembered if at[0] == store and at[1] != code]:
+                del remembered[at]
 
     def forget(self) -> None:
         """Drop everything. Costs time at the next step, and nothing else."""
         self._entries.clear()
+        self._prepared.clear()
 
     def _cold(
         self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
-        committed: _Committed,
+        committed: Committed,
     ) -> WorkerState:  # fmt: skip
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
@@ -241,101 +349,8 @@ class SoftState:
         return entry
 
 
-class _Committed:
-    """The files that hold a worker's state as of the step before a plan's; opened when asked for."""
-
-    def __init__(
-        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan
-    ) -> None:
-        self.digest = chain.digest
-        self.store = store
-        self._layout = layout
-        self._at = (layer, worker)
-        self._step = plan.step - 1
-        self._files: StateFiles | None = None
-        self._readers: StateReaders | None = None
-
-    def files(self) -> StateFiles:
-        """Return the files; the ledger is read once."""
-        if self._files is None:
-            head = Ledger(self.store).open(self._step)
-            assert head is not None
-            ensure(
-                head.chain_of(*self._at).digest == self.digest,
-                "the ledger's chain of files is not the plan's",
-            )
-            self._files = state_files(head)
-        return self._files
-
-    def readers(self) -> StateReaders:
-        """Return readers of the files, or of the newest ones once some have been cleaned away."""
-        if self._readers is None:
-            _, worker = self._at
-            self._readers = StateReaders(
-                self.store, self._layout, worker, self.files(), self._newest
-            )
-        return self._readers
-
-    def sources(self, name: str) -> StateSources:
-        """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""
-        return self.readers().sources(name)
-
-    def _newest(self) -> StateFiles:
-        head = Ledger(self.store).open()
-        assert head is not None
-        return state_files(head)
-
-    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
-        """Return the rows of computations that were removed, to be written again as they are."""
-        parts = []
-        for item in carried:
-            readers = StateReaders(self.store, self._layout, self._at[1], item.files)
-            sources = readers.sources(item.name)
-            dated = {name: TimeDomain(domain) for name, domain in item.dated.items()}
-            for section in sources.sections:
-                table = sources.rows(section, ranges)
-                if table is None:
-                    continue
-                (batch,) = table.combine_chunks().to_batches()
-                due = due_rows(batch, dated)
-                parts.append(Part(item.name, whole_section(section), batch, due))
-        return parts
-
-
-def carried(head: Head, number: int) -> list[Carried]:
-    """Return what of a slice belongs to computations that were removed, and which files hold it.
-
-    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
-    was last written, and changes up to then.
-    """
-    found = []
-    for name, since in head.identity.get("removed", {}).items():
-        facts = head.identity["computations"].get(name)
-        if facts is None:
-            continue  # its state was given up
-        old = head.slices.get(number)
-        slices = [old] if old is not None and any(name in f.owners for f in old.files) else []
-        after = -1 if old is None else old.as_of
-        runs = [run for run in head.runs if after < run.step < since and name in run.owners]
-        if slices or runs:
-            files = files_of(head, [] if old is None else [old], runs)
-            found.append(Carried(name, _dated(facts["cells"]), files))
-    return found
-
-
-def _dated(cells: dict[str, str]) -> dict[str, str]:
-    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
-    found = {}
-    for name, kind in cells.items():
-        if kind.startswith("timer "):
-            found[name] = kind.split()[1]
-            if kind.endswith(" with holds"):
-                found[hold_cell(name)] = EVENT_TIME.value
-    return found
-
-
 def _brought_up(
-    entry: WorkerState, plan: Plan, layout: Layout, chain: ChainPlan, committed: _Committed
+    entry: WorkerState, plan: Plan, layout: Layout, chain: ChainPlan, committed: Committed
 ) -> str:
     """Bring an entry to the plan's layout and chain; say how, or nothing when what it needs is not at hand.
 
@@ -345,17 +360,17 @@ def _brought_up(
     moved = entry.moved_until(plan, layout)
     if moved is None or entry.digest not in known:
         return ""
-    how = "hit"
-    if entry.version != plan.layout_version:
-        how = "moved"
-        entry.relayout(layout, plan.layout_version, moved, committed)
     links = chain.recent[known.index(entry.digest) :]
+    how = "hit"
     try:
+        if entry.version != plan.layout_version:
+            how = "moved"
+            entry.relayout(layout, plan.layout_version, moved, committed)
         for _, run, after in links:
             entry.catch_up(RunReader(committed.store.read, run), after)
+        entry.settle(layout, committed)
     except NotFound:
         return ""  # superseded by slices, and cleaned away
-    entry.settle(layout, committed)
     caught_up = entry.digest == chain.digest
     if not caught_up or not links:
         return how if caught_up else ""

@@ -1,0 +1,270 @@
+"""What a worker reads ahead of hashes that it is to own, so that the switch itself reads only the tail.
+
+Beside the state, never in it: the merged rows as of a step, and the changes since, as run files in memory.
+They are read in parts, at most so many bytes at a time, and follow the steps of the owner cheaply. It
+is by ranges of hashes, so bins may be split and merged meanwhile. It can be dropped at any time.
+(Megaphone migrates state through the dataflow; here it comes from files that are there anyway.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.state.runs import FileRef, Part, RunReader, write_run
+from headrace.state.sources import StateSources, rows_of
+
+#: Does something for each of some files, perhaps several at once; such as ``map`` of a pool of threads.
+Each = Callable[[Callable[[RunReader], None], Iterable[RunReader]], Iterable[None]]
+#: Computation → the sections that its state is in.
+Sections = Mapping[str, Sequence[str]]
+#: Computation → the files that hold its state.
+Sources = Mapping[str, StateSources]
+
+_NEVER = -1
+#: At least such a part of what is wanted is read at a time.
+_LEAST_PART = 4_096
+#: Hashes that are nearer to each other are one, when they are reckoned with as floats.
+_FINEST = 4_096.0
+#: Tails up to this many bytes are not worth a merge.
+_SHORT_TAIL = 1 << 20
+
+
+class Prepared:
+    """What was read ahead for one (layer, worker).
+
+    Attributes:
+        ranges: the hashes of which everything is here.
+        as_of: up to which step.
+        since: names the claim that the steps up to then were made under.
+        opened: files that are open while it is not done, by name.
+    """
+
+    def __init__(self) -> None:
+        self.opened: dict[str, RunReader] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.ranges = Ranges.of([])
+        self.as_of, self.since = _NEVER, ""
+        self._whole: list[
+            tuple[RunReader, Ranges]
+        ] = []  # rows, and the hashes of which they are all
+        self._tail: list[tuple[RunReader, Ranges]] = []
+        self.opened.clear()
+
+    @property
+    def prepared_bytes(self) -> int:
+        """How much memory it takes."""
+        return sum(reader.ref.length for reader, _ in [*self._whole, *self._tail]) + sum(
+            reader.opening_bytes for reader in self.opened.values() if reader.is_open
+        )
+
+    def keep(self, ranges: Ranges) -> None:
+        """Forget what is not of some hashes."""
+        if not len(self.ranges.without(ranges)):
+            return
+        self.ranges = self.ranges.within(ranges)
+        if not len(self.ranges):
+            self.clear()
+            return
+        self._whole = _within(self._whole, self.ranges)
+        self._tail = _within(self._tail, self.ranges)
+
+    # -- reading ahead ------------------------------------------------------------------------
+
+    def follow(
+        self, files: Sources, sections: Sections, layout: Layout, as_of: int, each: Each = map
+    ) -> int:
+        """Take over the changes of further steps; return how many bytes that were.
+
+        Args:
+            files: the runs after :attr:`as_of`, at least.
+            sections: what is wanted of them.
+            layout: where files are cut.
+            as_of: up to which step they go.
+            each: opens files.
+        """
+        newer = {
+            reader.ref.name: reader
+            for sources in files.values()
+            for reader in sources.runs_in(self.ranges)
+            if reader.ref.step > self.as_of
+        }
+        list(each(RunReader.open, newer.values()))
+        done = 0
+        for reader in newer.values():
+            tables = (
+                (owner, section, reader.rows_in(owner, section, self.ranges))
+                for owner, kinds in sections.items()
+                for section in kinds
+            )
+            parts = [Part(owner, kind, _batch(t)) for owner, kind, t in tables if t is not None]
+            if parts:
+                done += self._add(self._tail, parts, layout, reader.ref.step, self.ranges)
+        self.as_of = as_of
+        return done + self._merge_if_long(sections, layout)
+
+    def read(
+        self, wanted: Ranges, files: Sources, sections: Sections, layout: Layout, budget: int,
+        each: Each = map,
+    ) -> tuple[int, bool]:  # fmt: skip
+        """Read some more of the hashes that are wanted, and not here yet.
+
+        Args:
+            wanted: all that are wanted.
+            files: what holds them as of :attr:`as_of`.
+            sections: what is wanted of them.
+            layout: where files are cut.
+            budget: about how many bytes may be read.
+            each: opens files.
+
+        Returns:
+            How many bytes were read, and whether all is here now.
+        """
+        missing = wanted.without(self.ranges)
+        if not len(missing):
+            self.opened.clear()
+            return 0, True
+        done, opened = self._open(missing, files, budget, each)
+        if not opened or done >= budget:
+            return done, False
+        part = affordable(_blocks(files, missing, sections), missing, budget - done)
+        rows = [
+            Part(owner, section, _batch(table))
+            for owner, kinds in sections.items()
+            for section, table in rows_of(files[owner], kinds, part)
+        ]
+        if rows:
+            done += self._add(self._whole, rows, layout, self.as_of, part)
+        self.ranges = self.ranges.plus(part)
+        is_done = not len(missing.without(part))
+        if is_done:
+            self.opened.clear()
+        return done, is_done
+
+    def _open(self, missing: Ranges, files: Sources, budget: int, each: Each) -> tuple[int, bool]:
+        """Open files that are needed; return how many bytes were read, and whether all are open now."""
+        closed = {
+            reader.ref.name: reader
+            for sources in files.values()
+            for reader in sources.readers_in(missing)
+            if not reader.is_open
+        }
+        chosen, done = [], 0
+        for reader in closed.values():
+            if done >= budget:
+                break
+            chosen.append(reader)
+            done += reader.opening_bytes
+        list(each(RunReader.open, chosen))
+        return done, len(chosen) == len(closed)
+
+    def _add(
+        self, to: list[tuple[RunReader, Ranges]], parts: list[Part], layout: Layout, step: int,
+        ranges: Ranges,
+    ) -> int:  # fmt: skip
+        data, checksum = write_run(parts, layout)
+        owners = list(dict.fromkeys(part.owner for part in parts))
+        ref = FileRef(f"in memory, step {step}", len(data), checksum, step, 0, 0, owners, "")
+        to.append((RunReader(lambda _, at, length: data[at : at + length], ref), ranges))
+        return len(data)
+
+    def _merge_if_long(self, sections: Sections, layout: Layout) -> int:
+        """Merge what was read and the changes since, when these are half as much."""
+        tail, whole = (sum(r.ref.length for r, _ in part) for part in (self._tail, self._whole))
+        if tail <= max(_SHORT_TAIL, whole // 2):
+            return 0
+        ranges = self.ranges
+        rows = [
+            Part(owner, section, _batch(table))
+            for owner, kinds in sections.items()
+            for section, table in rows_of(self.sources(owner), kinds, ranges)
+        ]
+        self._whole, self._tail = [], []
+        return self._add(self._whole, rows, layout, self.as_of, ranges) if rows else 0
+
+    # -- at the switch ------------------------------------------------------------------------
+
+    def sources(self, owner: str, newer: StateSources | None = None) -> StateSources:
+        """Return what is here of a computation as files to be read.
+
+        Args:
+            owner: the computation.
+            newer: the runs after :attr:`as_of`, at least.
+        """
+        found = [*self._whole, *self._tail]
+        if newer is not None:
+            extents = zip(newer.runs, newer.extents, strict=True)
+            found += [
+                (run, self.ranges if extent is None else extent)
+                for run, extent in extents
+                if run.ref.step > self.as_of
+            ]
+        return StateSources(owner, [], [run for run, _ in found], [extent for _, extent in found])
+
+
+def _within(
+    pieces: list[tuple[RunReader, Ranges]], ranges: Ranges
+) -> list[tuple[RunReader, Ranges]]:
+    kept = [(reader, extent.within(ranges)) for reader, extent in pieces]
+    return [(reader, extent) for reader, extent in kept if len(extent)]
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
+
+
+def _blocks(files: Sources, ranges: Ranges, sections: Sections) -> Any:
+    """Return (first hash, last hash, bytes) of the blocks of files that hold some hashes, as columns."""
+    blocks = [
+        (block.first, block.last, block.length)
+        for owner, sources in files.items()
+        for block in sources.blocks_in(ranges, sections[owner])
+    ]
+    columns = list(zip(*blocks, strict=True)) if blocks else [(), (), ()]
+    return [np.array(column, dtype=np.float64) for column in columns]
+
+
+def affordable(blocks: Any, ranges: Ranges, budget: int) -> Ranges:
+    """Return the first part of some ranges of which about so many bytes are in some blocks.
+
+    Args:
+        blocks: first hash, last hash and bytes of each, as columns; bytes are even in between.
+        ranges: the hashes; not empty.
+        budget: about how many bytes.
+    """
+    firsts, lasts, nbytes = blocks
+    ends = np.maximum(lasts, firsts + _FINEST)
+    starts = ranges.firsts.astype(np.float64)
+    widths = (ranges.lasts - ranges.firsts).astype(np.float64) + 1
+    before = np.concatenate([[0.0], np.cumsum(widths)])
+
+    def width_below(edges: Any) -> Any:
+        """Return how many hashes of the ranges are below some edges."""
+        at = np.searchsorted(starts, edges, side="right") - 1
+        inside = np.clip(edges - starts[at], 0, widths[at]) + before[at]
+        return np.where(at >= 0, inside, 0.0)
+
+    def bytes_in_first(width: float) -> float:
+        share = np.minimum(width_below(ends), width) - np.minimum(width_below(firsts), width)
+        return float((nbytes * share / (ends - firsts)).sum())
+
+    total = float(before[-1])
+    low, high = total / _LEAST_PART, total
+    if bytes_in_first(total) <= budget:
+        return ranges
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bytes_in_first(middle) <= budget else (low, middle)
+    at = int(np.searchsorted(before, low, side="right")) - 1
+    most = int(ranges.lasts[at]) - int(ranges.firsts[at])
+    last = int(ranges.firsts[at]) + min(most, int(low - before[at]))
+    return ranges.within(Ranges.of([(0, last)]))

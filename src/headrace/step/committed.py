@@ -1,0 +1,125 @@
+"""The committed state of a worker as files, as of the step before a plan; and state that no code knows."""
+
+from __future__ import annotations
+
+from headrace.computation import EVENT_TIME, TimeDomain, hold_cell
+from headrace.errors import ensure
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Chain, Head
+from headrace.state.prepared import Prepared
+from headrace.state.runs import Part
+from headrace.state.sections import due_rows, whole_section
+from headrace.state.sources import StateSources
+from headrace.step.plan import Carried, ChainPlan, Plan, StateFiles
+from headrace.step.readers import StateReaders, files_of, newest_runs, state_files
+from headrace.storage.base import Store
+
+
+class Committed:
+    """The files that hold a worker's state as of the step before a plan's; opened when asked for."""
+
+    def __init__(
+        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan
+    ) -> None:
+        self.digest = chain.digest
+        self.store = store
+        self._layout = layout
+        self._at = (layer, worker)
+        self._plan = plan
+        self.step = plan.step - 1
+        self.since = ""
+        self._files: StateFiles | None = None
+        self._readers: StateReaders | None = None
+
+    def files(self) -> StateFiles:
+        """Return the files; the ledger is read once."""
+        if self._files is None:
+            head = Ledger(self.store).open(self.step)
+            assert head is not None
+            ensure(
+                head.chain_of(*self._at).digest == self.digest,
+                "the ledger's chain of files is not the plan's",
+            )
+            self._files = state_files(head)
+            self.since = Chain.of_claim(head.chains_since).digest
+        return self._files
+
+    def after(self, prepared: Prepared) -> StateFiles | None:
+        """Return the runs of the steps since something was read ahead; None if they cannot be had.
+
+        Mostly the plan has them, and the ledger need not be opened.
+        """
+        found = newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
+        if found is not None:
+            return found
+        files = self.files()
+        is_void = any(step > prepared.as_of for step in files.void.values())
+        return None if is_void or files.floor > prepared.as_of else files
+
+    def readers(self) -> StateReaders:
+        """Return readers of the files, or of the newest ones once some have been cleaned away."""
+        if self._readers is None:
+            _, worker = self._at
+            self._readers = StateReaders(
+                self.store, self._layout, worker, self.files(), self._newest
+            )
+        return self._readers
+
+    def sources(self, name: str) -> StateSources:
+        """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""
+        return self.readers().sources(name)
+
+    def _newest(self) -> StateFiles:
+        head = Ledger(self.store).open()
+        assert head is not None
+        return state_files(head)
+
+    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
+        """Return the rows of computations that were removed, to be written again as they are."""
+        parts = []
+        for item in carried:
+            readers = StateReaders(self.store, self._layout, self._at[1], item.files)
+            sources = readers.sources(item.name)
+            dated = {name: TimeDomain(domain) for name, domain in item.dated.items()}
+            for section in sources.sections:
+                table = sources.rows(section, ranges)
+                if table is None:
+                    continue
+                (batch,) = table.combine_chunks().to_batches()
+                due = due_rows(batch, dated)
+                parts.append(Part(item.name, whole_section(section), batch, due))
+        return parts
+
+
+def carried(head: Head, number: int) -> list[Carried]:
+    """Return what of a slice belongs to computations that were removed, and which files hold it.
+
+    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
+    was last written, and changes up to then.
+    """
+    found = []
+    for name, since in head.identity.get("removed", {}).items():
+        facts = head.identity["computations"].get(name)
+        if facts is None:
+            continue  # its state was given up
+        old = head.slices.get(number)
+        slices = [old] if old is not None and any(name in f.owners for f in old.files) else []
+        after = -1 if old is None else old.as_of
+        runs = [run for run in head.runs if after < run.step < since and name in run.owners]
+        if slices or runs:
+            files = files_of(head, [] if old is None else [old], runs)
+            found.append(Carried(name, _dated(facts["cells"]), files))
+    return found
+
+
+def _dated(cells: dict[str, str]) -> dict[str, str]:
+    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
+    found = {}
+    for name, kind in cells.items():
+        if kind.startswith("timer "):
+            found[name] = kind.split()[1]
+            if kind.endswith(" with holds"):
+                found[hold_cell(name)] = EVENT_TIME.value
+    return found
