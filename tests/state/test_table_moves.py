@@ -1,0 +1,265 @@
+"""A table whose hashes come and go: it holds what a dictionary does, and pays for what moves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.computation import EVENT_TIME
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.state import index as index_module
+from headrace.state import table as table_module
+from headrace.state.columns import ColumnType
+from headrace.state.index import Segment
+from headrace.state.runs import HASH
+from headrace.state.table import Table
+
+CELLS, KEYS = 16, 64
+WIDTH = 2**64 // CELLS
+I64 = np.dtype(np.int64)
+
+
+def ranges_of(cells: set[int]) -> Ranges:
+    return Ranges.of((c * WIDTH, c * WIDTH + WIDTH - 1) for c in sorted(cells)).joined()
+
+
+def hashes_of(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Spread keys over the cells, several in each; nearby ones within a cell."""
+    cell = (keys % CELLS).astype(np.uint64)
+    return cell * np.uint64(WIDTH) + (keys // CELLS).astype(np.uint64) * np.uint64(WIDTH // 8)
+
+
+@pytest.fixture
+def tables_are_tidied_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "_FEWEST_SLOTS", 4)
+    monkeypatch.setattr(index_module, "_FEWEST_BITS", 2)
+
+
+class Moves(RuleBasedStateMachine):
+    """Rows are put, removed, and compacted, while cells of the hash space are lost and gained."""
+
+    text = False
+    sub = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: dict[int, int] = {}
+        self.own: set[int] = set()
+        self.number = 0
+
+    @initialize(own=st.sets(st.integers(0, CELLS - 1)))
+    def begins(self, own: set[int]) -> None:
+        self.own = own
+        key = ColumnType("key0", pa.string() if self.text else pa.int64())
+        sub = [ColumnType("tag", pa.int64())] if self.sub else []
+        columns = [ColumnType("n", pa.int64()), ColumnType("s", pa.string())]
+        self.table = Table("table:t", [key], sub, columns, EVENT_TIME, ranges_of(own))
+
+    def identity(self, keys: Any) -> tuple[Any, list[Any], Any]:
+        keys = np.array(sorted(keys, key=lambda k: int(hashes_of(np.array([k]))[0])), dtype=I64)
+        hashes = hashes_of(keys)
+        columns = [np.array([f"k{k}" for k in keys], dtype=object) if self.text else keys]
+        sub = [keys % 3] if self.sub else []
+        return keys, [*columns, *sub], (hashes, self.table.row_hashes(hashes, sub))
+
+    def owned(self, keys: set[int]) -> set[int]:
+        return {key for key in keys if key % CELLS in self.own}
+
+    some = st.sets(st.integers(0, KEYS - 1), min_size=1)
+    cells = st.sets(st.integers(0, CELLS - 1), min_size=1, max_size=6)
+
+    @rule(keys=some)
+    def put(self, keys: set[int]) -> None:
+        keys = self.owned(keys)
+        if not keys:
+            return
+        order, identity, (hashes, row_hashes) = self.identity(keys)
+        found = self.table.find(row_hashes, identity)
+        slots = self.table.claim(found, hashes, row_hashes, identity)
+        self.number += 100
+        values = order + self.number
+        texts = np.array([str(v) for v in values], dtype=object)
+        self.table.put(slots, {0: values, 1: texts}, values)
+        self.model.update(zip(order.tolist(), values.tolist(), strict=True))
+
+    @rule(keys=some)
+    def remove(self, keys: set[int]) -> None:
+        _, identity, (_, row_hashes) = self.identity(keys)
+        self.table.remove(np.unique(self.table.find(row_hashes, identity)))
+        for key in keys:
+            self.model.pop(key, None)
+
+    @rule()
+    def write(self) -> None:
+        self.table.take_changes()
+
+    @rule(lost=cells, gained=cells)
+    def move(self, lost: set[int], gained: set[int]) -> None:
+        """What moves is forgotten first, also what moves away and back; then the table is told."""
+        self.table.take_changes()
+        hashes, due = self.table.forget(ranges_of(lost | gained))
+        gone = {key: n for key, n in self.model.items() if key % CELLS in lost | gained}
+        assert sorted(due.tolist()) == sorted(gone.values())
+        assert sorted(hashes.tolist()) == sorted(
+            hashes_of(np.array(list(gone), dtype=I64)).tolist()
+        )
+        self.model = {key: n for key, n in self.model.items() if key not in gone}
+        self.own = (self.own - lost) | gained
+        self.table.expect(ranges_of(self.own))
+        assert self.table.take_changes() is None, "a move is no change"
+
+    @precondition(lambda self: self.own)
+    @rule(data=st.data())
+    def rows_of_a_range(self, data: st.DataObject) -> None:
+        cell = data.draw(st.sampled_from(sorted(self.own)))
+        rows = self.table.rows_in(ranges_of({cell}))
+        keys = [] if rows is None else sorted(rows.column("column:n").to_pylist())
+        assert keys == sorted(n for key, n in self.model.items() if key % CELLS == cell)
+        if rows is not None:
+            hashes = rows.column(HASH).to_numpy()
+            assert (hashes[1:] >= hashes[:-1]).all()
+
+    @rule(until=st.integers(0, 3_000))
+    def due(self, until: int) -> None:
+        slots = self.table.pop_due(until)
+        values = self.table.values(0, slots, self.table.live(slots))
+        assert sorted(values.tolist()) == sorted(n for n in self.model.values() if n <= until)
+        self.table.put(slots, {}, values)
+
+    @invariant()
+    def holds_what_was_put(self) -> None:
+        order, identity, (_, row_hashes) = self.identity(set(range(KEYS)))
+        found = self.table.find(row_hashes, identity)
+        live = self.table.live(found)
+        values = self.table.values(0, found, live)
+        rows = zip(order.tolist(), values.tolist(), live.tolist(), strict=True)
+        assert {key: value for key, value, there in rows if there} == self.model
+        texts = self.table.values(1, found, live)
+        assert [t for t, there in zip(texts, live, strict=True) if there] == [
+            str(v) for v, there in zip(values, live, strict=True) if there
+        ]
+        assert self.table.due.bound() <= min(self.model.values(), default=MAX_TIME)
+
+
+def machine(*, text: bool, sub: bool) -> Any:
+    class Kind(Moves):
+        pass
+
+    Kind.text, Kind.sub = text, sub
+    case = Kind.TestCase
+    case.settings = settings(max_examples=40, stateful_step_count=30)
+    return pytest.mark.usefixtures("tables_are_tidied_soon")(case)
+
+
+TestNumbers = machine(text=False, sub=False)
+TestTexts = machine(text=True, sub=False)
+TestNumbersWithSub = machine(text=False, sub=True)
+TestTextsWithSub = machine(text=True, sub=True)
+
+
+def filled(rows: int, ranges: Ranges, *, spread: Ranges) -> Table:
+    """Return a table with so many rows of some hashes."""
+    table = Table(
+        "table:t", [ColumnType("key0", pa.int64())], [], [ColumnType("n", pa.int64())], None, ranges
+    )
+    put(table, rows, spread)
+    return table
+
+
+def put(table: Table, rows: int, spread: Ranges) -> np.ndarray[Any, Any]:
+    first, last = spread.pairs()[0]
+    hashes = first + np.arange(rows, dtype=np.uint64) * np.uint64((last - first) // rows)
+    keys = hashes.view(np.int64)
+    slots = table.claim(table.find(hashes, [keys]), hashes, hashes, [keys])
+    table.put(slots, {0: keys}, None)
+    table.take_changes()
+    return hashes
+
+
+class Touched:
+    """Counts the rows that segments of an index are asked to put in, and those that they return."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.rows = 0
+        add, near = Segment.add, Segment.near
+
+        def counted_add(segment: Segment, hashes: Any, slots: Any) -> None:
+            self.rows += len(slots)
+            add(segment, hashes, slots)
+
+        def counted_near(segment: Segment, first: int, last: int) -> Any:
+            found = near(segment, first, last)
+            self.rows += len(found)
+            return found
+
+        patch.setattr(Segment, "add", counted_add)
+        patch.setattr(Segment, "near", counted_near)
+
+
+def test_to_lose_a_range_costs_the_rows_that_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = Ranges.everything()
+    table = filled(100_000, everything, spread=everything)
+    touched = Touched(monkeypatch)
+    leaves = Ranges.of([(MAX_HASH // 2, MAX_HASH // 2 + MAX_HASH // 100)])
+    hashes, _ = table.forget(leaves)
+    table.expect(everything.without(leaves))
+    assert 990 <= len(hashes) <= 1_010
+    assert touched.rows <= 2 * len(hashes), "and a few that stood behind them"
+
+
+def test_what_was_lost_and_gained_many_times_takes_no_more_memory() -> None:
+    own = Ranges.of([(0, MAX_HASH // 2)])
+    table = filled(20_000, own, spread=own)
+    moving = Ranges.of([(MAX_HASH // 4, MAX_HASH // 4 + MAX_HASH // 16)])
+    sizes = []
+    for _ in range(60):
+        table.forget(moving)
+        table.expect(own.without(moving))
+        table.expect(own)
+        put(table, 2_000, moving)
+        sizes.append(table.used)
+    assert max(sizes) <= 2 * 20_000 + 4_000
+    assert len(table._index) <= 3
+
+
+def test_rows_of_a_gained_range_are_found_at_once_and_the_others_stay_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, more = Ranges.of([(0, MAX_HASH // 2)]), Ranges.of([(2**63 + 2**60, 2**63 + 2**60 + 2**58)])
+    table = filled(200_000, own, spread=own)
+    touched = Touched(monkeypatch)
+    table.expect(own.plus(more))
+    hashes = [put(table, 5_000, more)]
+    assert touched.rows <= 3 * 5_000
+    rounds = 0
+
+    def same(at: Any, slots: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        return table._hashes[slots] == hashes[0][at]
+
+    slots = table._index.find(hashes[0], same)
+    assert (table._hashes[slots] == hashes[0]).all()
+    assert rounds < 30, "they are not all in one cluster"
+
+
+def test_many_small_gains_make_few_segments() -> None:
+    own = Ranges.of([(0, MAX_HASH // 2)])
+    table = filled(50_000, own, spread=own)
+    for number in range(40):
+        more = Ranges.of([(2**63 + number * 2**57, 2**63 + number * 2**57 + 2**56)])
+        own = own.plus(more)
+        table.expect(own)
+        put(table, 100 + 10 * number, more)
+        assert len(table._index) <= 12
+    assert len(table._index) > 1, "the first is not joined with what is so small"
+    rows = table.rows_in(own)
+    assert rows is not None
+    assert rows.num_rows == table.used
