@@ -26,7 +26,8 @@ class Conflict(msgspec.Struct, frozen=True):
 class Adopted(msgspec.Struct, frozen=True):
     """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
 
-    ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else.
+    ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else; ``unread``
+    says whether somebody still has to read ahead.
     """
 
     seen: dict[str, dict[str, Seen]]
@@ -48,6 +49,7 @@ class Adopted(msgspec.Struct, frozen=True):
     longest_phases: dict[str, float]
     soft_state: dict[str, int]
     unstaged: dict[str, list[bytes]] = {}
+    unread: bool = False
 
 
 def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
@@ -150,6 +152,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         longest_phases=_longest(reports),
         soft_state=soft,
         unstaged=unstaged,
+        unread=any(report.unread for report in applied),
     )
 
 

@@ -357,7 +357,12 @@ class Coordinator:
         moved = self._steering.after_step(
             self._head,
             plan.clock_us,
-            Told(event.took_us, usual=not plan.replays, workers=event.workers),
+            Told(
+                event.took_us,
+                usual=not plan.replays,
+                prepared=bool(plan.ahead) and not result.unread,
+                workers=event.workers,
+            ),
         )
         pending.manifest = msgspec.structs.replace(pending.manifest, **moved)
         return self._hand_out(pending.manifest, result) or [self._commit(pending)]

@@ -14,13 +14,13 @@ import msgspec
 from headrace.coordinator.catching_up import resting, retained_after
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
-from headrace.keyspace.layout import LayoutWire
+from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Head
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Offer, Position
 from headrace.step.committed import carried
-from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, SlicePlan
+from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
@@ -99,6 +99,7 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
         lineage=in_force.lineage,
         layout_version=in_force.version,
         relocated=in_force.relocated[-RECENT_RELOCATIONS:],
+        ahead=_read_ahead(head, layout.workers, step, settings.ahead_bytes),
     )
     return PlannedStep(plan, divisions, finals, intent)
 
@@ -141,6 +142,27 @@ def _seed(
     """
     text = msgspec.json.encode([pipeline, starts, divisions, now_us], order="sorted")
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+
+
+# -- reading ahead ----------------------------------------------------------------------------
+
+
+def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
+    """Return what workers are to read of the round that comes next, if that is to be prepared."""
+    current = head.migration
+    if current is None or not current.prepare or current.state in ("aborting", "paused"):
+        return []
+    in_force = 0 <= current.effective <= step
+    coming = current.left[1 if in_force else 0 :]
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for start, bits, count, worker in coming[0].moves if coming else ():
+        last = start + (count << (HASH_BITS - bits)) - 1
+        wanted.setdefault(worker, []).append((start, last))
+    return [
+        ReadAhead(worker, sorted(ranges), current.budget_bytes or most_bytes)
+        for worker, ranges in wanted.items()
+        if worker < workers
+    ]
 
 
 # -- slices -----------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
         outbox_bytes: how many bytes of outputs may, unless one step alone has more.
         straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
             stages that itself, and goes on.
+        ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to it.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -54,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True):
     outbox_steps: int = 64
     outbox_bytes: int = 256 << 20
     straggler_us: int = 1_000_000
+    ahead_bytes: int = 4 << 20
 
 
 def check_settings(settings: Settings) -> None:

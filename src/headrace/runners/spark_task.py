@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState()
+_opening: ThreadPoolExecutor | None = None
+#: So many files are opened at once.
+_FILES_AT_ONCE = 8
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 
 
@@ -70,13 +74,22 @@ def _begin() -> None:
     gc.disable()
 
 
+def _files() -> ThreadPoolExecutor:
+    """Return what opens files side by side, in this process."""
+    global _opening
+    if _opening is None:
+        _opening = ThreadPoolExecutor(_FILES_AT_ONCE, "headrace-files")
+    return _opening
+
+
 def _worker(code: Code, plan: Plan) -> Worker:
     at = (code.digest, plan.store, code.spool)
     worker = _workers.get(at)
     if worker is None:
         pipeline = pickle.loads(code.broadcast.value)
         spool = HostSpool(code.spool) if code.spool is not None else None
-        worker = Worker(pipeline, code.digest, open_store(plan.store), _soft, spool)
+        store = open_store(plan.store)
+        worker = Worker(pipeline, code.digest, store, _soft, spool, each=_files().map)
         _workers.clear()
         _soft.drop_older(plan.store, code.digest)
         _workers[at] = worker

@@ -21,10 +21,12 @@ from headrace.eventtime.delays import delays_of
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
 from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.schema import describe
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
+from headrace.state.prepared import Each
 from headrace.state.runs import FileRef, Part, RunReader, write_run
 from headrace.step.inputs import input_batches
 from headrace.step.plan import Failure, NodeReport, Plan, StreamReport, TaskReport
@@ -64,12 +66,14 @@ class Worker:
         soft: what the process remembers.
         spool: where large parcels go, if not through the engine.
         timer: a monotonic clock for the phases of the report; never part of a result.
+        each: opens files that are read ahead, perhaps several at once.
     """
 
     def __init__(
         self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
         spool: Spool | None = None,
         timer: Callable[[], float] = time.perf_counter,
+        each: Each = map,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.router = Router(pipeline)
@@ -78,6 +82,7 @@ class Worker:
         self.soft = soft
         self.spool = spool
         self._timer = timer
+        self._each = each
         self._layout: tuple[LayoutWire, Layout] | None = None
 
     def layout(self, plan: Plan) -> Layout:
@@ -221,9 +226,23 @@ class Worker:
                     place = f"computation {node.name!r}"
                     self.router.route(stream, batch, layout, outbox, order=worker, place=place)
         self._write(plan, layer, worker, layout, entry, staged, report)
+        self._read_ahead(plan, worker, entry, report, again=how == "hit")
         entry.digest = link(entry.digest, report.run)
         self.soft.give_back(self.code, plan, layer, worker, entry)
         return local
+
+    def _read_ahead(
+        self, plan: Plan, worker: int, entry: WorkerState, report: TaskReport, *, again: bool
+    ) -> None:
+        """Read of what the worker is to own soon; forget what it is not to own any more."""
+        wanted = [part for part in plan.ahead if part.worker == worker]
+        if not wanted and not (again and len(entry.prepared.ranges)):
+            return
+        with self._phase(report, "read ahead"):
+            ranges = Ranges.of(pair for part in wanted for pair in part.ranges)
+            most = sum(part.most_bytes for part in wanted)
+            _, done = entry.prepare(ranges, most, self._each)
+            report.unread = not done
 
     def _run_node(
         self, plan: Plan, node: Node, entry: WorkerState, parcels: list[Parcel],

@@ -104,6 +104,20 @@ class SlicePlan(msgspec.Struct, frozen=True):
     carried: list[Carried] = []
 
 
+class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker is to read ahead, since it is to own it soon.
+
+    Attributes:
+        worker: who.
+        ranges: (first hash, last hash) of what is wanted, ascending.
+        most_bytes: about how much it may read in this step.
+    """
+
+    worker: int
+    ranges: list[tuple[int, int]]
+    most_bytes: int
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A step to be computed.
 
@@ -119,6 +133,7 @@ class Plan(msgspec.Struct, frozen=True):
         layout: bins and owners.
         lineage, layout_version, relocated: where the layout comes from, for soft state and readers of
             files; see ``LayoutNow``. Of what was relocated, the newest.
+        ahead: what is read ahead, by workers that are to own it soon.
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
@@ -152,6 +167,7 @@ class Plan(msgspec.Struct, frozen=True):
     lineage: str = ""
     layout_version: int = 0
     relocated: list[Relocated] = []
+    ahead: list[ReadAhead] = []
 
     @property
     def readers(self) -> int:
@@ -238,6 +254,7 @@ class TaskReport(msgspec.Struct):
         seen: what the records that it read came to, by injector and partition.
         read_rows: records read, by injector.
         phases: seconds spent, by phase.
+        unread: whether something is still to be read ahead.
         notes: facts for people: process, whether soft state was at hand.
         failure: why it failed.
         inline_outputs: copies of small staged productions, so that they need not be read.
@@ -259,6 +276,7 @@ class TaskReport(msgspec.Struct):
     read_rows: dict[str, int] = {}
     read_digests: dict[str, int] = {}
     phases: dict[str, float] = {}
+    unread: bool = False
     notes: dict[str, Any] = {}
     failure: Failure | None = None
     inline_outputs: dict[str, bytes] = {}
