@@ -39,6 +39,8 @@ from headrace.eventtime.watermark import (
 )
 from headrace.forms import TwoInput, state_machine
 from headrace.keyspace.hashing import hash_key
+from headrace.migrating import Migration
+from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 from headrace.summary import StepSummary
@@ -64,6 +66,7 @@ __all__ = [
     "Limit",
     "ListState",
     "MapState",
+    "Migration",
     "Output",
     "Pipeline",
     "Posted",
@@ -77,10 +80,13 @@ __all__ = [
     "Timer",
     "TwoInput",
     "ValueState",
+    "all_at_once",
     "ascending",
+    "batched",
     "bounded_delay",
     "by_function",
     "exact",
+    "fluid",
     "hash_key",
     "ops",
     "run",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Literal
@@ -12,18 +13,23 @@ from headrace.change import Change
 from headrace.coordinator.changes import Begin
 from headrace.coordinator.settings import Settings
 from headrace.driver import Clock, Driver
-from headrace.errors import HeadraceError, InvariantBroken
+from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
+from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.manifest import Head
+from headrace.migrating import MovesState
 from headrace.observe.why import Waits, why
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.summary import Listener
 from headrace.topology import Pipeline
 
+#: How often a thread looks for an answer of its own process.
+_LOOK_EVERY_S = 0.005
+
 RunnerName = Literal["spark", "inline"]
 
 
-class Job:
+class Job(MovesState):
     """A pipeline that runs, in a thread of its own. Leaving its ``with`` block stops it.
 
     Stopping means: after the running step. Whatever was committed stays; the next ``run`` on the same
@@ -73,6 +79,44 @@ class Job:
         """
         head = self.head
         return [] if head is None else why(head, name, self._driver.clock.now_us())
+
+    def current(self) -> Head:
+        """Return the pipeline as of its newest step.
+
+        Raises:
+            ChangeRefused: when it has not begun yet.
+        """
+        head = self.head
+        if head is None:
+            raise ChangeRefused("the pipeline has not begun yet", remedy="wait for its first step")
+        return head
+
+    def pass_time(self) -> bool:
+        """Wait a little; say whether it still ran before."""
+        running = self.running
+        time.sleep(_LOOK_EVERY_S)
+        return running
+
+    def answered(self, command: Command, within_s: float) -> Answer | None:
+        """Ask for something; return the answer, or None when there was none in time."""
+        deadline = time.monotonic() + within_s
+        while self.head is None and self.running and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        number = CommandLog(self._driver.store).put(command, self.current().commands)
+        self._driver.look_for_commands()
+        while True:
+            running = self.running
+            for answer in self.current().answers:
+                if answer.number == number:
+                    return answer
+            if not running:
+                raise ChangeRefused(
+                    f"the pipeline ended before it was answered: {command.text}",
+                    remedy="start it again: it is answered then",
+                )
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_LOOK_EVERY_S)
 
     @property
     def running(self) -> bool:

@@ -13,6 +13,7 @@ from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
+from headrace.migrating import MovesState
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.05
@@ -27,7 +28,7 @@ class RemovalPreview(msgspec.Struct, frozen=True):
     why: str
 
 
-class Control:
+class Control(MovesState):
     """A pipeline as seen from outside: what it can be asked, and what it answered.
 
     Args:
@@ -48,6 +49,19 @@ class Control:
         if head is None:
             raise ChangeRefused("no pipeline has run on this storage")
         return head
+
+    def current(self) -> Head:
+        """Return the pipeline as of its newest step; see :meth:`head`."""
+        return self.head()
+
+    def pass_time(self) -> bool:
+        """Wait a little. A storage does not know whether somebody runs its pipeline."""
+        time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def answered(self, command: Command, within_s: float) -> Answer | None:
+        """Ask for something; return the answer, or None when there was none in time."""
+        return self.wait(self._log.put(command, self.head().commands), within_s)
 
     def ask(
         self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,

@@ -267,6 +267,11 @@ class Driver:
         self.requests.ask(change)
         self.woken.set()
 
+    def look_for_commands(self) -> None:
+        """Look for a command before the next step, however lately that was done. From any thread."""
+        self.requests.look_at_once()
+        self.woken.set()
+
     def plan_change(self, change: Change) -> ChangePlan:
         """Return what a change comes to, as things stand. From any thread.
 

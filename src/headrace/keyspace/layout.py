@@ -35,6 +35,24 @@ class Bin(NamedTuple):
     start: int
     bits: int
 
+    @classmethod
+    def named(cls, text: str) -> Bin:
+        """Return the bin of a name, as ``str`` gives it.
+
+        >>> Bin.named("0110/4") == Bin(0b0110 << 60, 4)
+        True
+
+        Raises:
+            PipelineError: for a text that names no bin.
+        """
+        prefix, _, depth = text.partition("/")
+        bits = int(depth) if depth.isdigit() else len(prefix)
+        if prefix.strip("01") or not prefix or bits > HASH_BITS or len(prefix) != max(bits, 1):
+            raise PipelineError(
+                f"{text!r} names no bin", remedy='give its prefix and how long that is: "0110/4"'
+            )
+        return cls(int(prefix, 2) << (HASH_BITS - bits) if bits else 0, bits)
+
     @property
     def end(self) -> int:
         """The highest hash in the bin (inclusive)."""

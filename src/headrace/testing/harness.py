@@ -18,8 +18,13 @@ from headrace.coordinator.settings import Settings
 from headrace.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
+from headrace.keyspace.layout import Layout
+from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Counts, Head
+from headrace.ledger.migrations import Goal
+from headrace.migrating import Migration, MovesState, Strategy
+from headrace.migration.rounds import batched
 from headrace.observe.keys import PendingTimer, StoredKeys
 from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
@@ -119,7 +124,7 @@ def drive(
     )  # fmt: skip
 
 
-class Harness:
+class Harness(MovesState):
     """What :func:`drive` returns: pushes, moves, steps, crashes; and reads what that has come to.
 
     Nothing happens by itself: what was pushed or moved counts with the next :meth:`step`. What is read is
@@ -344,6 +349,38 @@ class Harness:
         while not isinstance(driver.upcoming, Poll):
             self._turn(driver)
         return change.plan
+
+    # -- moving state -------------------------------------------------------------------------
+
+    def answered(self, command: Command, within_s: float) -> Answer | None:
+        """Ask for something, and let it be answered; what follows from it comes with the next steps."""
+        if self._driver is None:
+            self.resume()
+        driver = self._driver
+        assert driver is not None
+        number = CommandLog(self._store).put(command, self.current().commands)
+        driver.look_for_commands()
+        while self.current().commands <= number or not isinstance(driver.upcoming, Poll):
+            self._turn(driver)
+            self._head = None
+        return next(one for one in self.current().answers if one.number == number)
+
+    def current(self) -> Head:
+        """Return the pipeline as of its newest step."""
+        return self._stored_head
+
+    def pass_time(self) -> bool:
+        """Make a step; say whether there was one to make. So waiting for a migration makes its steps."""
+        return self.step() is not None
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in force: bins and their owners."""
+        return Layout.from_wire(self._stored_head.layout)
+
+    def _migrate(self, goal: Goal, strategy: Strategy | None, *more: Any) -> Migration:
+        """Ask for a migration; without gaps, if not asked otherwise: steps take no time here."""
+        return super()._migrate(goal, strategy or batched(gap=False), *more)
 
     def _name(self) -> str:
         self._names += 1
