@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Literal
 
 from headrace.change import Change
+from headrace.control import Control
 from headrace.coordinator.changes import Begin
 from headrace.coordinator.settings import Settings
 from headrace.driver import Clock, Driver
 from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
-from headrace.ledger.commands import Answer, Command, CommandLog
+from headrace.ledger.commands import Answer, Command
 from headrace.ledger.manifest import Head
 from headrace.migrating import MovesState
 from headrace.observe.why import Waits, why
@@ -102,7 +103,7 @@ class Job(MovesState):
         deadline = time.monotonic() + within_s
         while self.head is None and self.running and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
-        number = CommandLog(self._driver.store).put(command, self.current().commands)
+        number = Control(self._driver.store).put(command)
         self._driver.look_for_commands()
         while True:
             running = self.running

@@ -61,7 +61,12 @@ class Control(MovesState):
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
         """Ask for something; return the answer, or None when there was none in time."""
-        return self.wait(self._log.put(command, self.head().commands), within_s)
+        return self.wait(self.put(command), within_s)
+
+    def put(self, command: Command) -> int:
+        """Ask for something, and wait for nothing; return the command's number."""
+        named = msgspec.structs.replace(command, nonce=uuid.uuid4().hex)
+        return self._log.put(named, self.head().commands)
 
     def ask(
         self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
@@ -72,8 +77,7 @@ class Control(MovesState):
         A pipeline that runs applies it between two of its steps; one that does not, when it is started
         (``stop`` and ``drain`` are refused then: there is nothing to stop).
         """
-        command = Command(kind, names or [], sinks or [], forget, nonce=uuid.uuid4().hex)
-        return self._log.put(command, self.head().commands)
+        return self.put(Command(kind, names or [], sinks or [], forget))
 
     def answer(self, number: int) -> Answer | None:
         """Return what became of a command; None when it was not answered yet.

@@ -7,7 +7,6 @@ it out; a handle only looks at what the manifests say, and asks for more.
 from __future__ import annotations
 
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -207,7 +206,7 @@ class MovesState(ABC):
 
     @abstractmethod
     def answered(self, command: Command, within_s: float) -> Answer | None:
-        """Ask for something; return the answer, or None when there was none in time."""
+        """Ask for something (under a name of its own); return the answer, or None without one in time."""
 
     def rescale(
         self, workers: int, *, strategy: Strategy | None = None, prepare: bool = False,
@@ -334,8 +333,7 @@ class MovesState(ABC):
         Raises:
             ChangeRefused: when it was refused, or not answered within a minute.
         """
-        named = msgspec.structs.replace(command, nonce=uuid.uuid4().hex)
-        answer = self.answered(named, _ANSWER_WITHIN_S)
+        answer = self.answered(command, _ANSWER_WITHIN_S)
         if answer is None:
             raise ChangeRefused(
                 f"nobody has answered yet: {command.text}",

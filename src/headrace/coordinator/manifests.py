@@ -107,8 +107,12 @@ def _asked(head: Head | None, shape: Shape) -> tuple[int, int]:
 
 
 def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course:
-    """Return the course when a claim begins with a layout of its own."""
-    return give_up(course or course_of(head, now_us), _OTHER_LAYOUT)
+    """Return the course when a claim begins with a layout of its own.
+
+    What was asked for since the run before is about that one.
+    """
+    before = [migration.id for migration in head.migrations]
+    return give_up(course or course_of(head, now_us), before, _OTHER_LAYOUT)
 
 
 def note_manifest(

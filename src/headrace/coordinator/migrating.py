@@ -23,7 +23,7 @@ computations are catching up they go on, as its steps have a layout like any oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
@@ -295,9 +295,10 @@ def hasten(course: Course, id_: int) -> Course | str:
     return course.knowing(hurried) if found.effective >= 0 else proceed(course, hurried)
 
 
-def give_up(course: Course, why: str) -> Course:
-    """Return the course when no migration that is under way or queued makes sense any more."""
-    for migration in course.migrations.values():
+def give_up(course: Course, ids: Iterable[int], why: str) -> Course:
+    """Return the course when some migrations, under way or queued, make no sense any more."""
+    for id_ in ids:
+        migration = course.migrations[id_]
         if not migration.is_over:
             course = course.knowing(_ended(migration, "aborted", course, why))
     return course

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.change import Change
+from headrace.control import Control
 from headrace.coordinator.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
 from headrace.coordinator.settings import Settings
@@ -19,7 +20,7 @@ from headrace.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.layout import Layout
-from headrace.ledger.commands import Answer, Command, CommandLog
+from headrace.ledger.commands import Answer, Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Counts, Head
 from headrace.ledger.migrations import Goal
@@ -358,7 +359,7 @@ class Harness(MovesState):
             self.resume()
         driver = self._driver
         assert driver is not None
-        number = CommandLog(self._store).put(command, self.current().commands)
+        number = Control(self._store).put(command)
         driver.look_for_commands()
         while self.current().commands <= number or not isinstance(driver.upcoming, Poll):
             self._turn(driver)

@@ -1,0 +1,407 @@
+"""Commands that move state while a pipeline runs, and look at where it is.
+
+There is ``drain`` already: it lets all input end. So what empties workers is called by its full name,
+``drain-workers``, as in the API.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from headrace.cli.common import (
+    REFUSED,
+    UNANSWERED,
+    head_of,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
+from headrace.control import Control
+from headrace.coordinator.sizes import sizes_of_bins
+from headrace.errors import ChangeRefused, PipelineError
+from headrace.eventtime.timestamps import duration_micros
+from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+from headrace.ledger.commands import Command, Kind
+from headrace.ledger.manifest import Head
+from headrace.ledger.migrations import Goal, Latency, Migration, MigrationState
+from headrace.migrating import Strategy, fact_of, planned, progress_of
+from headrace.migration.objective import Estimate
+from headrace.migration.rounds import all_at_once, batched, fluid
+from headrace.observe.lags import show_duration
+from headrace.storage import open_store
+
+#: How many runs of neighbouring bins ``layout`` shows.
+_MOST_RUNS = 64
+
+
+def _strategy(_: Any, __: Any, text: str) -> Strategy:
+    name, _, bins = text.partition(":")
+    if name == "batched" and (not bins or (bins.isdigit() and int(bins))):
+        return batched(int(bins) if bins else None)
+    if not bins and name in ("all-at-once", "fluid"):
+        return all_at_once() if name == "all-at-once" else fluid()
+    raise click.BadParameter("use all-at-once, fluid, batched, or batched:N")
+
+
+def _objective(_: Any, __: Any, text: str | None) -> int:
+    try:
+        return 0 if text is None else duration_micros(text)
+    except PipelineError as error:
+        raise click.BadParameter(error.what) from None
+
+
+def _bins(_: Any, __: Any, names: tuple[str, ...]) -> list[tuple[int, int]]:
+    try:
+        return [tuple(Bin.named(name)) for name in names]  # type: ignore[misc]
+    except PipelineError as error:
+        raise click.BadParameter(f"{error.what}; {error.remedy}") from None
+
+
+_strategy_option = click.option(
+    "--strategy", default="batched", show_default=True, callback=_strategy,
+    help="all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N.",
+)  # fmt: skip
+_prepare_option = click.option(
+    "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
+)
+_objective_option = click.option(
+    "--objective", callback=_objective, metavar="DURATION",
+    help="Keep steps within it, such as 250ms: that is how large rounds are then.",
+)  # fmt: skip
+_bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...", callback=_bins)
+
+
+def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """Return what makes a command that moves state, with what all of them have."""
+    common = [
+        *options,
+        storage_option,
+        click.option("--dry-run", is_flag=True, help="Only say what it would come to."),
+        click.option("--if-busy", type=click.Choice(["queue", "refuse"]), default="queue",
+                     show_default=True, help="While another migration is under way."),
+        click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
+                     show_default=True, help="Seconds to wait for the answer; 0 only asks."),
+        click.option("--follow", is_flag=True, help="Show how far it is, until it has ended."),
+        output_option,
+    ]  # fmt: skip
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        for option in reversed(common):
+            function = option(function)
+        name = function.__name__.replace("_", "-")
+        return click.command(name)(function)
+
+    return decorate
+
+
+_moves = (_strategy_option, _prepare_option, _objective_option)
+
+
+@_asks(click.argument("workers", type=click.IntRange(1)), *_moves)
+def rescale(workers: int, **how: Any) -> None:
+    """Let WORKERS workers share the state, while the pipeline runs. About the least of it moves."""
+    _migrate(Goal("rescale", workers), **how)
+
+
+@_asks(
+    _bins_argument,
+    click.option("--to", type=click.IntRange(0), required=True, help="The worker."),
+    *_moves,
+)
+def move(bins: list[tuple[int, int]], to: int, **how: Any) -> None:
+    """Let BINs go to a worker. A BIN is a prefix of the hash and its length, such as 0110/4; the prefix of
+    several bins stands for all of them.
+    """
+    _migrate(Goal("move", bins=bins, to=to), **how)
+
+
+@_asks(_bins_argument)
+def split(bins: list[tuple[int, int]], **how: Any) -> None:
+    """Let each BIN become two. Moves nothing, and rewrites nothing."""
+    _migrate(Goal("split", bins=bins), **how)
+
+
+@_asks(_bins_argument)
+def merge(bins: list[tuple[int, int]], **how: Any) -> None:
+    """Let all that is in BIN become one bin, for each BIN."""
+    _migrate(Goal("merge", bins=bins), **how)
+
+
+@_asks(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
+                      metavar="WORKER..."), *_moves)  # fmt: skip
+def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
+    """Let WORKERs own nothing, so that what they run on can be taken away."""
+    _migrate(Goal("drain_workers", drained=list(workers)), **how)
+
+
+@_asks(*_moves)
+def rebalance(**how: Any) -> None:
+    """Let workers share the state more equally, if that is worth what it costs."""
+    _migrate(Goal("rebalance"), **how)
+
+
+def _migrate(
+    goal: Goal, *, storage: str, dry_run: bool, if_busy: Any, seconds: float, follow: bool,
+    output: str, strategy: Strategy | None = None, prepare: bool = False, objective: int = 0,
+) -> None:  # fmt: skip
+    """Ask for a migration (or say what it would come to), and tell what became of that."""
+    with typed_errors():
+        head = head_of(storage)
+        goal = msgspec.structs.replace(
+            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective
+        )
+        if dry_run:
+            _would(head, goal, output)
+            return
+        command = Command("migrate", goal=goal, if_busy=if_busy)
+        id_ = _ask(storage, command, seconds, output, quiet=follow)
+        if follow and id_:
+            _follow(Control(open_store(storage)), id_, output)
+
+
+def _would(head: Head, goal: Goal, output: str) -> None:
+    try:
+        found = planned(head, goal)
+    except (ChangeRefused, PipelineError) as error:
+        tell({"refused": error.what}, f"would be refused: {error.what}\n{error.remedy}", output)
+        sys.exit(REFUSED)
+    assert found.estimate is not None
+    rounds = len(found.rounds or [])
+    facts = {"what": found.what, "steps": rounds, **msgspec.to_builtins(found.estimate)}
+    text = f"{found.what}: nothing would have to be done"
+    if rounds:
+        text = f"{found.what}: {_estimate(found.estimate)}, by {rounds} configuration updates"
+    tell(facts, text, output)
+
+
+def _estimate(found: Estimate) -> str:
+    longest = show_duration(found.expected_max_us)
+    took = found.expected_duration_us
+    whole = "" if took is None else f", {show_duration(took)} in all"
+    return (
+        f"{found.bins:,} bins ({found.bytes:,} bytes) in {found.rounds:,} rounds; "
+        f"the longest step about {longest}{whole}"
+    )
+
+
+def _ask(
+    storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False
+) -> int:
+    """Ask for something and tell the answer; return the migration's id. Ends if it is refused."""
+    control = Control(open_store(storage))
+    number = control.put(command)
+    answer = control.wait(number, seconds) if seconds else None
+    facts: dict[str, Any] = {"command": number, "answered": answer is not None}
+    code = 0
+    if answer is None:
+        code = UNANSWERED if seconds else 0
+        text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+    else:
+        facts |= msgspec.to_builtins(answer)
+        code = 0 if answer.applied else REFUSED
+        said = "applied at" if answer.applied else "refused before"
+        text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+    if not (quiet and answer is not None and answer.applied):
+        tell(facts, text, output)
+    if code:
+        sys.exit(code)
+    return 0 if answer is None else answer.migration
+
+
+def _follow(control: Control, id_: int, output: str) -> None:
+    """Show how far a migration is, on standard error, until it has ended; tell how."""
+    columns = (
+        SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(),
+        TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        facts = fact_of(control.current(), id_)
+        task = shown.add_task(facts.what, text="", total=None)
+        while not facts.is_over:
+            far = progress_of(facts)
+            shown.update(task, text=str(far), total=far.of_bins or None, completed=far.bins)
+            control.pass_time()
+            facts = fact_of(control.current(), id_)
+    tell(_facts(facts), _text(facts), output)
+    if facts.state == "aborted":
+        sys.exit(REFUSED)
+
+
+# -- migrations -------------------------------------------------------------------------------
+
+
+@click.group(invoke_without_command=True)
+@click.option("--storage", envvar="HEADRACE_STORAGE", help="The directory of the pipeline's state.")
+@output_option
+@click.pass_context
+def migrations(context: click.Context, storage: str | None, output: str) -> None:
+    """Show migrations: those under way or queued, and the newest that have ended."""
+    if context.invoked_subcommand is not None:
+        return
+    if storage is None:
+        raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
+    with typed_errors():
+        found = head_of(storage).migrations
+        lines = [f"{one.id}  {one.what}: {progress_of(one)}" for one in found]
+        tell([_facts(one) for one in found], "\n".join(lines) or "nothing was ever moved", output)
+
+
+@migrations.command("show")
+@click.argument("id_", type=int, metavar="ID")
+@storage_option
+@output_option
+def show(id_: int, storage: str, output: str) -> None:
+    """Show all that is known of migration ID."""
+    with typed_errors():
+        facts = fact_of(head_of(storage), id_)
+        tell(_facts(facts), _text(facts), output)
+
+
+def _telling(kind: Kind, help: str) -> click.Command:
+    """Return the command that asks something of a migration."""
+
+    @click.command(kind.partition("_")[0], help=help)
+    @click.argument("id_", type=int, metavar="ID")
+    @storage_option
+    @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
+                  show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
+    @output_option
+    def command(id_: int, storage: str, seconds: float, output: str) -> None:
+        with typed_errors():
+            head_of(storage)
+            _ask(storage, Command(kind, migration=id_), seconds, output)
+
+    return command
+
+
+for _kind, _help in [
+    ("pause_migration", "Let migration ID stop after the round at hand."),
+    ("resume_migration", "Let migration ID go on."),
+    ("abort_migration", "Let all that migration ID has moved go back, round by round."),
+    ("hasten_migration", "Let all that is left of migration ID move at once."),
+]:
+    migrations.add_command(_telling(_kind, _help))  # type: ignore[arg-type]
+
+
+def _facts(facts: Migration) -> dict[str, Any]:
+    """Return what is known of a migration as plain data; of its rounds how many there are."""
+    state: MigrationState = facts.state
+    return {
+        "id": facts.id,
+        "what": facts.what,
+        "by": facts.by,
+        "state": state,
+        "why": facts.why,
+        "strategy": facts.strategy,
+        "progress": msgspec.to_builtins(progress_of(facts)),
+        "estimate": msgspec.to_builtins(facts.estimate),
+        "began": facts.began and msgspec.structs.asdict(facts.began),
+        "ended": facts.ended and msgspec.structs.asdict(facts.ended),
+        **{name: msgspec.structs.asdict(getattr(facts, name)) for name in _LATENCIES},
+    }
+
+
+_LATENCIES = ("before", "during", "after")
+
+
+def _text(facts: Migration) -> str:
+    lines = [f"migration {facts.id}: {facts.what}", f"  {progress_of(facts)}"]
+    lines += [f"  why: {facts.why}"] if facts.why else []
+    lines.append(f"  asked by {facts.by}; {facts.strategy}")
+    if facts.estimate is not None:
+        lines.append(f"  expected: {_estimate(facts.estimate)}")
+    if facts.began is not None:
+        until = "" if facts.ended is None else f" to {facts.ended.step}"
+        lines.append(f"  steps {facts.began.step}{until}; {facts.nbytes:,} bytes moved")
+    for name in _LATENCIES:
+        latency: Latency = getattr(facts, name)
+        if latency.steps:
+            lines.append(
+                f"  steps {name}: p50 {show_duration(latency.p50_us)}, p99 "
+                f"{show_duration(latency.p99_us)}, max {show_duration(latency.max_us)} "
+                f"({latency.steps:,})"
+            )
+    return "\n".join(lines)
+
+
+# -- the layout -------------------------------------------------------------------------------
+
+
+@click.command("layout")
+@storage_option
+@output_option
+def show_layout(storage: str, output: str) -> None:
+    """Show the layout in force: workers, bins, and who has which. Changes nothing."""
+    with typed_errors():
+        head = head_of(storage)
+        layout = Layout.from_wire(head.layout)
+        facts = layout_facts(head, layout)
+        tell(facts, _layout_text(facts), output)
+
+
+def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
+    """Return a layout as plain data: what each worker has, and runs of like bins in hash order."""
+    sizes = sizes_of_bins(head, layout)
+    bins, nbytes, share = Counter[int](), Counter[int](), Counter[int]()
+    for at, owner in enumerate(layout.owners.tolist()):
+        bins[owner] += 1
+        share[owner] += 1 << (HASH_BITS - int(layout.bits[at]))
+        nbytes[owner] += 0 if sizes is None else sizes[at]
+    runs, at = [], 0
+    for depth, count, owner in head.layout.runs:
+        first, last = layout.bin(at), layout.bin(at + count - 1)
+        runs.append(
+            {"first": str(first), "last": str(last), "bins": count, "bits": depth, "worker": owner}
+        )
+        at += count
+    return {
+        "step": head.step,
+        "bins": len(layout),
+        "changes": head.layout_version,
+        "published": msgspec.to_builtins(head.updates),
+        "workers": [
+            {
+                "worker": worker,
+                "bins": bins[worker],
+                "share": share[worker] / (1 << HASH_BITS),
+                "bytes": None if sizes is None else nbytes[worker],
+            }
+            for worker in range(layout.workers)
+        ],
+        "runs": runs,
+    }
+
+
+def _layout_text(facts: dict[str, Any]) -> str:
+    lines = [
+        f"step {facts['step']}: {facts['bins']:,} bins on {len(facts['workers'])} workers, "
+        f"changed {facts['changes']} times while running"
+    ]
+    for of in facts["workers"]:
+        size = "" if of["bytes"] is None else f", about {of['bytes']:,} bytes of state"
+        lines.append(
+            f"  worker {of['worker']}: {of['bins']:,} bins, {of['share']:.1%} of the keys{size}"
+        )
+    for run in facts["runs"][:_MOST_RUNS]:
+        last = "" if run["bins"] == 1 else f" to {run['last']} ({run['bins']:,})"
+        lines.append(f"  {run['first']}{last}: worker {run['worker']}")
+    more = len(facts["runs"]) - _MOST_RUNS
+    lines += [f"  and {more:,} more (--output json shows all)"] if more > 0 else []
+    lines += [
+        f"  from step {update[0]} on, an update is published" for update in facts["published"]
+    ]
+    return "\n".join(lines)
+
+
+COMMANDS: list[click.Command] = [
+    rescale, move, split, merge, drain_workers, rebalance, migrations, show_layout,
+]  # fmt: skip

@@ -1,0 +1,128 @@
+"""State is moved from the command line, while another process (here: thread) runs the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+import headrace as hr
+from headrace.cli import REFUSED, UNANSWERED, main
+from tests.step.test_soft_state import Count, Item, drawn
+
+ITEMS = [Item("abcdefgh"[i % 8], i, i * 1_000_000) for i in range(60)]
+
+
+def cli(storage: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--storage", str(storage)])
+
+
+def said(storage: Path, *arguments: str, code: int = 0) -> str:
+    found = cli(storage, *arguments)
+    assert found.exit_code == code, found.output
+    return " ".join(found.stdout.split())
+
+
+def facts(storage: Path, *arguments: str) -> Any:
+    found = cli(storage, *arguments, "--output", "json")
+    assert found.exit_code == 0, found.output
+    return msgspec.json.decode(found.stdout)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[hr.Job]:
+    """A pipeline that has worked on all of its input, and waits for more."""
+    pipeline, _ = drawn(Count(), ITEMS)
+    with hr.run(
+        pipeline, storage=tmp_path, workers=2, bins=16, runner="inline",
+        settings=hr.Settings(limit=hr.Limit(20, 1 << 20), slices=8, poll_us=2_000),
+    ) as job:  # fmt: skip
+        while job.head is None or job.head.positions.get("items") != len(ITEMS):
+            job.pass_time()
+        yield job
+
+
+def test_a_pipeline_is_rescaled_and_one_can_watch(tmp_path: Path, job: hr.Job) -> None:
+    would = said(tmp_path, "rescale", "4", "--dry-run")
+    assert would.startswith("rescale to 4 workers: 8 bins (")
+    assert facts(tmp_path, "migrations") == []
+    text = said(tmp_path, "rescale", "4", "--follow", "--strategy", "batched:3", "--prepare")
+    assert text.startswith(
+        "migration 1: rescale to 4 workers done, 8 of 8 bins asked by command 0;"
+    )
+    layout = facts(tmp_path, "layout")
+    assert [of["bins"] for of in layout["workers"]] == [4, 4, 4, 4]
+    assert sum(of["share"] for of in layout["workers"]) == 1
+    assert sum(of["bytes"] for of in layout["workers"]) > 0
+    assert sum(run["bins"] for run in layout["runs"]) == 16
+    (migration,) = facts(tmp_path, "migrations")
+    assert (migration["state"], migration["strategy"]) == ("done", "batched, 3 bins a round")
+    assert migration["progress"]["bins"] == migration["estimate"]["bins"] == 8
+    assert migration["during"]["steps"] >= migration["progress"]["of_rounds"]
+    assert said(tmp_path, "migrations").startswith("1 rescale to 4 workers: done")
+
+
+def test_bins_are_named_by_their_prefix(tmp_path: Path, job: hr.Job) -> None:
+    said(tmp_path, "split", "0000/4", "--follow")
+    said(tmp_path, "move", "00001/5", "01/2", "--to", "1", "--follow")
+    layout = said(tmp_path, "layout")
+    assert "17 bins on 2 workers" in layout
+    assert "00000/5: worker 0 00001/5: worker 1 0001/4 to 0011/4 (3): worker 0 0100/4 to" in layout
+    said(tmp_path, "merge", "0000/4", "--follow")
+    said(tmp_path, "drain-workers", "1", "--follow")
+    assert "worker 1: 0 bins, 0.0% of the keys" in said(tmp_path, "layout")
+    assert "nothing would have to be done" in said(
+        tmp_path, "move", "0/1", "--to", "0", "--dry-run"
+    )
+
+
+def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, job: hr.Job) -> None:
+    text = said(tmp_path, "move", "0000/4", "--to", "9", code=REFUSED)
+    assert "there is no worker 9; there are 2, from 0 to 1" in text
+    text = said(tmp_path, "move", "00000/5", "--to", "1", "--dry-run", code=REFUSED)
+    assert "headrace split 0000/4" in text
+    assert "there is no migration 7" in said(tmp_path, "migrations", "pause", "7", code=REFUSED)
+    for wrong in [
+        ("move", "012/3", "--to", "1"),
+        ("rescale", "4", "--strategy", "batched:0"),
+        ("rescale", "4", "--objective", "soon"),
+        ("rescale", "0"),
+    ]:
+        assert cli(tmp_path, *wrong).exit_code == 2
+
+
+def test_a_migration_is_paused_and_taken_back(tmp_path: Path, job: hr.Job) -> None:
+    before = facts(tmp_path, "layout")["runs"]
+    said(tmp_path, "pause")
+    said(tmp_path, "rescale", "3", "--strategy", "fluid")
+    said(tmp_path, "migrations", "pause", "1")
+    said(tmp_path, "resume")
+    assert facts(tmp_path, "migrations", "show", "1")["state"] == "paused"
+    said(tmp_path, "rescale", "4", "--if-busy", "refuse", code=REFUSED)
+    said(tmp_path, "migrations", "resume", "1")
+    said(tmp_path, "migrations", "hasten", "1")
+    assert job.migration(1).wait("30s") == "done"
+    after = facts(tmp_path, "layout")["runs"]
+    said(tmp_path, "pause")
+    said(tmp_path, "rescale", "2", "--strategy", "fluid")
+    said(tmp_path, "migrations", "abort", "2")
+    said(tmp_path, "resume")
+    assert job.migration(2).wait("30s") == "aborted"
+    assert facts(tmp_path, "layout")["runs"] == after != before
+
+
+def test_what_is_asked_of_a_pipeline_that_does_not_run_is_done_when_it_does(tmp_path: Path) -> None:
+    pipeline, _ = drawn(Count(), ITEMS)
+    with hr.run(pipeline, storage=tmp_path, workers=2, bins=16, runner="inline") as job:
+        job.drain()
+    text = said(tmp_path, "rescale", "5", "--wait", "0.1", code=UNANSWERED)
+    assert "it is applied when the pipeline runs" in text
+    pipeline, _ = drawn(Count(), ITEMS)
+    with hr.run(pipeline, storage=tmp_path, bins=16, runner="inline") as job:
+        job.drain()
+        assert job.migration(1).state == "done"
+    assert len(facts(tmp_path, "layout")["workers"]) == 5
