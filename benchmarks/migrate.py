@@ -1,8 +1,8 @@
 """A quarter of the bins move, uniform to skewed to uniform, while records come at a constant rate.
 
-Two hosts (a standalone master with two workers on two loopback addresses), nothing shared between them but a
-store that is as slow as one across a network. Half of the bins of one host move to the other at a third
-of the time, and back at two thirds, all at once, fluid, batched, and batched with what moves copied
+Two hosts (a standalone master with two workers on two loopback addresses), nothing shared between them
+but a store that is as slow as one across a network. Half of the bins of one host move to the other at a
+third of the time, and back at two thirds: all at once, fluid, batched, and batched with what moves copied
 ahead. Latency counts from the time that a record was scheduled until a sink has its step's results, in
 buckets of 250 ms; compared are windows of the same length, before and while state moves.
 """
@@ -32,6 +32,7 @@ from benchmarks.throttled import ThrottledStore
 from headrace.driver import Driver
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
+from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.runners.spark import SparkRunner
@@ -90,61 +91,83 @@ class Run:
         return took[(at >= first_s) & (at < last_s)]
 
 
+class Watch:
+    """Follows a run, asks for its migrations in time, and ends it.
+
+    Args:
+        driver: what runs.
+        source: what it reads.
+        way: how state moves.
+        chosen: the options.
+    """
+
+    def __init__(
+        self, driver: Driver, source: Filled, way: str, chosen: argparse.Namespace
+    ) -> None:
+        self.ends: dict[int, int] = {}
+        self.memory: list[tuple[float, float]] = []
+        self._driver = driver
+        self._source = source
+        self._way = WAYS[way]
+        self._bins: list[tuple[int, int]] = []
+        self._due = [chosen.warm + chosen.seconds, chosen.warm + 2 * chosen.seconds]
+        self._end = chosen.warm + 3 * chosen.seconds
+
+    def __call__(self, summary: hr.StepSummary) -> None:
+        """Take notice of a step."""
+        head, now = summary.head, self._source.elapsed_s()
+        self.ends[summary.step] = head.positions["records"]
+        if self._due and now > self._due[0]:
+            self._due.pop(0)
+            to = 0 if self._bins else 1
+            self._bins = self._bins or moved_bins(Layout.from_wire(head.layout))
+            goal = Goal("move", bins=self._bins, to=to, **self._way)
+            command = Command("migrate", goal=goal, nonce=uuid.uuid4().hex)
+            CommandLog(self._driver.store).put(command, head.commands)
+        if len(self.memory) < now:
+            self.memory.append((now, python_mib()))
+        if now > self._end and head.migration is None and not self._due:
+            self._driver.ask_to_stop(drain=False)
+
+
 def measure(master: str, folder: Path, way: str, chosen: argparse.Namespace) -> Run:
     """Run one way on a cluster; return what was seen."""
     spark = session(master, **cluster_settings(slots=chosen.slots))
     store_at = folder / f"store-{uuid.uuid4().hex[:8]}"
-    store = ThrottledStore(f"{chosen.call_ms:g}:{chosen.megabytes:g}:{store_at}")
-    source = Filled(chosen.rate, chosen.keys)
-    run, ends, released = Run(), {}, {}
+    source, released = Filled(chosen.rate, chosen.keys), {}
     pipeline = hr.Pipeline("migrate")
     stream = pipeline.inject("records", source)
     node = pipeline.compute("count", Count(), keys={stream: "a"})
     sink = hr.sinks.Calls(lambda step, rows: released.update({step: time.time_ns() // 1_000}))
     pipeline.sink("out", node, sink)
     driver = Driver(
-        pipeline, store, SparkRunner(spark.sparkContext), workers=WORKERS, bins=chosen.bins,
+        pipeline, ThrottledStore(f"{chosen.call_ms:g}:{chosen.megabytes:g}:{store_at}"),
+        SparkRunner(spark.sparkContext), workers=WORKERS, bins=chosen.bins,
         settings=hr.Settings(exchange="driver", slices=chosen.slices),
     )  # fmt: skip
-    commands = CommandLog(store)
-    asked: list[float] = []
-    plan = [(chosen.warm + chosen.seconds, 1), (chosen.warm + 2 * chosen.seconds, 0)]
-
-    def note(summary: hr.StepSummary) -> None:
-        head = summary.head
-        ends[summary.step] = head.positions["records"]
-        now = source.elapsed_s()
-        if len(asked) < len(plan) and now > plan[len(asked)][0]:
-            layout = Layout.from_wire(head.layout)
-            back = plan[len(asked)][1] == 0
-            bins = moved_bins(layout) if not back else moved_bins(Layout.from_wire(driver_layout))
-            goal = Goal("move", bins=bins, to=plan[len(asked)][1], **WAYS[way])
-            commands.put(Command("migrate", goal=goal, nonce=uuid.uuid4().hex), head.commands)
-            asked.append(now)
-        if len(run.memory) < now:
-            run.memory.append((now, python_mib()))
-        if now > chosen.warm + 3 * chosen.seconds and head.migration is None:
-            driver.ask_to_stop(drain=False)
-
-    driver_layout = driver._layout.to_wire()
-    driver.listeners.append(note)
+    watch = Watch(driver, source, way, chosen)
+    driver.listeners.append(watch)
     try:
         driver.run()
         head = driver.coordinator.head
         assert head is not None
-        begun = source.scheduled_us(0)
-        for migration in head.migrations:
-            assert migration.state == "done", migration
-            assert migration.began is not None and migration.ended is not None
-            first, last = (m.clock_us - begun for m in (migration.began, migration.ended))
-            run.moving.append((first / 1e6, last / 1e6, migration.bins, migration.nbytes))
+        return seen(head, source, watch, released)
     finally:
         driver.close()
         spark.stop()
         shutil.rmtree(store_at, ignore_errors=True)
-    before = 0
-    for step in sorted(ends):
-        numbers, before = np.arange(before, ends[step]), ends[step]
+
+
+def seen(head: Head, source: Filled, watch: Watch, released: dict[int, int]) -> Run:
+    """Return what a run that has ended showed."""
+    run, begun, before = Run(memory=watch.memory), source.scheduled_us(0), 0
+    for migration in head.migrations:
+        assert migration.state == "done", migration
+        assert migration.began is not None and migration.ended is not None
+        first, last = (m.clock_us - begun for m in (migration.began, migration.ended))
+        run.moving.append((first / 1e6, last / 1e6, migration.bins, migration.nbytes))
+    for step in sorted(watch.ends):
+        numbers, before = np.arange(before, watch.ends[step]), watch.ends[step]
         if step in released and numbers.size:
             at = source.scheduled_us(numbers)
             run.scheduled.append((at - begun) / 1e6)
