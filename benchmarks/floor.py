@@ -32,7 +32,8 @@ from benchmarks.harness import (
 )
 from headrace.driver import Driver
 from headrace.runners import spark_private
-from headrace.runners.spark import SparkRunner, _same
+from headrace.runners.spark import SparkRunner
+from headrace.runners.spark_crew import same
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 from headrace.storage import LocalStore
@@ -120,7 +121,7 @@ def shuffle_floor(context: Any, layers: int = 1) -> Any:
     """Return the empty job of one stage to read and one for each layer, two tasks each."""
     stage = context.parallelize(range(2), 2)
     for _ in range(layers):
-        stage = stage.mapPartitions(_empty_map).partitionBy(2, _same)
+        stage = stage.mapPartitions(_empty_map).partitionBy(2, same)
     rdd = stage.mapPartitions(_empty)
     collect, clean = spark_private.lean_collector(rdd), spark_private.shuffle_cleaner(rdd)
 
