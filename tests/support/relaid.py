@@ -17,13 +17,15 @@ import pytest
 
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Update, updated
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
+from headrace.state.prepared import Each
 from headrace.step import committed
-from headrace.step.plan import Plan, TaskReport
+from headrace.step.plan import Plan, ReadAhead, TaskReport
 from headrace.step.soft import SoftState, WorkerState
 
 #: What a change does: a kind, and numbers that choose bins and workers.
@@ -54,29 +56,29 @@ def update_of(layout: Layout, step: int, changes: list[Change]) -> Update:
     return update
 
 
-class Preparing(SoftState):
-    """Soft state that reads ahead what its workers will own in some steps.
+class Noting(SoftState):
+    """Soft state of which it is noted what it reads ahead; and to ask twice for that costs nothing."""
 
-    Args:
-        runner: knows what will be.
-        ahead: how many steps it looks ahead; by step, so that it changes its mind.
-        budget: how many bytes it reads a step.
-    """
-
-    def __init__(self, runner: Relaid, ahead: list[int], budget: int) -> None:
+    def __init__(self, prepared: list[tuple[int, int, int, int, bool]]) -> None:
         super().__init__()
-        self._runner = runner
-        self._ahead = ahead
-        self._budget = budget
+        self._prepared_so_far = prepared
 
-    def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
-        ahead = self._ahead[plan.step % len(self._ahead)]
-        wanted = Layout.from_wire(self._runner.in_force(plan.step + ahead).wire).ranges_of(worker)
-        read, done = entry.prepare(wanted, self._budget)
-        if done:
-            assert entry.prepare(wanted, self._budget) == (0, True), "twice costs nothing"
-        self._runner.prepared.append((plan.step, layer, worker, read, done))
-        super().give_back(code, plan, layer, worker, entry)
+    def take(
+        self, pipeline: Any, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        store: Any,
+    ) -> tuple[WorkerState, str]:  # fmt: skip
+        entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
+        prepare = type(entry).prepare
+
+        def noted(ranges: Ranges, budget_bytes: int, each: Each = map) -> tuple[int, bool]:
+            read, done = prepare(entry, ranges, budget_bytes, each)
+            if done:
+                assert prepare(entry, ranges, budget_bytes, each) == (0, True)
+            self._prepared_so_far.append((plan.step, layer, worker, read, done))
+            return read, done
+
+        entry.prepare = noted  # type: ignore[method-assign]
+        return entry, how
 
 
 class Relaid(InlineRunner):
@@ -85,7 +87,9 @@ class Relaid(InlineRunner):
     Args:
         changes: by step, what changes from that step on.
         reach: how many of the newest relocations a plan tells.
-        ahead, budget: how processes prepare; see ``Preparing``.
+        ahead: how many steps workers look ahead to what they will own, and read it; in turns, so that they
+            change their minds. None if they do not.
+        budget: how many bytes a worker reads in a step.
 
     Attributes:
         how: how the soft state of each task was had.
@@ -97,9 +101,10 @@ class Relaid(InlineRunner):
         ahead: list[int] | None = None, budget: int = 1 << 30,
     ) -> None:  # fmt: skip
         super().__init__(seed, processes)
-        if ahead is not None:
-            self._soft = [Preparing(self, ahead, budget) for _ in range(processes)]
         self.prepared: list[tuple[int, int, int, int, bool]] = []
+        self._soft = [Noting(self.prepared) for _ in range(processes)]
+        self._ahead = ahead
+        self._budget = budget
         self._changes = changes
         self._reach = reach
         self._now: dict[int, LayoutNow] = {}
@@ -136,11 +141,19 @@ class Relaid(InlineRunner):
         now = self.now(head, plan.step)
         relaid = msgspec.structs.replace(
             plan, layout=now.wire, lineage=now.lineage, layout_version=now.version,
-            relocated=now.relocated[-self._reach :],
+            relocated=now.relocated[-self._reach :], ahead=self._read_ahead(plan.step),
         )  # fmt: skip
         reports = super().run(relaid)
         self.how += [r.notes["soft_state"] for r in reports if "soft_state" in r.notes]
         return reports
+
+    def _read_ahead(self, step: int) -> list[ReadAhead]:
+        if self._ahead is None:
+            return []
+        now = Layout.from_wire(self.in_force(step).wire)
+        then = Layout.from_wire(self.in_force(step + self._ahead[step % len(self._ahead)]).wire)
+        gains = [then.ranges_of(w).without(now.ranges_of(w)).pairs() for w in range(now.workers)]
+        return [ReadAhead(w, pairs, self._budget) for w, pairs in enumerate(gains) if pairs]
 
 
 @contextmanager
