@@ -87,7 +87,7 @@ def test_a_claim_with_another_layout_begins_another_lineage_and_forgets_what_was
     assert [change.version for change in head.relocated] == [1]
     other = Layout.uniform(_BINS, [0, 0, 0, 1, 1, 1, 2, 2], 3)
     head = fold(head, manifest(3, claim=True, layout=other.to_wire()), "3")
-    assert (head.lineage, head.updates, head.relocated) == (other.digest, [], [])
+    assert (head.lineage, head.updates, head.relocated) == (f"{other.digest}-1", [], [])
     assert head.layout_version == 1, "versions go on"
 
 
@@ -105,3 +105,18 @@ def test_relocations_that_no_file_needs_any_more_are_forgotten() -> None:
     assert [change.step for change in now.relocated] == [3, 5, 8]
     assert [change.step for change in now.since(2).relocated] == [3, 5, 8]
     assert [change.step for change in now.since(5).relocated] == [8]
+
+
+def test_a_layout_that_comes_back_after_live_changes_is_of_another_lineage() -> None:
+    """Files of its first time hold bins that had moved, of which the head does not know any more."""
+    head = begun()
+    first, began = head.lineage, head.layout
+    head = fold(head, manifest(1, updates=[Update(2, moves=[(0, 3, 4, 1)])]), "1")
+    head = fold(head, manifest(2), "2")
+    assert (head.lineage, len(head.relocated)) == (first, 1)
+    other = Layout.uniform(_BINS, [0, 0, 1, 1, 1, 1, 1, 1], 2).to_wire()
+    head = fold(head, manifest(3, claim=True, layout=other), "3")
+    head = fold(head, manifest(4, claim=True, layout=began), "4")
+    assert head.layout == began
+    assert not head.relocated
+    assert head.lineage != first

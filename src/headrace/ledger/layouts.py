@@ -15,8 +15,8 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         wire: bins and owners.
-        lineage: the digest of the layout with which the newest claim that changed it began: files of one
-            lineage can be told apart by owner, with ``relocated``.
+        lineage: names the layout with which the newest claim that changed it began, and after how many live
+            changes: files of one lineage can be told apart by owner, with ``relocated``.
         version: how many live changes there were in the pipeline's life.
         relocated: the live changes of this lineage that concern files which are still needed.
         updates: what is published, and takes effect at later steps.
@@ -29,8 +29,13 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
     updates: list[Update] = []
 
     def begun_with(self, wire: LayoutWire) -> LayoutNow:
-        """Return what a claim with another layout makes of it: all begins anew."""
-        return LayoutNow(wire, Layout.from_wire(wire).digest, self.version)
+        """Return what a claim with another layout makes of it: all begins anew.
+
+        A layout may come back, after live changes of its first time of which nobody knows any more.
+        """
+        digest = Layout.from_wire(wire).digest
+        lineage = f"{digest}-{self.version}" if self.version else digest
+        return LayoutNow(wire, lineage, self.version)
 
     def at(self, step: int) -> LayoutNow:
         """Return what is in force in a step: with all that was published for it, or before it."""
