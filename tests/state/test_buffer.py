@@ -119,6 +119,45 @@ def test_it_gives_out_what_a_list_would_and_its_changes_add_up_to_what_is_left(
     assert plain(left) == plain(model)
 
 
+@settings(max_examples=150)
+@given(steps, st.lists(st.sets(st.integers(0, BINS - 1), min_size=1, max_size=3), max_size=3))
+def test_what_was_forgotten_is_gone_and_the_rest_stays(
+    drawn: list[tuple[int, list[tuple[int, int, Any]]]], forgotten: list[set[int]]
+) -> None:
+    buffer, model, until = new_buffer(), list[Row](), 0
+    for step, (advance, arriving) in enumerate(drawn):
+        until += advance
+        found = taken_rows(buffer.take(until))
+        assert plain(found) == plain([row for row in model if row[2] <= until])
+        assert [row[2] for row in found] == sorted(row[2] for row in found)
+        model = [row for row in model if row[2] > until]
+        model += added(buffer, step, [(k, until + 1 + t, n) for k, t, n in arriving])
+        buffer.take_changes()
+        if step % 3 == 2 and forgotten:
+            bins = forgotten.pop()
+            gone = [row for row in model if row[0] >> 61 in bins]
+            model = [row for row in model if row[0] >> 61 not in bins]
+            hashes, times = buffer.forget(LAYOUT.ranges_of_bins(np.array(sorted(bins))))
+            assert sorted(zip(hashes, times, strict=True)) == sorted((r[0], r[2]) for r in gone)
+            assert buffer.take_changes() is None, "that is no change"
+        assert len(buffer) == len(model)
+        assert buffer.lowest() == min((row[2] for row in model), default=MAX_TIME)
+        rows = buffer.rows_in(Ranges.everything())
+        left = [] if rows is None else stored_rows(pa.Table.from_batches([rows]))
+        assert plain(left) == plain(model)
+    lowest = buffer.drop(np.ones(BINS, dtype=bool), LAYOUT)
+    for bin_ in range(BINS):
+        assert lowest[bin_] == min((r[2] for r in model if r[0] >> 61 == bin_), default=MAX_TIME)
+
+
+def test_to_forget_gives_memory_back_when_most_is_gone() -> None:
+    buffer = new_buffer()
+    added(buffer, 0, [(n % 16, n, 1) for n in range(1_000)])
+    whole = buffer.nbytes
+    buffer.forget(LAYOUT.ranges_of_bins(np.arange(6)))
+    assert buffer.nbytes < whole // 2
+
+
 def reloaded(
     buffer: RecordBuffer, dropped: set[int], stored: pa.Table | None, model: list[Row]
 ) -> None:

@@ -117,11 +117,11 @@ class Moves(RuleBasedStateMachine):
 
     @precondition(lambda self: self.own)
     @rule(data=st.data())
-    def rows_of_a_range(self, data: st.DataObject) -> None:
-        cell = data.draw(st.sampled_from(sorted(self.own)))
-        rows = self.table.rows_in(ranges_of({cell}))
+    def rows_of_some_ranges(self, data: st.DataObject) -> None:
+        cells = data.draw(st.sets(st.sampled_from(sorted(self.own)), min_size=1))
+        rows = self.table.rows_in(ranges_of(cells))
         keys = [] if rows is None else sorted(rows.column("column:n").to_pylist())
-        assert keys == sorted(n for key, n in self.model.items() if key % CELLS == cell)
+        assert keys == sorted(n for key, n in self.model.items() if key % CELLS in cells)
         if rows is not None:
             hashes = rows.column(HASH).to_numpy()
             assert (hashes[1:] >= hashes[:-1]).all()

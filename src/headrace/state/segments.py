@@ -54,7 +54,7 @@ class SlotIndex:
         return found
 
     def near(self, first: int, last: int) -> Slots:
-        """Return the slots of all rows with hashes in a range, and of some others around it.
+        """Return the slots of all rows with hashes in a range, and of some others around it, each once.
 
         Args:
             first, last: of a range that is expected; inclusive.
@@ -62,12 +62,12 @@ class SlotIndex:
         if len(self._segments) == 1:
             return self._segments[0].near(first, last)
         wanted = Ranges.of([(first, last)])
-        parts = [
-            segment.near(*pair)
-            for segment in self._segments
-            for pair in segment.ranges.within(wanted).pairs()
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        parts = [np.empty(0, dtype=np.int32)]
+        for segment in self._segments:
+            own = segment.ranges.within(wanted)
+            if len(own):  # at once: what is near one part may be in another
+                parts.append(segment.near(int(own.firsts[0]), int(own.lasts[-1])))
+        return np.concatenate(parts)
 
     def add(self, hashes: U64, slots: Slots, hashes_of: U64) -> bool:
         """Add rows that are not there yet; say whether that is done, or all must be indexed anew.
