@@ -28,6 +28,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/use-operators.md",
         "docs/how-to/wait-and-order.md",
         "docs/how-to/duplicates.md",
+        "docs/how-to/move-state.md",
     ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(

@@ -92,7 +92,7 @@ def _go_on(course: Course, current: Migration, told: Told) -> Course:
     if current.effective > course.step:
         return course
     if current.effective >= 0:
-        return _completed(course, current)
+        return _completed(course, current, told)
     match current.state:
         case "preparing":
             late = course.step - current.since >= MOST_PREPARING_STEPS
@@ -113,7 +113,7 @@ def drained(migration: Migration, told: Told) -> bool:
     return soon and (migration.more_before or not told.more)
 
 
-def _completed(course: Course, current: Migration) -> Course:
+def _completed(course: Course, current: Migration, told: Told) -> Course:
     """Return the course when the round that was published has taken place."""
     done = current.left[0]
     back = current.state == "aborting"
@@ -128,7 +128,7 @@ def _completed(course: Course, current: Migration) -> Course:
         return course.knowing(_standing(after, "paused", course))
     if after.left and after.gap:
         return course.knowing(_standing(after, "aborting" if back else "gap", course))
-    return proceed(course, after)
+    return proceed(course, after, told)
 
 
 def proceed(
