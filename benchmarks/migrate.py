@@ -26,7 +26,7 @@ from tests.spark.conftest import session
 from tests.support.cluster import cluster_settings, standalone_cluster
 
 import headrace as hr
-from benchmarks.harness import figure, parser, report
+from benchmarks.harness import ROOT, figure, parser, report
 from benchmarks.latency import Paced
 from benchmarks.throttled import ThrottledStore
 from headrace.driver import Driver
@@ -132,7 +132,8 @@ class Watch:
 
 def measure(master: str, folder: Path, way: str, chosen: argparse.Namespace) -> Run:
     """Run one way on a cluster; return what was seen."""
-    spark = session(master, **cluster_settings(slots=chosen.slots))
+    path = {"spark.executorEnv.PYTHONPATH": str(ROOT)}  # where the store is
+    spark = session(master, **cluster_settings(slots=chosen.slots), **path)
     store_at = folder / f"store-{uuid.uuid4().hex[:8]}"
     source, released = Filled(chosen.rate, chosen.keys), {}
     pipeline = hr.Pipeline("migrate")
