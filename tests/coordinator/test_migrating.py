@@ -93,7 +93,7 @@ class World(RuleBasedStateMachine):
         if after.began is not None and begun:
             assert after.goal is not None
             base = Layout.from_wire(self.head.layout)
-            self.watched = (after.id, base, target_of(base, after.goal, Measured()), 0)
+            self.watched = (after.id, base, target_of(base, after.goal, Measured()).layout, 0)
             self.watched = (*self.watched[:3], self.head.layout_version)
             self.moved[:] = 0
             self.taken_back = False

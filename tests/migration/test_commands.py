@@ -42,11 +42,12 @@ def layout(job: hr.Job) -> Layout:
 def test_a_rescaling_says_what_it_will_take_and_how_it_went(job: hr.Job) -> None:
     move = job.rescale(4, strategy=hr.batched(3), prepare=True)
     assert move.estimate is not None
-    assert (move.estimate.bins, move.id, move.what) == (8, 1, "rescale to 4 workers")
+    bins = move.estimate.bins
+    assert bins >= 6 and (move.id, move.what) == (1, "rescale to 4 workers")
     assert move.wait("60s") == "done"
     assert layout(job).workers == 4
-    assert (move.progress.rounds, move.progress.bins) == (move.progress.of_rounds, 8)
-    assert str(move.progress) == "done, 8 of 8 bins"
+    assert (move.progress.rounds, move.progress.bins) == (move.progress.of_rounds, bins)
+    assert str(move.progress) == f"done, {bins} of {bins} bins"
     assert move.before.steps and move.during.steps >= 3
     assert [(one.id, one.state) for one in job.migrations] == [(1, "done")]
     with pytest.raises(ChangeRefused, match="migration 1 is done"):
@@ -135,6 +136,8 @@ def test_workers_go_when_they_own_nothing_and_come_back(job: hr.Job) -> None:
     job.drain_workers([1]).wait("60s")
     assert set(layout(job).owners.tolist()) == {0}
     job.rebalance().wait("60s")
+    assert set(layout(job).owners.tolist()) == {0, 1}
+    assert "equal" in job.rebalance().why
     job.rescale(1).wait("60s")
     assert layout(job).workers == 1
     job.rescale(2).wait("60s")

@@ -13,14 +13,20 @@ from headrace.errors import ChangeRefused
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.updates import Update, updated
 from headrace.ledger.migrations import Goal, Latency, Round
-from headrace.migration.loads import Load
+from headrace.migration.loads import Load, Prices
 from headrace.migration.objective import Costs, estimate, within
 from headrace.migration.plans import plan
 from headrace.migration.rounds import Strategy
-from headrace.migration.targets import balanced, minimum_movement
+from headrace.migration.targets import Target, Worth, balanced, minimum_movement
 
 #: No goal has more workers, as no layout has more bins.
 _MOST_WORKERS = 1 << 12
+
+_THERE = "there was nothing to do"
+#: What balances workers: a byte of state is as good as any other.
+_BY_STATE = Prices(byte_us=1.0)
+#: Who asks for balance gets it, where it makes the most loaded worker's load a fifth less.
+_ASKED_FOR = Worth(floor_us=0.0, byte_us=0.0)
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -54,7 +60,7 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
     Raises:
         HeadraceError: when there is no such bin or worker, or no way within the objective.
     """
-    target = target_of(layout, goal, measured)
+    target, reason = target_of(layout, goal, measured)
     strategy: Strategy = goal.strategy
     if goal.objective_us:
         strategy = within(goal.objective_us, measured.costs, gap=goal.strategy.gap)
@@ -70,11 +76,14 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
         # (they must be there before anything can be prepared on them)
         first = msgspec.structs.replace(rounds[0], workers=0)
         rounds = [Round(workers=rounds[0].workers), first, *rounds[1:]]
-    return Planned(rounds, estimate(found.rounds, measured.costs), goal.strategy.gap)
+    expected = estimate(found.rounds, measured.costs)
+    return Planned(rounds, expected, goal.strategy.gap, "" if rounds else reason)
 
 
-def target_of(layout: Layout, goal: Goal, measured: Measured) -> Layout:
-    """Return the layout that a goal means.
+def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
+    """Return the layout that a goal means; and why, where there is something to say.
+
+    What bins weigh is how much state they have, or how many hashes where that is not known.
 
     Raises:
         ChangeRefused: when it names a bin or a worker that is not there.
@@ -86,23 +95,26 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Layout:
                 raise ChangeRefused(
                     f"{goal.workers} is no number of workers", remedy=f"use 1 to {_MOST_WORKERS}"
                 )
-            return minimum_movement(layout, goal.workers, load)
+            return Target(minimum_movement(layout, goal.workers, load, prices=_BY_STATE), _THERE)
         case "move":
             _check_workers(layout, [goal.to])
             owners = layout.owners.copy()
             owners[_inside(layout, goal.bins)] = goal.to
-            return Layout(layout.bits, owners, layout.workers)
+            return Target(Layout(layout.bits, owners, layout.workers), _THERE)
         case "split":
             _check_some(goal.bins)
-            return updated(layout, Update(0, splits=goal.bins))
+            return Target(updated(layout, Update(0, splits=goal.bins)), _THERE)
         case "merge":
             _check_some(goal.bins)
-            return _merged(layout, goal.bins)
+            return Target(_merged(layout, goal.bins), _THERE)
         case "drain_workers":
             _check_workers(layout, goal.drained)
-            return minimum_movement(layout, layout.workers, load, avoid=goal.drained)
+            drained = minimum_movement(
+                layout, layout.workers, load, avoid=goal.drained, prices=_BY_STATE
+            )
+            return Target(drained, _THERE)
         case "rebalance":
-            return balanced(layout, load).layout
+            return balanced(layout, load, worth=_ASKED_FOR, prices=_BY_STATE)
 
 
 def _inside(layout: Layout, prefixes: Collection[tuple[int, int]]) -> npt.NDArray[np.int64]:

@@ -56,11 +56,13 @@ class Planned(msgspec.Struct, frozen=True):
         rounds: in order.
         estimate: what it is expected to come to.
         gap: whether there is a gap after each round.
+        why: without rounds, why nothing is to be done.
     """
 
     rounds: list[Round]
     estimate: Estimate | None = None
     gap: bool = True
+    why: str = ""
 
 
 # -- with a step ------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def begin(course: Course, id_: int, planned: Planned, times: StepTimes) -> Cours
         more_before=times.more,
     )
     if not planned.rounds:
-        return course.knowing(_ended(begun, "done", course, "there was nothing to do"))
+        return course.knowing(_ended(begun, "done", course, planned.why))
     return proceed(course, begun)
 
 
