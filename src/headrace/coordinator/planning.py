@@ -148,14 +148,17 @@ def _seed(
 
 
 def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
-    """Return what workers are to read of the round that comes next, if that is to be prepared."""
+    """Return what workers are to read of all rounds that are to come, if these are to be prepared.
+
+    (Of all at once, since files are opened once then; a round of a few bins needs nearly as many.)
+    """
     current = head.migration
     if current is None or not current.prepare or current.state in ("aborting", "paused"):
         return []
     in_force = 0 <= current.effective <= step
     coming = current.left[1 if in_force else 0 :]
     wanted: dict[int, list[tuple[int, int]]] = {}
-    for start, bits, count, worker in coming[0].moves if coming else ():
+    for start, bits, count, worker in (move for part in coming for move in part.moves):
         last = start + (count << (HASH_BITS - bits)) - 1
         wanted.setdefault(worker, []).append((start, last))
     return [

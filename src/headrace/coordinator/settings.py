@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True):
     outbox_steps: int = 64
     outbox_bytes: int = 256 << 20
     straggler_us: int = 1_000_000
-    ahead_bytes: int = 4 << 20
+    ahead_bytes: int = 2 << 20
 
 
 def check_settings(settings: Settings) -> None:

@@ -31,6 +31,8 @@ _NEVER = -1
 _LEAST_PART = 4_096
 #: Hashes that are nearer to each other are one, when they are reckoned with as floats.
 _FINEST = 4_096.0
+#: To open a file takes at least as long as to read so many bytes, however little is in it.
+_OPENING_BYTES = 128 << 10
 #: Tails up to this many bytes are not worth a merge.
 _SHORT_TAIL = 1 << 20
 
@@ -157,12 +159,13 @@ class Prepared:
             for reader in sources.readers_in(missing)
             if not reader.is_open
         }
-        chosen, done = [], 0
+        chosen, done, spent = [], 0, 0
         for reader in closed.values():
-            if done >= budget:
+            if spent >= budget:
                 break
             chosen.append(reader)
             done += reader.opening_bytes
+            spent += max(reader.opening_bytes, _OPENING_BYTES)
         list(each(RunReader.open, chosen))
         return done, len(chosen) == len(closed)
 
