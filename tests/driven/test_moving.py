@@ -93,6 +93,20 @@ def test_a_crash_in_the_middle_goes_on_where_it_was() -> None:
         assert counts(harness) == {page: [1, 2] for page in PAGES}
 
 
+def test_who_was_prepared_for_bins_of_workers_that_go_gets_what_these_wrote_last() -> None:
+    with driven(workers=3) as harness:
+        visit(harness, 1)
+        harness.run()
+        fewer = harness.rescale(1, strategy=hr.all_at_once(gap=False), prepare=True)
+        for at in range(2, 6):
+            visit(harness, at)
+            harness.step()
+        assert fewer.wait() == "done"
+        visit(harness, 6)
+        harness.run()
+        assert counts(harness) == {page: [1, 2, 3, 4, 5, 6] for page in PAGES}
+
+
 def test_a_migration_that_is_aborted_takes_back_what_it_has_moved() -> None:
     with driven() as harness:
         visit(harness, 1)

@@ -124,12 +124,17 @@ def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
 
 
 def _chains(head: Head, layout: LayoutWire, layers: int) -> dict[str, ChainPlan]:
-    """Return what every task's soft state must have followed, by ``"layer/worker"``."""
+    """Return what every task's soft state must have followed, by ``"layer/worker"``.
+
+    Those of workers that have gone are named, too: who was prepared for their bins needs the tail that
+    they wrote.
+    """
     chains = {
         f"{layer}/{worker}": head.chain_of(layer, worker)
         for layer in range(1, layers + 1)
         for worker in range(layout.workers)
     }
+    chains.update(head.chains)
     return {name: ChainPlan(chain.digest, chain.recent) for name, chain in chains.items()}
 
 
