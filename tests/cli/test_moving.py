@@ -12,9 +12,8 @@ from click.testing import CliRunner, Result
 
 import headrace as hr
 from headrace.cli import REFUSED, UNANSWERED, main
-from tests.step.test_soft_state import Count, Item, drawn
-
-ITEMS = [Item("abcdefgh"[i % 8], i, i * 1_000_000) for i in range(60)]
+from tests.step.test_soft_state import Count, drawn
+from tests.support.jobs import ITEMS, waiting_job
 
 
 def cli(storage: Path, *arguments: str) -> Result:
@@ -36,13 +35,7 @@ def facts(storage: Path, *arguments: str) -> Any:
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[hr.Job]:
     """A pipeline that has worked on all of its input, and waits for more."""
-    pipeline, _ = drawn(Count(), ITEMS)
-    with hr.run(
-        pipeline, storage=tmp_path, workers=2, bins=16, runner="inline",
-        settings=hr.Settings(limit=hr.Limit(20, 1 << 20), slices=8, poll_us=2_000),
-    ) as job:  # fmt: skip
-        while job.head is None or job.head.positions.get("items") != len(ITEMS):
-            job.pass_time()
+    with waiting_job(tmp_path) as job:
         yield job
 
 

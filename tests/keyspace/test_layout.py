@@ -10,20 +10,9 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, PipelineError
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.planner import contiguous, contiguous_owner, contiguous_range
+from tests.support.layouts import layouts
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50)
-
-
-@st.composite
-def layouts(draw: st.DrawFn) -> Layout:
-    """A layout of unequal bins: leaves of a random prefix tree, with random owners."""
-    bits = [0]
-    for _ in range(draw(st.integers(0, 12))):
-        at = draw(st.integers(0, len(bits) - 1))
-        bits[at : at + 1] = [bits[at] + 1, bits[at] + 1]
-    workers = draw(st.integers(1, 5))
-    owners = [draw(st.integers(0, workers - 1)) for _ in bits]
-    return Layout(bits, owners, workers)
 
 
 @given(layouts(), HASHES)

@@ -10,22 +10,10 @@ from hypothesis import strategies as st
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
 from headrace.keyspace.updates import Update, relocated, runs_of, updated
+from tests.support.layouts import layouts
 
 #: (first hash, depth) -> worker
 Owners = dict[tuple[int, int], int]
-
-
-@st.composite
-def layouts(draw: st.DrawFn) -> Layout:
-    """Return a prefix tree of any form, with any owners."""
-    bins = [Bin(0, 0)]
-    for _ in range(draw(st.integers(0, 12))):
-        at = draw(st.integers(0, len(bins) - 1))
-        if bins[at].bits < 6:
-            bins[at : at + 1] = bins[at].children()
-    workers = draw(st.integers(1, 5))
-    owners = draw(st.lists(st.integers(0, workers - 1), min_size=len(bins), max_size=len(bins)))
-    return Layout([bin_.bits for bin_ in bins], owners, workers)
 
 
 def owners_of(layout: Layout) -> Owners:

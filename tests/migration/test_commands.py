@@ -13,9 +13,8 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
 from headrace.storage import MemoryStore
-from tests.step.test_soft_state import Count, Item, drawn
-
-ITEMS = [Item("abcdefgh"[i % 8], i, i * 1_000_000) for i in range(60)]
+from tests.step.test_soft_state import Count, drawn
+from tests.support.jobs import ITEMS, waiting_job
 
 
 @pytest.fixture
@@ -25,13 +24,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def job(store: MemoryStore) -> Iterator[hr.Job]:
-    pipeline, _ = drawn(Count(), ITEMS)
-    with hr.run(
-        pipeline, storage=store, workers=2, bins=16, runner="inline",
-        settings=hr.Settings(limit=hr.Limit(20, 1 << 20), slices=8, poll_us=2_000),
-    ) as job:  # fmt: skip
-        while job.head is None or job.head.positions.get("items") != len(ITEMS):
-            job.pass_time()
+    with waiting_job(store) as job:
         yield job
 
 

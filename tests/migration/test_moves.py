@@ -11,7 +11,8 @@ from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.updates import Update
 from headrace.migration.moves import Move, Moves, moves_between
-from tests.migration.world import World, children, layouts, owners, samples
+from tests.migration.world import World, children, owners, samples
+from tests.support.layouts import layouts
 
 
 def done(before: Layout, after: Layout) -> World:

@@ -25,7 +25,8 @@ from headrace.migration.rounds import (
     by_demand,
     fluid,
 )
-from tests.migration.world import World, layouts, random_layout
+from tests.migration.world import World, random_layout
+from tests.support.layouts import layouts
 
 STRATEGIES = st.one_of(
     st.builds(all_at_once, gap=st.booleans()),

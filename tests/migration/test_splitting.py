@@ -12,7 +12,8 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update, updated
 from headrace.migration.loads import regroup
 from headrace.migration.splitting import Reshaping, SplitRule, reshape
-from tests.migration.world import children, layouts, owners
+from tests.migration.world import children, owners
+from tests.support.layouts import layouts
 
 RULES = st.builds(
     lambda above, part, shallow, deep: SplitRule(above, above * part, shallow + deep, shallow),

@@ -15,7 +15,7 @@ from headrace.keyspace import planner
 from headrace.keyspace.layout import Layout
 from headrace.migration.loads import Load, Prices, regroup
 from headrace.migration.targets import Worth, balanced, bits_for, contiguous, minimum_movement
-from tests.migration.world import layouts
+from tests.support.layouts import layouts
 
 WORKERS = st.integers(1, 5)
 WEIGHTS = st.integers(0, 9)

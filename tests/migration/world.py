@@ -6,7 +6,6 @@ from collections import Counter
 from random import Random
 
 import numpy as np
-from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
@@ -70,22 +69,6 @@ def random_layout(random: Random, *, splits: int = 12, workers: int = 5) -> Layo
         bits[at : at + 1] = [bits[at] + 1, bits[at] + 1]
     count = random.randint(1, workers)
     return Layout(bits, [random.randrange(count) for _ in bits], count)
-
-
-def layouts(*, splits: int = 12, workers: int = 5) -> st.SearchStrategy[Layout]:
-    """Random layouts for Hypothesis, which makes them smaller where a test fails."""
-
-    @st.composite
-    def draw_one(draw: st.DrawFn) -> Layout:
-        bits = [0]
-        for _ in range(draw(st.integers(0, splits))):
-            at = draw(st.integers(0, len(bits) - 1))
-            bits[at : at + 1] = [bits[at] + 1, bits[at] + 1]
-        count = draw(st.integers(1, workers))
-        owner = st.integers(0, count - 1)
-        return Layout(bits, draw(st.lists(owner, min_size=len(bits), max_size=len(bits))), count)
-
-    return draw_one()
 
 
 def samples(*layouts_: Layout) -> np.ndarray:
