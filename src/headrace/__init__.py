@@ -9,7 +9,7 @@ General layout, from the inside out:
   of that; ``api``, ``cli``: how it is run; ``testing``: how it is driven in a test.
 """
 
-from headrace import ops, sinks, sources, testing
+from headrace import ops, policies, sinks, sources, testing
 from headrace.api import Job, run
 from headrace.change import Change
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
@@ -41,6 +41,7 @@ from headrace.forms import TwoInput, state_machine
 from headrace.keyspace.hashing import hash_key
 from headrace.migrating import Migration
 from headrace.migration.rounds import all_at_once, batched, fluid
+from headrace.perworker import PerWorker
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 from headrace.summary import StepSummary
@@ -68,6 +69,7 @@ __all__ = [
     "MapState",
     "Migration",
     "Output",
+    "PerWorker",
     "Pipeline",
     "Posted",
     "Record",
@@ -89,6 +91,7 @@ __all__ = [
     "fluid",
     "hash_key",
     "ops",
+    "policies",
     "run",
     "sinks",
     "sources",

@@ -15,10 +15,13 @@ from headrace.coordinator.changes import Begin
 from headrace.coordinator.settings import Settings
 from headrace.driver import Clock, Driver
 from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
+from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.manifest import Head
-from headrace.migrating import MovesState
+from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
+from headrace.placing import PlacesWorkers
+from headrace.policies import How, Policy
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.summary import Listener
@@ -30,7 +33,7 @@ _LOOK_EVERY_S = 0.005
 RunnerName = Literal["spark", "inline"]
 
 
-class Job(MovesState):
+class Job(PlacesWorkers):
     """A pipeline that runs, in a thread of its own. Leaving its ``with`` block stops it.
 
     Stopping means: after the running step. Whatever was committed stays; the next ``run`` on the same
@@ -72,6 +75,11 @@ class Job(MovesState):
         """The pipeline as of the last committed step: watermarks, counts, positions."""
         return self._driver.coordinator.head
 
+    @property
+    def decision(self) -> Decision | None:
+        """What the policy of the run wanted last; None without one, or before it was asked."""
+        return self._driver.controller.decision
+
     def why(self, name: str) -> list[Waits]:
         """Return who holds the watermark of a computation, stream or injector, since when, what to do.
 
@@ -91,6 +99,15 @@ class Job(MovesState):
         if head is None:
             raise ChangeRefused("the pipeline has not begun yet", remedy="wait for its first step")
         return head
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of computations whose state moves on its own; also before it has begun."""
+        return self._driver.drawing.groups
+
+    def measurements(self) -> Published | None:
+        """Return what was measured last of loads, rates and times, as data; None before that."""
+        return newest_measurements(self._driver.store)
 
     def pass_time(self) -> bool:
         """Wait a little; say whether it still ran before."""
@@ -210,11 +227,14 @@ def run(
     *,
     storage: str | os.PathLike[str] | Store,
     workers: int | None = None,
-    bins: int = 256,
+    bins: int | None = None,
     runner: RunnerName | Runner = "spark",
     settings: Settings | None = None,
     clock: Clock | None = None,
     listeners: list[Listener] | None = None,
+    policy: Policy | None = None,
+    policy_how: How | None = None,
+    policy_dry_run: bool = False,
 ) -> Job:
     """Run a pipeline, or resume it where its storage says it was.
 
@@ -222,14 +242,20 @@ def run(
         pipeline: what to run.
         storage: a directory that driver and executors share; it belongs to this pipeline.
         workers: how many workers; by default as many as there are in storage; for a new one, as there
-            are task slots (2 inline). Another number than the run before asked for is a layout of its own;
-            the same number leaves the layout as migrations have made it.
-        bins: how many bins a new pipeline gets (a power of two). More cost next to nothing.
+            are task slots (2 inline). Another number than was asked for before is a rescale while
+            nothing runs: the least state changes hands. The same number, or none, leaves the layout as
+            migrations have made it.
+        bins: how many bins (a power of two); by default as many as there are in storage, 256 for a new
+            pipeline. More cost next to nothing.
         runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
             process, for notebooks and tests.
         settings: pace and upkeep; none of it changes results.
         clock: the time of day, for tests.
         listeners: called with a summary after each step.
+        policy: lets the layout follow what is measured, such as ``headrace.policies.Balance()``; none
+            by default.
+        policy_how: how often it is asked, and how what it wants is carried out.
+        policy_dry_run: only tell what it wants (:attr:`Job.decision`, ``headrace policy show``, the log).
 
     Returns:
         A job, to be used in a ``with`` statement.
@@ -240,8 +266,9 @@ def run(
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     chosen = _runner(runner)
     driver = Driver(
-        pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock
-    )
+        pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
+        policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
+    )  # fmt: skip
     driver.listeners += listeners or []
     return Job(driver)
 

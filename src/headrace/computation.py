@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 K = TypeVar("K")
+#: The kind of a declaration that is not kept by key; see :class:`headrace.PerWorker`.
+PER_WORKER = "per worker"
 
 
 class TimeDomain(StrEnum):
@@ -414,12 +416,14 @@ class Shape(msgspec.Struct, frozen=True):
         timers: timers, by name.
         outputs: output streams, by name.
         posts: streams of posts, by name.
+        per_worker: state of a worker, not of a key, by name.
     """
 
     states: dict[str, Any]
     timers: dict[str, Any]
     outputs: dict[str, Any]
     posts: dict[str, Any] = {}
+    per_worker: dict[str, Any] = {}
 
     @property
     def holding(self) -> list[str]:
@@ -474,6 +478,7 @@ def shape_of(
     posts = {name: item for name, item in found.items() if isinstance(item, Posted)}
     outputs = {n: item for n, item in found.items() if isinstance(item, Output) and n not in posts}
     states = {n: i for n, i in found.items() if isinstance(i, Declaration) and n not in timers}
+    per_worker = {n: states.pop(n) for n, i in [*states.items()] if i.kind == PER_WORKER}
     if not _defines(cls, cls.on_records):
         raise PipelineError(
             f"{cls.__name__} has no {cls.on_records}",
@@ -505,7 +510,7 @@ def shape_of(
             raise PipelineError(
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
-    return Shape(states=states, timers=timers, outputs=outputs, posts=posts)
+    return Shape(states, timers, outputs, posts, per_worker)
 
 
 def _defines(cls: type[UserCode], handler: str) -> bool:

@@ -13,7 +13,8 @@ from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
-from headrace.migrating import MovesState
+from headrace.ledger.measurements import Published, newest_measurements
+from headrace.placing import PlacesWorkers
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.05
@@ -28,7 +29,7 @@ class RemovalPreview(msgspec.Struct, frozen=True):
     why: str
 
 
-class Control(MovesState):
+class Control(PlacesWorkers):
     """A pipeline as seen from outside: what it can be asked, and what it answered.
 
     Args:
@@ -36,6 +37,7 @@ class Control(MovesState):
     """
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._ledger = Ledger(store)
         self._log = CommandLog(store)
 
@@ -53,6 +55,10 @@ class Control(MovesState):
     def current(self) -> Head:
         """Return the pipeline as of its newest step; see :meth:`head`."""
         return self.head()
+
+    def measurements(self) -> Published | None:
+        """Return what the driver measured last of loads, rates and times; None before that."""
+        return newest_measurements(self._store)
 
     def pass_time(self) -> bool:
         """Wait a little. A storage does not know whether somebody runs its pipeline."""

@@ -16,8 +16,10 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.change import Change
+from headrace.controller import Controller
 from headrace.coordinator.changes import ChangePlan, Standing, check_behind, without
 from headrace.coordinator.machine import CHANGED, Coordinator
+from headrace.coordinator.measuring import Meter
 from headrace.coordinator.messages import (
     AwaitSinks,
     Checkpoint,
@@ -52,10 +54,10 @@ from headrace.coordinator.steering import Steering
 from headrace.delivery import Deliveries
 from headrace.errors import ensure
 from headrace.intake import Intake
-from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, Manifest
+from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
@@ -79,6 +81,10 @@ _PHASES: dict[type[Instruction], str] = {
 }
 
 
+#: So many bins a new pipeline gets. More cost next to nothing.
+DEFAULT_BINS = 256
+
+
 class Clock:
     """The time of day. Tests pass one that they move."""
 
@@ -99,20 +105,23 @@ class Driver:
         store: its storage.
         runner: where tasks run.
         workers: how many workers; None for as many as there are in storage, or places for a new one. At a
-            restart with another number than was asked for before, state is found by range.
-        bins: how many bins a new layout gets.
+            restart with another number than was asked for before, the least state changes hands.
+        bins: how many bins there are to be; None for as many as there are in storage, or 256.
         settings: pace and upkeep.
         clock, nonce: time and chance, passed in.
         drain: stop when all input has ended.
+        policy, how, policy_dry_run: what lets the layout follow what is measured, if anything does; see
+            :mod:`headrace.policies`.
         check_predecessor: see :mod:`headrace.ledger.log`.
         stopwatch: measures where time goes; by default by the monotonic clock.
     """
 
     def __init__(
         self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int | None = None,
-        bins: int = 256, settings: Settings | None = None, clock: Clock | None = None,
+        bins: int | None = None, settings: Settings | None = None, clock: Clock | None = None,
         nonce: Callable[[], str] | None = None, drain: bool = False,
         check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
+        policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
     ) -> None:  # fmt: skip
         pipeline.check_complete()
         self.drawing = pipeline  # with what storage may say is removed
@@ -126,8 +135,8 @@ class Driver:
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
-        self._layout = contiguous(bins, workers or runner.default_workers())
-        self._layout_asked = (workers or 0, bins)
+        self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
+        self._layout_asked = (workers or 0, bins or 0)
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
@@ -139,7 +148,11 @@ class Driver:
         self._intake = Intake(store)
         self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
         self.requests = Requests(CommandLog(store), self._intake, runner)
-        self._steering = Steering()
+        self._steering = Steering(Meter(self._settings.measure_us))
+        self.controller = Controller(
+            policy, how or How(), dry_run=policy_dry_run, store=store,
+            places=runner.default_workers, nonce=self._nonce,
+        )  # fmt: skip
         self._draw(pipeline, Standing(frozenset()))
 
     # -- the loop -----------------------------------------------------------------------------
@@ -165,6 +178,7 @@ class Driver:
         self.ledger.check_owner(self.pipeline.name)
         opened = self._open()
         self._todo.extend(self._tell(opened))
+        self.runner.avoid(opened.drained_hosts or ())
         self.runner.start(self.pipeline, self.store, self.coordinator.begins_with.workers)
         self._intake.open()
 
@@ -302,6 +316,8 @@ class Driver:
         to_come = workers_to_come(head)
         if to_come:
             self._tries.make_ready(to_come)
+        if instruction.manifest.drained_hosts is not None:
+            self.runner.avoid(head.drained_hosts)
         if adopted is None:
             if instruction.manifest.claim:
                 self.requests.begun(head)
@@ -317,16 +333,18 @@ class Driver:
             self._intake.committed(instruction.manifest)
             for listener in self.listeners:
                 listener(summary)
-        return Committed(head)
+        return Committed(head, round((now - self._tries.ended) * 1e6))
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
-        """Return the manifest with how its step went; where the coordinator cannot be led by it."""
+        """Return the manifest with how its step went, and where; the coordinator cannot be led by it."""
         adopted = instruction.adopted
         if adopted is None:
             return instruction.manifest
         exchange = self._tries.newest.plan.exchange
         timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
-        return msgspec.structs.replace(instruction.manifest, timing=timing)
+        places = self.runner.places
+        moved = None if places == self._head.places else places
+        return msgspec.structs.replace(instruction.manifest, timing=timing, places=moved)
 
     def _poll(self, instruction: Poll) -> Offered:
         return Offered(self._intake.offers(instruction), self.clock.now_us())
@@ -359,7 +377,8 @@ class Driver:
         shape = shape_of(
             pipeline, self.drawing, standing, beginning=beginning or [],
             starts=self._intake.starts(),
-            layout=self._layout.to_wire(), asked=self._layout_asked, store=self.store.location,
+            layout=pipeline.groups.layout(*self._shared).to_wire(),
+            asked=self._layout_asked, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
         )  # fmt: skip
         self.coordinator = Coordinator(
@@ -376,13 +395,17 @@ class Driver:
         if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
-        return Opened(head, self.clock.now_us(), opening.answers, standing.paused, opening.course)
+        return Opened(
+            head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
+            sorted(standing.drained_hosts),
+        )  # fmt: skip
 
     def _between_steps(self) -> Event | None:
         """Look for what is asked between two steps: a change by a thread, or a command in storage."""
-        event = self.requests.next(
-            Current(self._head, self.pipeline, self.drawing, self.clock.now_us())
-        )
+        now_us = self.clock.now_us()
+        if self.controller.turn(self._head, self._steering, now_us):
+            self.requests.look_at_once()
+        event = self.requests.next(Current(self._head, self.pipeline, self.drawing, now_us))
         if isinstance(event, Commanded) and event.kind == "drain":
             self._drain = True  # also for the coordinators to come
         return event

@@ -14,23 +14,31 @@ from typing import Literal
 import msgspec
 
 from headrace.coordinator.course import course_of
-from headrace.coordinator.goals import Measured, plan_goal
-from headrace.coordinator.sizes import sizes_of_bins
+from headrace.coordinator.goals import plan_goal
+from headrace.coordinator.identity import groups_of
+from headrace.coordinator.measuring import measured_outside
 from headrace.errors import ChangeRefused
 from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
 from headrace.ledger import migrations
 from headrace.ledger.commands import Answer, Command, Kind
 from headrace.ledger.manifest import Head
+from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Goal, Latency
+from headrace.migration.loads import BY_STATE, PRICES, Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid, batched
 
 Strategy = AllAtOnce | Fluid | Batched
 IfBusy = Literal["queue", "refuse"]
 OnTimeout = Literal["commit", "rollback", "raise"]
-#: A bin, or its name: its prefix, such as ``"0110/4"``.
+#: What workers are to be equal in.
+By = Literal["work", "state"]
+PRICES_BY: dict[str, Prices] = {"work": PRICES, "state": BY_STATE}
+#: A bin, or its name: its prefix, such as ``"0110/4"``, or that in its group, such as ``"clicks:0110/4"``.
+#: A group's name alone stands for all its bins.
 BinLike = str | Bin
 
 #: How long a request waits for its answer.
@@ -200,6 +208,19 @@ class MovesState(ABC):
     def current(self) -> Head:
         """Return the pipeline as of its newest step."""
 
+    @property
+    def groups(self) -> Groups:
+        """The groups of computations whose state moves on its own."""
+        return groups_of(self.current().identity)
+
+    @abstractmethod
+    def measurements(self) -> Published | None:
+        """Return what was measured last of loads, rates and times, as data; None before that.
+
+        It is written every so many seconds, so it may be a little old. Its ``measurements`` are what
+        policies take.
+        """
+
     @abstractmethod
     def pass_time(self) -> bool:
         """Let a little time pass; say whether something may happen yet."""
@@ -214,7 +235,8 @@ class MovesState(ABC):
     ) -> Migration:  # fmt: skip
         """Let another number of workers share the state, while the pipeline runs.
 
-        About the least state moves that makes workers equal. With fewer workers, those with the highest
+        About the least moves that makes workers equal: in how long their records take, where that was
+        measured, or else in bytes of state. With fewer workers, those with the highest
         numbers go when they own nothing any more.
 
         Args:
@@ -245,14 +267,15 @@ class MovesState(ABC):
         """Let bins go to a worker. A prefix of several bins stands for all of them.
 
         Args:
-            bins: by prefix, such as ``"0110/4"``.
+            bins: by prefix, such as ``"0110/4"``; in a group ``"clicks:0110/4"``, or ``"clicks"`` for
+                all of it.
             worker: who is to own them.
             strategy, prepare, objective, if_busy, dry_run: as with :meth:`rescale`.
 
         Raises:
             ChangeRefused: as with :meth:`rescale`.
         """
-        goal = Goal("move", bins=_bins(bins), to=worker)
+        goal = Goal("move", bins=self.groups.prefixes(bins), to=worker)
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def split(
@@ -263,7 +286,8 @@ class MovesState(ABC):
         Raises:
             ChangeRefused: as with :meth:`rescale`.
         """
-        return self._migrate(Goal("split", bins=_bins(bins)), None, False, None, if_busy, dry_run)
+        goal = Goal("split", bins=self.groups.prefixes(bins))
+        return self._migrate(goal, None, False, None, if_busy, dry_run)
 
     def merge(
         self, parents: BinLike | Iterable[BinLike], *, if_busy: IfBusy = "queue",
@@ -274,9 +298,8 @@ class MovesState(ABC):
         Raises:
             ChangeRefused: as with :meth:`rescale`.
         """
-        return self._migrate(
-            Goal("merge", bins=_bins(parents)), None, False, None, if_busy, dry_run
-        )
+        goal = Goal("merge", bins=self.groups.prefixes(parents))
+        return self._migrate(goal, None, False, None, if_busy, dry_run)
 
     def drain_workers(
         self, workers: int | Sequence[int], *, strategy: Strategy | None = None,
@@ -293,15 +316,25 @@ class MovesState(ABC):
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def rebalance(
-        self, *, strategy: Strategy | None = None, prepare: bool = False,
+        self, *, by: By | None = None, strategy: Strategy | None = None, prepare: bool = False,
         objective: DurationLike | None = None, if_busy: IfBusy = "queue", dry_run: bool = False,
+        group: str | None = None,
     ) -> Migration:  # fmt: skip
-        """Let workers share the state more equally, if that is worth what it costs.
+        """Let workers be more equal, if that is worth what it costs.
+
+        Args:
+            by: ``work``, how long their records take; or ``state``, how many bytes they keep. By default
+                work, or state while too little was measured of work.
+            strategy, prepare, objective, if_busy, dry_run: as with :meth:`rescale`.
+            group: only this group's bins move, and only these count.
 
         Raises:
             ChangeRefused: as with :meth:`rescale`.
+            PipelineError: when there is no such group.
         """
-        return self._migrate(Goal("rebalance"), strategy, prepare, objective, if_busy, dry_run)
+        only = [] if group is None else self.groups.prefixes(self.groups.group(group).bin)
+        goal = Goal("rebalance", bins=only, prices=None if by is None else PRICES_BY[by])
+        return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def publish(self, update: Update, *, by: str = "") -> Answer:
         """Publish a configuration update for exactly the step that it names (Megaphone §3.3).
@@ -349,22 +382,31 @@ class MovesState(ABC):
     ) -> Migration:  # fmt: skip
         objective_us = 0 if objective is None else duration_micros(objective)
         whole = msgspec.structs.replace(
-            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective_us
-        )
+            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective_us,
+            groups=list(self.groups.names),
+        )  # fmt: skip
         if dry_run:
-            return Migration(0, self, planned(self.current(), whole))
+            return Migration(0, self, planned(self.current(), whole, self.measurements()))
         answer = self.ask_for(Command("migrate", goal=whole, if_busy=if_busy))
         return Migration(answer.migration, self)
 
 
-def planned(head: Head, goal: Goal) -> migrations.Migration:
+def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations.Migration:
     """Return a migration as it would be planned, from the layout in force. Changes nothing.
+
+    Args:
+        head: the pipeline as of its newest step.
+        goal: what is to be reached.
+        seen: what was measured last.
 
     Raises:
         HeadraceError: when it would be refused.
     """
     layout = course_of(head, 0).layout
-    found = plan_goal(layout, goal, Measured(sizes_of_bins(head, layout), _steps(head)))
+    measured = measured_outside(head, layout, seen)
+    if not measured.steps.steps:
+        measured = msgspec.structs.replace(measured, steps=_steps(head))
+    found = plan_goal(layout, goal, measured)
     return migrations.Migration(
         0, str(goal), goal=goal, rounds=found.rounds, estimate=found.estimate, gap=found.gap
     )
@@ -401,14 +443,3 @@ def progress_of(facts: migrations.Migration) -> Progress:
     return Progress(
         facts.state, done, total, facts.bins, bins, facts.nbytes, facts.paused
     )  # fmt: skip
-
-
-def _bins(bins: BinLike | Iterable[BinLike]) -> list[tuple[int, int]]:
-    """Return bins as commands have them.
-
-    Raises:
-        PipelineError: for what is no bin.
-    """
-    several = [bins] if isinstance(bins, str | Bin) else bins
-    found = [Bin.named(one) if isinstance(one, str) else one for one in several]
-    return [(one.start, one.bits) for one in found]

@@ -26,6 +26,7 @@ from headrace.coordinator.changes import (
     without,
 )
 from headrace.coordinator.course import course_of
+from headrace.coordinator.hosts import remark
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
 from headrace.coordinator.steering import has_turn
@@ -105,7 +106,7 @@ class Requests:
     def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> Opening:
         """Return how things stand after the commands that came before this run; warn of what is not run."""
         identity = {} if head is None else head.identity
-        standing = Standing(frozenset(removed_of(head)), paused=head is not None and head.paused)
+        standing = Standing(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
         step = 0 if head is None else head.step + 1
         course = None if head is None else course_of(head, now_us)
@@ -187,8 +188,8 @@ class Requests:
             return Steer(asked, current.now_us)
         begun = time.perf_counter()
         head = current.head
-        before = Standing(frozenset(removed_of(head)), paused=head.paused)
-        result = decide(before, head.identity, current.drawing, asked, running=True)
+        before, places = _standing_of(head), self._runner.places
+        result = decide(before, head.identity, current.drawing, asked, running=True, places=places)
         kind = None if asked.command is None else asked.command.kind
         if isinstance(result, Standing) and kind in ("remove", "restore"):
             try:
@@ -199,7 +200,12 @@ class Requests:
             else:
                 self.ready = Ready(pipeline, result, switch, begun, asked=asked)
                 return ChangeAsked()
-        return Commanded(answer_to(asked, result, head.step + 1), kind)
+        answer = answer_to(asked, result, head.step + 1)
+        if isinstance(result, Standing) and kind in ("drain_hosts", "undrain_hosts"):
+            drained = sorted(result.drained_hosts)
+            why = remark(drained, places) if kind == "drain_hosts" else ""
+            return Commanded(msgspec.structs.replace(answer, why=why), kind, drained)
+        return Commanded(answer, kind)
 
     def _prepare(self, pipeline: Pipeline, standing: Standing, head: Head) -> Callable[[], None]:
         """Do all of beginning anew that can fail; return what switches the runner.
@@ -213,6 +219,13 @@ class Requests:
         )  # fmt: skip
         with self._intake.opened_for(pipeline):
             return self._runner.prepare(pipeline)
+
+
+def _standing_of(head: Head) -> Standing:
+    return Standing(
+        frozenset(removed_of(head)), paused=head.paused,
+        drained_hosts=frozenset(head.drained_hosts),
+    )  # fmt: skip
 
 
 def _turn(current: Current) -> Steer | None:

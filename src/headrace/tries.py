@@ -35,11 +35,15 @@ class Tries:
         ledger: keeps intents.
         intake: gives the splits of a division.
         stopwatch: is told what takes how long.
+
+    Attributes:
+        ended: when the newest try ended, by the monotonic clock.
     """
 
     def __init__(
         self, runner: Runner, ledger: Ledger, intake: Intake, stopwatch: Stopwatch
     ) -> None:
+        self.ended = 0.0
         self._newest: Running | None = None
         self._runner = runner
         self._ledger = ledger
@@ -75,7 +79,8 @@ class Tries:
         outrun = self._was_outrun(run.intent, first)
         if broke is not None:
             return TryBroke(str(broke), outrun)
-        took_us = round((time.perf_counter() - started) * 1e6)
+        self.ended = time.perf_counter()
+        took_us = round((self.ended - started) * 1e6)
         return TryEnded(reports, took_us, outrun, self._ready_for())
 
     def keep_warm(self) -> None:

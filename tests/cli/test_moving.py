@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import headrace as hr
 from headrace.cli import REFUSED, UNANSWERED, main
-from tests.step.test_soft_state import Count, drawn
+from tests.step.test_soft_state import Count, Item, drawn
 from tests.support.jobs import ITEMS, waiting_job
 
 
@@ -96,8 +96,10 @@ def test_a_migration_is_paused_and_taken_back(tmp_path: Path, job: hr.Job) -> No
     said(tmp_path, "resume")
     assert facts(tmp_path, "migrations", "show", "1")["state"] == "paused"
     said(tmp_path, "rescale", "4", "--if-busy", "refuse", code=REFUSED)
+    said(tmp_path, "pause")
     said(tmp_path, "migrations", "resume", "1")
     said(tmp_path, "migrations", "hasten", "1")
+    said(tmp_path, "resume")
     assert job.migration(1).wait("30s") == "done"
     after = facts(tmp_path, "layout")["runs"]
     said(tmp_path, "pause")
@@ -119,3 +121,40 @@ def test_what_is_asked_of_a_pipeline_that_does_not_run_is_done_when_it_does(tmp_
         job.drain()
         assert job.migration(1).state == "done"
     assert len(facts(tmp_path, "layout")["workers"]) == 5
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[hr.Job]:
+    """A pipeline whose computations are of two groups; it has worked on all of its input."""
+    pipeline = hr.Pipeline("grouped", groups=["orders", "clicks"])
+    items = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
+    for name in ("orders", "clicks"):
+        pipeline.compute(name, Count(), keys={items: "key"}, group=name)
+    with hr.run(pipeline, storage=tmp_path, workers=2, bins=16, runner="inline") as job:
+        while job.head is None or job.head.positions.get("items") != len(ITEMS):
+            job.pass_time()
+        yield job
+
+
+def test_bins_of_a_group_are_named_with_it(tmp_path: Path, grouped: hr.Job) -> None:
+    layout = said(tmp_path, "layout")
+    assert "group orders: 16 bins, worker 0 8 (50.0%), worker 1 8 (50.0%)" in layout
+    assert "orders:0000/4 to orders:0111/4 (8): worker 0 orders:1000/4 to orders:1111/4" in layout
+    assert said(tmp_path, "move", "clicks", "--to", "1", "--dry-run").startswith(
+        "move clicks to worker 1: 8 bins"
+    )
+    said(tmp_path, "split", "clicks:0000/4", "--follow")
+    said(tmp_path, "move", "clicks:00000/5", "orders:01/2", "--to", "1", "--follow")
+    (clicks,) = (of for of in facts(tmp_path, "layout")["groups"] if of["group"] == "clicks")
+    assert [(of["worker"], of["bins"], of["share"]) for of in clicks["workers"]] == [
+        (0, 8, 15 / 32), (1, 9, 17 / 32),
+    ]  # fmt: skip
+    assert "move clicks:00000/5 orders:01/2 to worker 1" in said(tmp_path, "migrations")
+    said(tmp_path, "move", "orders", "clicks", "--to", "0", "--follow")
+    assert said(tmp_path, "rebalance", "--group", "clicks", "--follow").startswith(
+        "migration 4: rebalance clicks done"
+    )
+    by_group = {of["group"]: len(of["workers"]) for of in facts(tmp_path, "layout")["groups"]}
+    assert by_group == {"orders": 1, "clicks": 2}
+    for wrong in (("move", "views", "--to", "1"), ("rebalance", "--group", "views")):
+        assert cli(tmp_path, *wrong).exit_code == 2

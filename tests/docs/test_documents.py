@@ -29,6 +29,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/wait-and-order.md",
         "docs/how-to/duplicates.md",
         "docs/how-to/move-state.md",
+        "docs/how-to/follow-the-load.md",
     ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(

@@ -8,25 +8,12 @@ import pytest
 import headrace as hr
 from headrace.errors import ChangeRefused
 from headrace.testing import Harness, drive
+from tests.driven.visits import Count
 
 
 class Hit(msgspec.Struct):
     page: str
     at: int
-
-
-class Count(hr.Computation):
-    seen = hr.ValueState(int, default=0)
-    later = hr.Timer(hr.EVENT_TIME)
-    out = hr.Output(int)
-
-    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        self.seen.value += 1
-        self.later.set(record.timestamp_us + 10_000_000)
-        ctx.produce("out", self.seen.value)
-
-    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
-        ctx.produce("out", -self.seen.value)
 
 
 def driven(workers: int = 2) -> Harness:

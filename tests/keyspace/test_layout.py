@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, PipelineError
-from headrace.keyspace.layout import Bin, Layout
+from headrace.keyspace.layout import Bin, Layout, LayoutWire
 from headrace.keyspace.planner import contiguous, contiguous_owner, contiguous_range
 from tests.support.layouts import layouts
 
@@ -79,3 +80,15 @@ def test_bins_that_do_not_cover_the_space_are_refused(bits: list[int]) -> None:
 def test_an_owner_that_is_no_worker_is_refused() -> None:
     with pytest.raises(HeadraceError, match="owner that is no worker"):
         Layout([1, 1], [0, 2], 2)
+
+
+@pytest.mark.parametrize("bins", [4_096, 8_192])
+def test_a_layout_of_very_many_runs_is_written_as_columns_and_read_as_it_was(bins: int) -> None:
+    layout = Layout.uniform(bins, np.arange(bins) % 300, 300)
+    wire = layout.to_wire()
+    assert bool(wire.columns) == (bins > 4_096)
+    assert Layout.from_wire(wire) == layout
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wire), type=LayoutWire) == wire
+    assert wire == Layout.from_wire(wire).to_wire()
+    assert wire != Layout.uniform(bins, (np.arange(bins) + 1) % 300, 300).to_wire()
+    assert len(layout.runs()) == bins

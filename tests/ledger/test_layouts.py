@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
-from headrace.keyspace.updates import Update
+from headrace.keyspace.owners import PastOwners
+from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.updates import Update, relocated
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.manifest import Head, Manifest, fold
 
@@ -76,19 +78,20 @@ def test_what_is_withdrawn_never_takes_effect_but_what_is_due_does() -> None:
     assert head.layout_version == 1
 
 
-def test_a_claim_with_another_layout_begins_another_lineage_and_forgets_what_was_published() -> (
+def test_a_claim_with_another_layout_is_a_change_like_any_other_and_forgets_what_was_published() -> (
     None
 ):
     head = begun()
     head = fold(head, manifest(1, updates=[Update(2, moves=[(0, 3, 1, 1)]), Update(9)]), "1")
     head = fold(head, manifest(2), "2")
-    before = head.lineage
-    assert before == Layout.from_wire(begun().layout).digest
     assert [change.version for change in head.relocated] == [1]
+    before = Layout.from_wire(head.layout)
     other = Layout.uniform(_BINS, [0, 0, 0, 1, 1, 1, 2, 2], 3)
     head = fold(head, manifest(3, claim=True, layout=other.to_wire()), "3")
-    assert (head.lineage, head.updates, head.relocated) == (f"{other.digest}-1", [], [])
-    assert head.layout_version == 1, "versions go on"
+    assert (head.layout, head.updates) == (other.to_wire(), [])
+    assert head.lineage == Layout.from_wire(begun().layout).digest
+    assert [(one.version, one.step) for one in head.relocated] == [(1, 2), (2, 3)]
+    assert head.relocated[1].moves == relocated(before, other)
 
 
 def test_a_claim_without_another_layout_keeps_what_was_published() -> None:
@@ -107,16 +110,21 @@ def test_relocations_that_no_file_needs_any_more_are_forgotten() -> None:
     assert [change.step for change in now.since(5).relocated] == [8]
 
 
-def test_a_layout_that_comes_back_after_live_changes_is_of_another_lineage() -> None:
-    """Files of its first time hold bins that had moved, of which the head does not know any more."""
+def test_a_layout_that_comes_back_does_not_make_forgotten_who_had_what_meanwhile() -> None:
+    """Files of its first time hold bins that had moved."""
     head = begun()
-    first, began = head.lineage, head.layout
+    began = head.layout
     head = fold(head, manifest(1, updates=[Update(2, moves=[(0, 3, 4, 1)])]), "1")
     head = fold(head, manifest(2), "2")
-    assert (head.lineage, len(head.relocated)) == (first, 1)
     other = Layout.uniform(_BINS, [0, 0, 1, 1, 1, 1, 1, 1], 2).to_wire()
     head = fold(head, manifest(3, claim=True, layout=other), "3")
     head = fold(head, manifest(4, claim=True, layout=began), "4")
     assert head.layout == began
-    assert not head.relocated
-    assert head.lineage != first
+    past = PastOwners(Ranges.everything(), Layout.from_wire(head.layout), head.relocated)
+    assert [sorted(past.at(step)) for step in range(5)] == [[0, 1], [0, 1], [1], [0, 1], [0, 1]]
+
+
+def test_a_run_that_asks_for_the_layout_that_there_is_changes_nothing() -> None:
+    head = begun()
+    after = fold(head, manifest(1, claim=True, layout=head.layout), "1")
+    assert (after.lineage, after.layout_version, after.relocated) == (head.lineage, 0, [])

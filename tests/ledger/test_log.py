@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.errors import (
     Damaged,
@@ -17,6 +19,7 @@ from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.log import CommitUnknown, Ledger
 from headrace.ledger.manifest import Head, manifest_name
 from headrace.storage.memory import MemoryStore
+from headrace.storage.reading import Threads
 from tests.ledger.worlds import manifest
 
 
@@ -196,3 +199,42 @@ def test_a_sweep_removes_what_lost_tries_left_and_nothing_else() -> None:
     assert Ledger(store).sweep(head) == ["runs/000000000002-e1-t0-l1-w0-a7"]
     with pytest.raises(NotFound):
         store.read("runs/000000000002-e1-t0-l1-w0-a7")
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 40), st.data(), st.sampled_from([1, 3, 7, 100]))
+def test_what_is_known_already_saves_reads_and_changes_nothing(
+    steps: int, data: st.DataObject, base_every: int
+) -> None:
+    store = Counting()
+    committed(store, steps, base_every=base_every)
+    known = Ledger(store).open(data.draw(st.integers(0, steps - 1), label="known"))
+    assert known is not None
+    upto = data.draw(st.integers(known.step, steps - 1), label="upto")
+    expected = Ledger(store).open(upto)
+    before = store.reads
+    assert Ledger(store).open(upto, known) == expected
+    assert store.reads - before <= upto - known.step + 1
+    assert Ledger(store, reading=Threads(4)).open(upto, known) == expected
+
+
+def test_what_is_known_of_another_history_is_not_used() -> None:
+    store, other = MemoryStore(), MemoryStore()
+    head = committed(store, 9)
+    ledger = Ledger(other)
+    known = ledger.commit(None, manifest(None, "elsewhere", claim=True))
+    for step in range(1, 7):
+        known = ledger.commit(known, manifest(known, f"e{step}", claim=False))
+    assert Ledger(store).open(8, known) == head
+
+
+class Counting(MemoryStore):
+    """Counts reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self.reads += 1
+        return super().read(name, offset, length)

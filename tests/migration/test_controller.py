@@ -253,3 +253,53 @@ def test_measurements_of_another_number_of_workers_are_refused() -> None:
     seen = measured(contiguous(4, 2))
     with pytest.raises(InvariantBroken, match="one number a worker"):
         replace(seen, true_rates=np.zeros(3))
+
+
+# -- what is not known ----------------------------------------------------------------------------
+
+
+def test_before_enough_was_measured_nothing_is_balanced() -> None:
+    skewed = measured(contiguous(8, 2), records=[900_000, 0, 0, 0, 0, 0, 0, 100_000])
+    assert not isinstance(Balance().wish(skewed), Nothing)
+    assert isinstance(Balance().wish(replace(skewed, known=False)), Nothing)
+
+
+@given(st.integers(1, 40), st.floats(1e3, 1e6), st.floats(0.51, 1.0))
+@settings(max_examples=60)
+def test_while_more_is_waiting_than_is_read_workers_become_more_until_all_is_read(
+    workers: int, rate: float, read: float
+) -> None:
+    """How much more there is nobody knows; so they grow by a share, and never the other way."""
+    policy = Scaling(most=10**6)
+    busy = replace(measured(contiguous(64, workers), rate=rate), saturated=True)
+    wish = policy.wish(replace(busy, arrivals_per_s=read * rate * workers))
+    assert isinstance(wish, Rescale)
+    assert workers < wish.workers <= np.ceil(workers / policy.target * (1 + 1e-9))
+    calm = replace(busy, arrivals_per_s=read * rate * workers, saturated=False)
+    assert not isinstance(policy.wish(calm), Rescale) or read > policy.high
+
+
+def test_where_workers_have_time_left_others_would_not_help() -> None:
+    seen = measured(contiguous(64, 4), rate=10_000, arrivals=8_000)
+    wish = Scaling().wish(replace(seen, saturated=True))
+    assert isinstance(wish, Nothing) and "but not for the workers" in wish.reason
+
+
+def test_records_that_lead_to_others_count_with_these() -> None:
+    seen = measured(contiguous(64, 4), rate=10_000, arrivals=25_000)
+    assert isinstance(Scaling().wish(seen), Nothing)
+    assert Scaling().wish(replace(seen, amplification=2.8)) == Rescale(
+        10, Scaling().wish(replace(seen, amplification=2.8)).reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "places", "wanted"),
+    [(Scaling(), 6, 6), (Scaling(most=8), 6, 8), (Scaling(), 0, 10), (Scaling(fewest=7), 6, 7)],
+)
+def test_more_workers_than_can_work_at_once_are_only_wanted_where_somebody_says_so(
+    policy: Scaling, places: int, wanted: int
+) -> None:
+    seen = measured(contiguous(64, 4), rate=10_000, arrivals=70_000)
+    wish = policy.wish(replace(seen, places=places))
+    assert isinstance(wish, Rescale) and wish.workers == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -128,9 +129,11 @@ class ColumnarProgram(hr.ColumnarComputation):
         rows.delete(values == np.repeat(lowest, _BS))
 
 
-def drawn(injectors: list[InjectorSpec], nodes: list[NodeSpec]) -> hr.Pipeline:
-    """Return the pipeline of the specs."""
-    pipeline = hr.Pipeline("modelled")
+def drawn(
+    injectors: list[InjectorSpec], nodes: list[NodeSpec], groups: Sequence[str] = ()
+) -> hr.Pipeline:
+    """Return the pipeline of the specs; its computations take turns in being of the groups."""
+    pipeline = hr.Pipeline("modelled", groups=groups)
     streams: dict[str, Any] = {}
     for spec in injectors:
         strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(spec.bound)
@@ -144,8 +147,9 @@ def drawn(injectors: list[InjectorSpec], nodes: list[NodeSpec]) -> hr.Pipeline:
         kind = ColumnarProgram if node.columnar else Program
         late: Any = node.late
         made = pipeline.compute(
-            node.name, kind(node), keys=keys, late=late, allowed_lateness=node.allowed
-        )
+            node.name, kind(node), keys=keys, late=late, allowed_lateness=node.allowed,
+            group=groups[int(node.name.removeprefix("node")) % len(groups)] if groups else None,
+        )  # fmt: skip
         for stream in made.outputs.values():
             streams[stream.name] = stream
     return pipeline

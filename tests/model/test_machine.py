@@ -97,6 +97,8 @@ AHEAD = st.sampled_from([0, 5, 10, 30])
 PARTITIONS = st.sampled_from([["x"], ["x"], ["x", "y"], ["x", "y", "z"]])
 WORKERS = st.sampled_from([1, 2, 3, 5])
 NUMBER = st.integers(0, 5)
+#: Which computations move together; mostly all.
+GROUPS = st.sampled_from([(), (), ("one", "two"), ("one", "two", "three")])
 
 
 class Together(RuleBasedStateMachine):
@@ -108,19 +110,21 @@ class Together(RuleBasedStateMachine):
 
     @initialize(
         data=st.data(), upkeep=UPKEEP, workers=WORKERS, bins=st.sampled_from([1, 8, 64]),
-        seed=st.integers(0, 99), processes=st.sampled_from([1, 2]),
+        seed=st.integers(0, 99), processes=st.sampled_from([1, 2]), groups=GROUPS,
     )  # fmt: skip
     def begin(
-        self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int, processes: int
-    ) -> None:
+        self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int, processes: int,
+        groups: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self.groups = groups
         self.injectors = data.draw(injector_specs(), label="injectors")
         self.nodes: list[NodeSpec] = []
         for _ in range(data.draw(st.integers(1, 3), label="computations")):
             self.nodes.append(data.draw(node_specs(self.injectors, self.nodes)))
         self.model = Model(self.injectors, self.nodes, _CLOCK)  # it sees nodes that are added
         self.harness = drive(
-            drawn(self.injectors, self.nodes), workers=workers, bins=bins, clock=_CLOCK, seed=seed,
-            processes=processes, settings=upkeep,
+            drawn(self.injectors, self.nodes, self.groups), workers=workers, bins=bins,
+            clock=_CLOCK, seed=seed, processes=processes, settings=upkeep,
         )  # fmt: skip
         partitions = data.draw(st.lists(PARTITIONS, min_size=2, max_size=2), label="partitions")
         self.places = [
@@ -261,7 +265,7 @@ class Together(RuleBasedStateMachine):
     def start_again_with_one_more(self, data: Any) -> None:
         self.add(data)
         self.harness.crash()
-        self.harness.resume(pipeline=drawn(self.injectors, self.nodes))
+        self.harness.resume(pipeline=drawn(self.injectors, self.nodes, self.groups))
         self.crashed = True
         self.restarted()
 
@@ -294,7 +298,7 @@ class Together(RuleBasedStateMachine):
             return
         if self.crashed:
             self.harness.resume()
-        self.harness.change(drawn(self.injectors, self.nodes))
+        self.harness.change(drawn(self.injectors, self.nodes, self.groups))
         self.crashed = True  # a change begins as a restart does
         self.restarted()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,14 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.control import Control
+from headrace.ledger.commands import Command
+from headrace.ledger.migrations import Goal
 from headrace.runners import shipping
 from headrace.runners.spark import SparkRunner
+from headrace.runners.spark_crew import Crew
 from headrace.storage import LocalStore
-from tests.change.worlds import begin, flat, items, run, values
+from tests.change.worlds import Count, CountBetter, ask, begin, flat, items, run, values
 from tests.spark.conftest import session
 from tests.support.pipelines import Collected
 
@@ -119,6 +124,43 @@ def test_code_that_goes_by_name_does_not_reach_warm_workers(
     collected, step, pids = run_and_change(spark, folder, LocalStore(tmp_path))
     assert pids[-1] == pids[0]
     assert versions(collected, step) == ({"v1"}, {"v1"})
+
+
+def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_code(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked for before the change, and there only after it."""
+    began, changed = threading.Event(), threading.Event()
+    warm_up, codes = Crew.warm_up, []
+
+    def late(crew: Crew, first: int) -> None:
+        codes.append(crew.code.digest)
+        began.set()
+        assert changed.wait(60)
+        warm_up(crew, first)
+
+    monkeypatch.setattr(Crew, "warm_up", late)
+    store, collected = LocalStore(tmp_path), Collected()
+
+    def grow(driver: Any) -> None:
+        Control(store).put(Command("migrate", goal=Goal("rescale", 3)))
+        driver.look_for_commands()
+
+    def change(driver: Any) -> None:
+        assert began.wait(60)
+        ask(driver, lambda drawing: drawing.replace("count", CountBetter()) and None)
+
+    driver = run(
+        begin(items(120), collected, count=Count()), store,
+        {10: grow, 20: change, 40: lambda _: changed.set()}, exchange="driver",
+        runner=SparkRunner(spark.sparkContext),
+    )  # fmt: skip
+    head = driver.coordinator.head
+    assert head is not None and head.layout.workers == 3
+    assert [one.state for one in head.migrations] == ["done"]
+    said = [value.split() for _, of in values(collected, "count") for value in of]
+    assert [version for version, _ in said] == ["v1"] * 20 + ["v2"] * 100
+    assert len(set(codes)) == 2, "the first were of no use any more"
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])

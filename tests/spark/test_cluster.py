@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +13,18 @@ import pytest
 
 import headrace as hr
 from headrace.errors import StorageNotShared
+from headrace.runners import spark_private
 from headrace.runners.spark import SparkRunner
+from headrace.runners.spark_anchor import make_anchor
 from headrace.storage import LocalStore
 from headrace.storage.base import Store
 from tests.oracle.model import Model
 from tests.spark.test_local import DEEP
+from tests.support.cluster import HOSTS
 from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.spark
-
-#: Task slots of the cluster, two on each host.
-_SLOTS = 4
 
 
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])
@@ -50,8 +55,39 @@ def test_on_two_executors_the_result_is_the_oracles(
     finally:
         driver.close()
     assert collected.rows() == dict(model.outputs)
-    if workers < _SLOTS:  # where all slots are taken, Spark may put a task on the other host
-        assert how.get("cold", 0) <= workers * 2 * 2, f"workers move from host to host: {how}"
+    assert how.get("cold", 0) <= workers * 2 * 2, f"workers move from host to host: {how}"
+
+
+@contextmanager
+def a_slot_is_taken(context: Any, host: str, folder: Path) -> Iterator[None]:
+    """Keep a slot of a host busy with a task that waits."""
+
+    def wait(numbers: Iterable[int]) -> Iterator[int]:
+        (folder / "began").touch()
+        while not (folder / "done").exists():
+            time.sleep(0.02)
+        yield from numbers
+
+    waiting = spark_private.located(context, [0], [host]).mapPartitions(wait)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(waiting.count)
+        wait_for((folder / "began").exists)
+        try:
+            yield
+        finally:
+            (folder / "done").touch()
+            ended.result(60)
+
+
+def test_the_anchor_of_the_shuffle_is_at_home_also_where_a_slot_is_taken_when_it_is_made(
+    cluster: Any, tmp_path: Path
+) -> None:
+    """All at once, three of four would be computed on the other host, and would stay there."""
+    context, hosts = cluster.sparkContext, [*HOSTS, *HOSTS]
+    with a_slot_is_taken(context, HOSTS[0], tmp_path):
+        anchor = make_anchor(context, hosts)
+    assert spark_private.cached_hosts(anchor) == hosts
+    anchor.unpersist()
 
 
 class Elsewhere(LocalStore):

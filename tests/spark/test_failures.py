@@ -96,8 +96,7 @@ def test_a_step_is_never_mixed_of_attempts_with_different_results(
     )  # fmt: skip
     assert (tmp_path / "mark").exists()
     first, _ = driver.ledger.read(1)
-    assert first.try_ > 0, f"no try was abandoned: {driver.coordinator.story}"
-    assert any("try ended" in line for line in driver.coordinator.story)
+    assert first.try_ > 0, "no try was abandoned"
     for step in collected.rows()["out"]:
         tokens: dict[int, set[str]] = {}
         for row in step:

@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Driver, Settings
+from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
@@ -42,13 +43,14 @@ class Asking:
 
 
 def moved(
-    context: Any, folder: Path, exchange: str, goals: dict[int, Goal], *more: Any
-) -> tuple[Collected, Driver, Asking]:
+    context: Any, folder: Path, exchange: str, goals: dict[int, Goal], *more: Any,
+    runner: SparkRunner | None = None, **drawn: Any,
+) -> tuple[Collected, Driver, Asking]:  # fmt: skip
     """Run the deep pipeline, with two workers at first, while goals are asked for."""
     collected = Collected()
     driver = Driver(
-        draw(DEEP, collected), LocalStore(folder), SparkRunner(context), workers=2, bins=64,
-        drain=True,
+        draw(DEEP, collected, **drawn), LocalStore(folder), runner or SparkRunner(context),
+        workers=2, bins=64, drain=True,
         settings=Settings(
             limit=hr.Limit(DEEP.rows, 1 << 30), exchange=exchange, retain_steps=1_000, slices=8  # type: ignore[arg-type]
         ),
@@ -98,6 +100,24 @@ def test_workers_become_more_and_fewer_while_a_session_runs(
     head = driver.coordinator.head
     assert head is not None and head.layout.workers == 1
     assert len(Layout.from_wire(head.layout)) == 65
+
+
+def test_a_group_goes_to_a_worker_of_its_own_and_the_other_stays(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    first, second = (Groups(["one", "two"]).group(name).bin for name in ("one", "two"))
+    goals = {
+        3: Goal("rescale", 3),
+        5: Goal("move", bins=[second], to=2, prepare=True),
+        8: Goal("move", bins=[first], to=0, strategy=hr.batched(16)),
+    }
+    collected, driver, _ = moved(
+        local_spark.sparkContext, tmp_path, "host", goals, groups=["one", "two"], of=["one", "two"]
+    )
+    check(collected, driver)
+    head = driver.coordinator.head
+    assert head is not None
+    assert Layout.from_wire(head.layout).owners.tolist() == [0] * 64 + [2] * 64
 
 
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headrace.errors import SessionUnsuitable
 from headrace.runners.spark import SESSION_SETTINGS, SparkRunner, check_settings
+from headrace.storage import LocalStore
+from tests.spark.test_local import DEEP
+from tests.support.pipelines import Collected, draw
 
 pytestmark = pytest.mark.spark
 
@@ -39,6 +45,35 @@ def test_spark_connect_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SessionUnsuitable, match="Spark Connect has no RDDs") as caught:
         SparkRunner()
     assert "classic session" in str(caught.value)
+
+
+@pytest.mark.parametrize(("spares", "expected"), [(0, set()), (None, {2, 3})])
+def test_processes_of_workers_that_may_be_added_are_there_before_anybody_asks(
+    local_spark: Any, tmp_path: Path, spares: int | None, expected: set[int]
+) -> None:
+    before = daemons()
+    runner = SparkRunner(local_spark.sparkContext, spares=spares)
+    try:
+        pipeline = draw(DEEP, Collected())
+        runner.start(pipeline, LocalStore(tmp_path), 2)
+        ready = daemons()
+        assert set(ready.values()) - set(before.values()) == expected
+        runner.make_ready(max(expected, default=1) + 1)
+        assert daemons() == ready, "nothing is left to be started"
+    finally:
+        runner.close()
+
+
+def daemons() -> dict[int, int]:
+    """Return the Python daemons of workers: process → worker."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            parent = process.parent()
+            worker = process.environ().get("HEADRACE_WORKER")
+            if worker is not None and parent is not None and parent.name() == "java":
+                found[process.pid] = int(worker)
+    return found
 
 
 def test_the_active_session_is_used_and_left_running(local_spark: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.driver import Driver
-from headrace.errors import TryAbandoned
+from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Relocated, relocated
 from headrace.state.keyed import KeyedState
@@ -164,12 +164,13 @@ def relaid(
 
 
 @contextmanager
-def what_is_prepared_is_what_is_stored() -> Iterator[None]:
-    """Compare all that comes from what was read ahead with what files say."""
-    take = WorkerState._take_prepared
+def what_is_prepared_is_what_is_stored() -> Iterator[list[Any]]:
+    """Compare all that comes from what was read ahead with what files say; yield what came."""
+    take, taken = WorkerState._take_prepared, []
 
     def checked(entry: WorkerState, committed: Committed) -> None:
         coming = entry._coming
+        taken.append((entry.layer, entry.worker, coming))
         stored = {}
         for name, visitor in entry.visitors.items():
             files = StateReaders(committed.store, entry.layout, entry.worker, committed.files())
@@ -195,25 +196,25 @@ def what_is_prepared_is_what_is_stored() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(WorkerState, "_take_prepared", checked)
-        yield
+        yield taken
 
 
 @settings(max_examples=25)
 @given(
     hits, st.sampled_from([1, 5, 12]), changes, WAYS, st.sampled_from([1, 1, 2]), st.integers(0, 99),
     FAULTS, st.sampled_from([1, 8]), st.none() | st.lists(st.integers(0, 4), min_size=1, max_size=3),
-    st.sampled_from([0, 1_000, 1 << 30]),
+    st.sampled_from([0, 1_000, 1 << 30]), st.sampled_from([None, 0, 3]),
 )  # fmt: skip
 def test_results_do_not_tell_that_the_layout_changed(
     records: list[tuple[int, int, int, int]], rows: int, when: dict[int, list[Change]],
     way: dict[str, Any], processes: int, seed: int, faults: list[str], reach: int,
-    ahead: list[int] | None, budget: int,
+    ahead: list[int] | None, budget: int, late: int | None,
 ) -> None:  # fmt: skip
     """With processes that miss steps and changes, failed tries, memory that does not suffice, and
-    what is read ahead in parts, and for changes that then do not come."""
+    what is read ahead in parts, beside the steps, and for changes that then do not come."""
     still = Collected()
     expected = run_inline(drawn(items(records), still), rows=rows, retain_steps=1_000)
-    runner = Relaid(when, seed, processes, reach, ahead, budget)
+    runner = Relaid(when, seed, processes, reach, ahead, budget, late)
     try:
         with what_is_prepared_is_what_is_stored():
             driver, collected = relaid(records, rows, runner, faults, way)
@@ -315,6 +316,42 @@ def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
     else:
         assert runs == {SWITCH - 1}, "what was prepared is as of the step before the last"
         assert len(read) <= 2, "the plan says where the tail is"
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_what_is_read_beside_the_steps_is_taken_over_when_it_is_there(late: int) -> None:
+    way = {"workers": 2, "bins": 8, "slices": 256}
+    with what_is_prepared_is_what_is_stored() as taken:
+        runner = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12], late=late)
+        driver, collected = relaid(RECORDS, 4, runner, [], way)
+    alike(driver, collected, RECORDS)
+    assert len(taken) == 2, "both layers of the worker that gained bins took over what was at hand"
+    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12], late=late), Reads()
+    with store.watching():
+        relaid(RECORDS, 4, runner, [], way, store)
+    runs = {int(n.split("/")[1][:12]) for n in store.read_names[SWITCH] if n.startswith("runs/")}
+    assert runs and min(runs) >= SWITCH - 2 * (late + 1), "only the tail was read at the switch"
+    assert not any(n.startswith("manifests/") for n in store.read_names[SWITCH])
+
+
+def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
+    class Failing(Reads):
+        def __init__(self) -> None:
+            super().__init__()
+            self.failed: list[str] = []
+
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if self.step < 0 and name.startswith("runs/") and len(self.failed) < 3:
+                self.failed.append(name)
+                raise StorageError("not now")
+            return super().read(name, offset, length)
+
+    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12]), Failing()
+    with store.watching(), what_is_prepared_is_what_is_stored() as taken:
+        driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
+    alike(driver, collected, RECORDS)
+    assert len(store.failed) == 3
+    assert len(taken) == 2
 
 
 def test_a_small_budget_spreads_the_preparation_over_steps() -> None:

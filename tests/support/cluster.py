@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two hosts: two workers on two loopback addresses."""
+"""A standalone Spark cluster: workers on loopback addresses, which come and go as a test wants it."""
 
 from __future__ import annotations
 
@@ -9,41 +9,91 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pyspark
 
-from tests.support.processes import wait_for
+from tests.support.processes import children, kill_all, wait_for
 
 HOSTS = ["127.0.0.11", "127.0.0.12"]
 
 
-@contextmanager
-def standalone_cluster(folder: Path, slots: int = 2) -> Iterator[str]:
-    """Start a master and a worker on each host, with some slots each; give its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    master = f"spark://127.0.0.1:{port}"
-    started = [_daemon(folder, "master", "Master", "--host", "127.0.0.1", "--port", str(port),
-                       "--webui-port", "0")]  # fmt: skip
-    try:
-        log = folder / "master.log"
-        wait_for(lambda: "Starting Spark master" in log.read_text())
-        started += [start_host(folder, master, host, slots) for host in HOSTS]
-        wait_for(lambda: log.read_text().count("Registering worker") == len(HOSTS))
-        yield master
-    finally:
-        for process in reversed(started):
+class StandaloneCluster:
+    """A master, and a Spark worker (which the cluster takes for a host) on each of some loopback addresses.
+
+    Args:
+        folder: for logs, and what executors write.
+        slots: of each host.
+
+    Attributes:
+        master: its URL.
+    """
+
+    def __init__(self, folder: Path, slots: int = 2) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.master = f"spark://127.0.0.1:{port}"
+        self._folder = folder
+        self._slots = slots
+        self._hosts: dict[str, subprocess.Popen[bytes]] = {}
+        self._log = folder / "master.log"
+        self._leader = _daemon(folder, "master", "Master", "--host", "127.0.0.1",
+                               "--port", str(port), "--webui-port", "0")  # fmt: skip
+        wait_for(lambda: "Starting Spark master" in self._log.read_text())
+
+    def start(self, *hosts: str) -> None:
+        """Start hosts, and wait until the master knows them."""
+        known = self._registered()
+        for host in hosts:
+            self._hosts[host] = _daemon(
+                self._folder, f"worker-{host}", "Worker", "--host", host,
+                "--cores", str(self._slots), "--memory", "1g", "--webui-port", "0",
+                "--work-dir", str(self._folder / host), self.master,
+            )  # fmt: skip
+        wait_for(lambda: self._registered() == known + len(hosts))
+
+    def become(self, *hosts: str) -> None:
+        """Let there be these hosts, and no others."""
+        for host in set(self._hosts) - set(hosts):
+            self.kill(host)
+        self.start(*(host for host in hosts if host not in self._hosts))
+
+    def kill(self, host: str) -> None:
+        """Kill a host: the Spark worker, its executors, and all that they have started. It stays gone."""
+        worker = self._hosts.pop(host)
+        kill_all([psutil.Process(worker.pid)], with_children=True)
+        worker.wait(timeout=30)
+
+    def executors(self, host: str) -> list[psutil.Process]:
+        """Return the executors of a host."""
+        return children(self._hosts[host], "java")
+
+    def host_of(self, pid: int) -> str:
+        """Return the host that has started a process, or one of those who have."""
+        ancestors = {process.pid for process in psutil.Process(pid).parents()}
+        return next(host for host, worker in self._hosts.items() if worker.pid in ancestors)
+
+    def close(self) -> None:
+        """Stop all of it."""
+        started = [*self._hosts.values(), self._leader]
+        for process in started:
             process.terminate()
         for process in started:
             process.wait(timeout=30)
 
+    def _registered(self) -> int:
+        return self._log.read_text().count("Registering worker")
 
-def start_host(folder: Path, master: str, host: str, slots: int) -> subprocess.Popen[bytes]:
-    """Start a Spark worker (which the cluster takes for a host of its own) on a loopback address."""
-    return _daemon(
-        folder, f"worker-{host}", "Worker", "--host", host, "--cores", str(slots),
-        "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / host), master,
-    )  # fmt: skip
+
+@contextmanager
+def standalone_cluster(folder: Path, slots: int = 2) -> Iterator[str]:
+    """Start a cluster of two hosts, with some slots each; give its URL."""
+    cluster = StandaloneCluster(folder, slots)
+    try:
+        cluster.start(*HOSTS)
+        yield cluster.master
+    finally:
+        cluster.close()
 
 
 def cluster_settings(slots: int = 2) -> dict[str, str]:
@@ -59,7 +109,7 @@ def cluster_settings(slots: int = 2) -> dict[str, str]:
 
 def _daemon(folder: Path, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
     home = Path(pyspark.__file__).parent
-    with open(folder / f"{name}.log", "wb") as log:
+    with open(folder / f"{name}.log", "ab") as log:
         return subprocess.Popen(
             [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
              *arguments],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -99,8 +99,7 @@ class ColumnarSums(hr.ColumnarComputation):
                 ctx.produce("out", keys, {"a": total, "b": seen})
 
     def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
-        hashes = fired.keys.hashes
-        first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+        first = fired.keys.starts
         ranks = np.arange(len(fired)) - np.repeat(first, np.diff(first, append=len(fired)))
         for rank in range(int(ranks.max()) + 1):
             self._fire(ctx, fired.keys[ranks == rank])
@@ -146,24 +145,27 @@ class Collected:
 
 
 def draw(
-    spec: Spec, collected: Collected, *, weak: bool = False, retain: Collection[str] = ()
-) -> hr.Pipeline:
+    spec: Spec, collected: Collected, *, weak: bool = False, retain: Collection[str] = (),
+    groups: Sequence[str] = (), of: Sequence[str] = (),
+) -> hr.Pipeline:  # fmt: skip
     """Return the pipeline of a spec, with a sink (weak or not) at each computation.
 
-    ``retain`` names the computations whose productions are retained.
+    ``retain`` names the computations whose productions are retained; ``of`` says which group each
+    computation is of, over and over.
     """
-    pipeline = hr.Pipeline("drawn")
+    pipeline = hr.Pipeline("drawn", groups=groups)
     streams: dict[str, Any] = {}
     for name, records in spec.injectors.items():
         items = [Input(*record) for record in records]
         source = hr.sources.Iterable(items, Input, event_time="time")
         streams[name] = pipeline.inject(name, source, watermark=hr.bounded_delay(spec.bound))
-    for node in spec.nodes:
+    for number, node in enumerate(spec.nodes):
         keys = {streams[s]: ("key" if keyed == "same" else keyed) for s, keyed in node.inputs}
         kind = ColumnarSums if node.columnar else Sums
         streams[node.name] = pipeline.compute(
-            node.name, kind(node), keys=keys, retain=["out"] if node.name in retain else []
-        )
+            node.name, kind(node), keys=keys, retain=["out"] if node.name in retain else [],
+            group=of[number % len(of)] if of else None,
+        )  # fmt: skip
         pipeline.sink(node.name, streams[node.name], collected.sink(node.name), weak=weak)
     return pipeline
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -70,6 +70,15 @@ def kill(process: subprocess.Popen[bytes], what: str) -> None:
     process.wait(timeout=120)
     for pid in [victim.pid for victim in java]:
         wait_for(lambda pid=pid: not psutil.pid_exists(pid) or _is_zombie(pid), timeout=60)
+
+
+def kill_all(victims: Iterable[psutil.Process], *, with_children: bool = False) -> None:
+    """Send SIGKILL to processes (and what they have started), all at once as far as that can be."""
+    found = list(victims)
+    if with_children:
+        found += [child for victim in found for child in victim.children(recursive=True)]
+    for victim in found:
+        _signal(victim.pid, signal.SIGKILL)
 
 
 def _signal(pid: int, number: int) -> None:

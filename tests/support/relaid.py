@@ -7,7 +7,9 @@ soft state and readers of files is on trial, and every change of layout must lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +25,10 @@ from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
-from headrace.state.prepared import Each
 from headrace.step import committed
 from headrace.step.plan import Plan, ReadAhead, TaskReport
 from headrace.step.soft import SoftState, WorkerState
+from headrace.storage.reading import InTurn, Reading
 
 #: What a change does: a kind, and numbers that choose bins and workers.
 Change = tuple[str, int, int, int]
@@ -56,11 +58,45 @@ def update_of(layout: Layout, step: int, changes: list[Change]) -> Update:
     return update
 
 
+class Late(InTurn):
+    """What is done beside the steps is done some steps later, under a seed.
+
+    Args:
+        seed: of how long each takes.
+        most: so many steps at most.
+    """
+
+    def __init__(self, seed: int, most: int) -> None:
+        self._rng = random.Random(seed)
+        self._most = most
+        self._waiting: list[tuple[list[int], Callable[[], None]]] = []
+
+    def beside(self, work: Callable[[], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+
+        def finish() -> None:
+            now = super(Late, self).beside(work)
+            error = now.exception()
+            done.set_result(now.result()) if error is None else done.set_exception(error)
+
+        self._waiting.append(([self._rng.randint(0, self._most)], finish))
+        return done
+
+    def step(self) -> None:
+        """A step later."""
+        due = [entry for entry in self._waiting if entry[0][0] == 0]
+        self._waiting = [entry for entry in self._waiting if entry[0][0] > 0]
+        for left, _ in self._waiting:
+            left[0] -= 1
+        for _, finish in due:
+            finish()
+
+
 class Noting(SoftState):
     """Soft state of which it is noted what it reads ahead; and to ask twice for that costs nothing."""
 
-    def __init__(self, prepared: list[tuple[int, int, int, int, bool]]) -> None:
-        super().__init__()
+    def __init__(self, prepared: list[tuple[int, int, int, int, bool]], reading: InTurn) -> None:
+        super().__init__(reading)
         self._prepared_so_far = prepared
 
     def take(
@@ -70,12 +106,15 @@ class Noting(SoftState):
         entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
         prepare = type(entry).prepare
 
-        def noted(ranges: Ranges, budget_bytes: int, each: Each = map) -> tuple[int, bool]:
-            read, done = prepare(entry, ranges, budget_bytes, each)
-            if done:
-                assert prepare(entry, ranges, budget_bytes, each) == (0, True)
-            self._prepared_so_far.append((plan.step, layer, worker, read, done))
-            return read, done
+        def noted(ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
+            before = entry.ahead.read_bytes
+            done = prepare(entry, ranges, budget_bytes, reading)
+            read = entry.ahead.read_bytes
+            if done and not isinstance(reading, Late):
+                assert prepare(entry, ranges, budget_bytes, reading)
+                assert entry.ahead.read_bytes == read
+            self._prepared_so_far.append((plan.step, layer, worker, read - before, done))
+            return done
 
         entry.prepare = noted  # type: ignore[method-assign]
         return entry, how
@@ -90,6 +129,7 @@ class Relaid(InlineRunner):
         ahead: how many steps workers look ahead to what they will own, and read it; in turns, so that they
             change their minds. None if they do not.
         budget: how many bytes a worker reads in a step.
+        late: so many steps at most it takes to read them; None to do it in the step.
 
     Attributes:
         how: how the soft state of each task was had.
@@ -98,11 +138,12 @@ class Relaid(InlineRunner):
 
     def __init__(
         self, changes: dict[int, list[Change]], seed: int = 0, processes: int = 1, reach: int = 8,
-        ahead: list[int] | None = None, budget: int = 1 << 30,
+        ahead: list[int] | None = None, budget: int = 1 << 30, late: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(seed, processes)
+        self._reading = InTurn() if late is None else Late(seed, late)
         self.prepared: list[tuple[int, int, int, int, bool]] = []
-        self._soft = [Noting(self.prepared) for _ in range(processes)]
+        self._soft = [Noting(self.prepared, self._reading) for _ in range(processes)]
         self._ahead = ahead
         self._budget = budget
         self._changes = changes
@@ -139,9 +180,12 @@ class Relaid(InlineRunner):
         head = Ledger(self._workers[0].store).open(plan.step - 1)
         assert head is not None
         now = self.now(head, plan.step)
+        if isinstance(self._reading, Late):
+            self._reading.step()
         relaid = msgspec.structs.replace(
             plan, layout=now.wire, lineage=now.lineage, layout_version=now.version,
             relocated=now.relocated[-self._reach :], ahead=self._read_ahead(plan.step),
+            measured=False,  # (the driver would take what is told for a part of its own layout)
         )  # fmt: skip
         reports = super().run(relaid)
         self.how += [r.notes["soft_state"] for r in reports if "soft_state" in r.notes]

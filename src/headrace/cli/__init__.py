@@ -14,7 +14,7 @@ import sys
 
 import click
 
-from headrace.cli import asking, looking, moving, running, watermarks
+from headrace.cli import asking, hosts, looking, moving, policy, running, watermarks
 from headrace.cli.common import FAILED, INTERRUPTED, NOTHING_THERE, REFUSED, UNANSWERED
 
 __all__ = ["FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
@@ -27,6 +27,6 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
 
 
-for _room in (running, looking, watermarks, asking, moving):
+for _room in (running, looking, watermarks, asking, moving, hosts, policy):
     for _command in _room.COMMANDS:
         main.add_command(_command)

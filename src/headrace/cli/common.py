@@ -11,7 +11,9 @@ from typing import Any
 import click
 import msgspec
 
+from headrace.control import Control
 from headrace.errors import HeadraceError
+from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.storage import open_store
@@ -35,6 +37,31 @@ output_option = click.option(
 def tell(facts: Any, text: str, output: str) -> None:
     """Print data as JSON, or as the text for people."""
     click.echo(msgspec.json.encode(facts).decode() if output == "json" else text)
+
+
+def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False) -> int:
+    """Ask for something and tell the answer; return the migration's id, if there is one.
+
+    Ends with an exit code if it is refused, or not answered.
+    """
+    control = Control(open_store(storage))
+    number = control.put(command)
+    answer = control.wait(number, seconds) if seconds else None
+    facts: dict[str, Any] = {"command": number, "answered": answer is not None}
+    code = 0
+    if answer is None:
+        code = UNANSWERED if seconds else 0
+        text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+    else:
+        facts |= msgspec.to_builtins(answer)
+        code = 0 if answer.applied else REFUSED
+        said = "applied at" if answer.applied else "refused before"
+        text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+    if not (quiet and answer is not None and answer.applied):
+        tell(facts, text, output)
+    if code:
+        sys.exit(code)
+    return 0 if answer is None else answer.migration
 
 
 def ledger_of(storage: str) -> Ledger:

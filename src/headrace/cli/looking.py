@@ -20,6 +20,7 @@ from headrace.cli.common import (
     typed_errors,
 )
 from headrace.eventtime.timestamps import show_time
+from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
@@ -81,7 +82,7 @@ def status_of(name: str, head: Head) -> dict[str, Any]:
         "paused": head.paused,
         "removed": head.identity.get("removed", {}),
         "catching_up": head.resting,
-        "bins": sum(count for _, count, _ in head.layout.runs),
+        "bins": len(Layout.from_wire(head.layout)),
         "ended": head.ended,
         "released": head.released,
         "outbox": {

@@ -18,22 +18,26 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from headrace.cli.common import (
     REFUSED,
-    UNANSWERED,
+    ask,
     head_of,
     output_option,
     storage_option,
     tell,
     typed_errors,
 )
+from headrace.cli.groups import group_facts, group_lines, runs_of
 from headrace.control import Control
+from headrace.coordinator.identity import groups_of
 from headrace.coordinator.sizes import sizes_of_bins
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.eventtime.timestamps import duration_micros
-from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+from headrace.keyspace.groups import Groups
+from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.commands import Command, Kind
 from headrace.ledger.manifest import Head
+from headrace.ledger.measurements import newest_measurements
 from headrace.ledger.migrations import Goal, Latency, Migration, MigrationState
-from headrace.migrating import Strategy, fact_of, planned, progress_of
+from headrace.migrating import PRICES_BY, Strategy, fact_of, planned, progress_of
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.observe.lags import show_duration
@@ -59,13 +63,6 @@ def _objective(_: Any, __: Any, text: str | None) -> int:
         raise click.BadParameter(error.what) from None
 
 
-def _bins(_: Any, __: Any, names: tuple[str, ...]) -> list[tuple[int, int]]:
-    try:
-        return [tuple(Bin.named(name)) for name in names]  # type: ignore[misc]
-    except PipelineError as error:
-        raise click.BadParameter(f"{error.what}; {error.remedy}") from None
-
-
 _strategy_option = click.option(
     "--strategy", default="batched", show_default=True, callback=_strategy,
     help="all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N.",
@@ -77,7 +74,7 @@ _objective_option = click.option(
     "--objective", callback=_objective, metavar="DURATION",
     help="Keep steps within it, such as 250ms: that is how large rounds are then.",
 )  # fmt: skip
-_bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...", callback=_bins)
+_bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
 
 def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -103,10 +100,11 @@ def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-_moves = (_strategy_option, _prepare_option, _objective_option)
+#: How state is to move; of all commands that may move some.
+MOVES = (_strategy_option, _prepare_option, _objective_option)
 
 
-@_asks(click.argument("workers", type=click.IntRange(1)), *_moves)
+@_asks(click.argument("workers", type=click.IntRange(1)), *MOVES)
 def rescale(workers: int, **how: Any) -> None:
     """Let WORKERS workers share the state, while the pipeline runs. About the least of it moves."""
     _migrate(Goal("rescale", workers), **how)
@@ -115,62 +113,78 @@ def rescale(workers: int, **how: Any) -> None:
 @_asks(
     _bins_argument,
     click.option("--to", type=click.IntRange(0), required=True, help="The worker."),
-    *_moves,
+    *MOVES,
 )
-def move(bins: list[tuple[int, int]], to: int, **how: Any) -> None:
+def move(bins: tuple[str, ...], to: int, **how: Any) -> None:
     """Let BINs go to a worker. A BIN is a prefix of the hash and its length, such as 0110/4; the prefix of
-    several bins stands for all of them.
+    several bins stands for all of them. In a group it is clicks:0110/4, or clicks for all of its bins.
     """
-    _migrate(Goal("move", bins=bins, to=to), **how)
+    _migrate(Goal("move", to=to), bins=bins, **how)
 
 
 @_asks(_bins_argument)
-def split(bins: list[tuple[int, int]], **how: Any) -> None:
+def split(bins: tuple[str, ...], **how: Any) -> None:
     """Let each BIN become two. Moves nothing, and rewrites nothing."""
-    _migrate(Goal("split", bins=bins), **how)
+    _migrate(Goal("split"), bins=bins, **how)
 
 
 @_asks(_bins_argument)
-def merge(bins: list[tuple[int, int]], **how: Any) -> None:
+def merge(bins: tuple[str, ...], **how: Any) -> None:
     """Let all that is in BIN become one bin, for each BIN."""
-    _migrate(Goal("merge", bins=bins), **how)
+    _migrate(Goal("merge"), bins=bins, **how)
 
 
 @_asks(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
-                      metavar="WORKER..."), *_moves)  # fmt: skip
+                      metavar="WORKER..."), *MOVES)  # fmt: skip
 def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
     """Let WORKERs own nothing, so that what they run on can be taken away."""
     _migrate(Goal("drain_workers", drained=list(workers)), **how)
 
 
-@_asks(*_moves)
-def rebalance(**how: Any) -> None:
-    """Let workers share the state more equally, if that is worth what it costs."""
-    _migrate(Goal("rebalance"), **how)
+@_asks(
+    click.option("--by", type=click.Choice(sorted(PRICES_BY)), help="Work or state.  [default: work, "
+                 "or state while too little was measured of work]"),
+    click.option("--group", help="Only in this group."),
+    *MOVES,
+)  # fmt: skip
+def rebalance(by: str | None, group: str | None, **how: Any) -> None:
+    """Let workers be more equal, if that is worth what it costs."""
+    prices = None if by is None else PRICES_BY[by]
+    _migrate(Goal("rebalance", prices=prices), group=group, **how)
 
 
 def _migrate(
     goal: Goal, *, storage: str, dry_run: bool, if_busy: Any, seconds: float, follow: bool,
     output: str, strategy: Strategy | None = None, prepare: bool = False, objective: int = 0,
+    bins: tuple[str, ...] = (), group: str | None = None,
 ) -> None:  # fmt: skip
     """Ask for a migration (or say what it would come to), and tell what became of that."""
     with typed_errors():
         head = head_of(storage)
+        groups = groups_of(head.identity)
         goal = msgspec.structs.replace(
-            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective
-        )
+            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective,
+            bins=_named(bins, group, groups), groups=list(groups.names),
+        )  # fmt: skip
         if dry_run:
-            _would(head, goal, output)
+            _would(storage, head, goal, output)
             return
         command = Command("migrate", goal=goal, if_busy=if_busy)
-        id_ = _ask(storage, command, seconds, output, quiet=follow)
+        id_ = ask(storage, command, seconds, output, quiet=follow)
         if follow and id_:
             _follow(Control(open_store(storage)), id_, output)
 
 
-def _would(head: Head, goal: Goal, output: str) -> None:
+def _named(bins: tuple[str, ...], group: str | None, groups: Groups) -> list[tuple[int, int]]:
     try:
-        found = planned(head, goal)
+        return groups.prefixes(bins if group is None else groups.group(group).bin)
+    except PipelineError as error:
+        raise click.BadParameter(f"{error.what}; {error.remedy}") from None
+
+
+def _would(storage: str, head: Head, goal: Goal, output: str) -> None:
+    try:
+        found = planned(head, goal, newest_measurements(open_store(storage)))
     except (ChangeRefused, PipelineError) as error:
         tell({"refused": error.what}, f"would be refused: {error.what}\n{error.remedy}", output)
         sys.exit(REFUSED)
@@ -189,32 +203,9 @@ def _estimate(found: Estimate) -> str:
     whole = "" if took is None else f", {show_duration(took)} in all"
     return (
         f"{found.bins:,} bins ({found.bytes:,} bytes) in {found.rounds:,} rounds; "
-        f"the longest step about {longest}{whole}"
+        f"the longest step about {longest}{whole} "
+        f"(how fast state is opened is {'measured' if found.measured else 'assumed'})"
     )
-
-
-def _ask(
-    storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False
-) -> int:
-    """Ask for something and tell the answer; return the migration's id. Ends if it is refused."""
-    control = Control(open_store(storage))
-    number = control.put(command)
-    answer = control.wait(number, seconds) if seconds else None
-    facts: dict[str, Any] = {"command": number, "answered": answer is not None}
-    code = 0
-    if answer is None:
-        code = UNANSWERED if seconds else 0
-        text = f"command {number} is not answered yet: it is applied when the pipeline runs"
-    else:
-        facts |= msgspec.to_builtins(answer)
-        code = 0 if answer.applied else REFUSED
-        said = "applied at" if answer.applied else "refused before"
-        text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
-    if not (quiet and answer is not None and answer.applied):
-        tell(facts, text, output)
-    if code:
-        sys.exit(code)
-    return 0 if answer is None else answer.migration
 
 
 def _follow(control: Control, id_: int, output: str) -> None:
@@ -278,7 +269,7 @@ def _telling(kind: Kind, help: str) -> click.Command:
     def command(id_: int, storage: str, seconds: float, output: str) -> None:
         with typed_errors():
             head_of(storage)
-            _ask(storage, Command(kind, migration=id_), seconds, output)
+            ask(storage, Command(kind, migration=id_), seconds, output)
 
     return command
 
@@ -351,18 +342,17 @@ def show_layout(storage: str, output: str) -> None:
 def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
     """Return a layout as plain data: what each worker has, and runs of like bins in hash order."""
     sizes = sizes_of_bins(head, layout)
+    groups = groups_of(head.identity)
+    used = groups.used(layout)
     bins, nbytes, share = Counter[int](), Counter[int](), Counter[int]()
     for at, owner in enumerate(layout.owners.tolist()):
         bins[owner] += 1
-        share[owner] += 1 << (HASH_BITS - int(layout.bits[at]))
+        share[owner] += 1 << (HASH_BITS - int(layout.bits[at])) if used[at] else 0
         nbytes[owner] += 0 if sizes is None else sizes[at]
-    runs, at = [], 0
-    for depth, count, owner in head.layout.runs:
-        first, last = layout.bin(at), layout.bin(at + count - 1)
-        runs.append(
-            {"first": str(first), "last": str(last), "bins": count, "bits": depth, "worker": owner}
-        )
-        at += count
+    runs = []
+    for at, depth, count, owner in runs_of(layout, groups):
+        first, last = (groups.name(layout.bin(end)) for end in (at, at + count - 1))
+        runs.append({"first": first, "last": last, "bins": count, "bits": depth, "worker": owner})
     return {
         "step": head.step,
         "bins": len(layout),
@@ -372,11 +362,12 @@ def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
             {
                 "worker": worker,
                 "bins": bins[worker],
-                "share": share[worker] / (1 << HASH_BITS),
+                "share": share[worker] / share.total(),
                 "bytes": None if sizes is None else nbytes[worker],
             }
             for worker in range(layout.workers)
         ],
+        "groups": group_facts(layout, groups, sizes),
         "runs": runs,
     }
 
@@ -391,6 +382,7 @@ def _layout_text(facts: dict[str, Any]) -> str:
         lines.append(
             f"  worker {of['worker']}: {of['bins']:,} bins, {of['share']:.1%} of the keys{size}"
         )
+    lines += group_lines(facts["groups"])
     for run in facts["runs"][:_MOST_RUNS]:
         last = "" if run["bins"] == 1 else f" to {run['last']} ({run['bins']:,})"
         lines.append(f"  {run['first']}{last}: worker {run['worker']}")

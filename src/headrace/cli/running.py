@@ -11,6 +11,7 @@ import click
 
 from headrace.api import run as run_pipeline
 from headrace.cli.common import INTERRUPTED, storage_option, typed_errors
+from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.settings import Settings
 from headrace.errors import PipelineError
 from headrace.observe.progress import ProgressLine
@@ -30,10 +31,13 @@ from headrace.topology import Pipeline
               show_default=True, help="Who carries records between layers.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
               help="Records a step takes from each injector, at most.")  # fmt: skip
+@policy_option
+@set_option
+@click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants.")
 @click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
 def run(
     target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
-    rows: int, keep_running: bool,
+    rows: int, keep_running: bool, name: str | None, options: dict[str, str], policy_dry_run: bool,
 ) -> None:  # fmt: skip
     """Run (or resume) the pipeline of TARGET, until its input has ended.
 
@@ -46,7 +50,8 @@ def run(
         with ProgressLine(pipeline.name) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
-                settings=settings, listeners=[progress],
+                settings=settings, listeners=[progress], policy=checked(name, options),
+                policy_dry_run=policy_dry_run,
             )  # fmt: skip
             with job:
                 try:

@@ -12,7 +12,8 @@ import msgspec
 from headrace.digest import add_digests
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import Seen, lowest, merged_seen
-from headrace.ledger.manifest import Counts, Slice
+from headrace.ledger.manifest import Counts, HeldBy, Slice
+from headrace.state.perworker import NOTHING
 from headrace.state.runs import FileRef
 from headrace.step.plan import Failure, Plan, TaskReport
 
@@ -27,7 +28,7 @@ class Adopted(msgspec.Struct, frozen=True):
     """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
 
     ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else; ``unread``
-    says whether somebody still has to read ahead.
+    says whether somebody still has to read ahead; ``tasks`` are the reports of those that applied a layer.
     """
 
     seen: dict[str, dict[str, Seen]]
@@ -50,6 +51,8 @@ class Adopted(msgspec.Struct, frozen=True):
     soft_state: dict[str, int]
     unstaged: dict[str, list[bytes]] = {}
     unread: bool = False
+    per_worker: list[HeldBy] = []
+    tasks: list[TaskReport] = []
 
 
 def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
@@ -153,7 +156,24 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         soft_state=soft,
         unstaged=unstaged,
         unread=any(report.unread for report in applied),
+        per_worker=_per_worker(applied),
+        tasks=applied,
     )
+
+
+def _per_worker(applied: list[TaskReport]) -> list[HeldBy]:
+    """Return what computations hold in workers from now on, where that has changed."""
+    gone = [
+        HeldBy(name, worker, NOTHING)
+        for report in applied
+        for name, workers in report.taken_in.items()
+        for worker in workers
+    ]
+    return gone + [
+        HeldBy(name, report.worker, held)
+        for report in applied
+        for name, held in report.per_worker.items()
+    ]
 
 
 def _longest(reports: list[TaskReport]) -> dict[str, float]:

@@ -13,12 +13,14 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.coordinator.course import Course
+from headrace.coordinator.hosts import drained_after
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.steering import decide as steer
 from headrace.coordinator.step_times import StepTimes
 from headrace.errors import PipelineError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command
 from headrace.ledger.manifest import CatchUp
+from headrace.ledger.places import Places
 from headrace.ledger.retained import producer_of
 from headrace.topology import Pipeline
 
@@ -261,16 +263,24 @@ def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What commands change: which computations are removed, which given up, whether it is paused."""
+    """What commands change.
+
+    Attributes:
+        removed, forgotten: computations that are removed, and that are given up.
+        paused: whether no step is to be run.
+        drained_hosts: those on which no worker is to live.
+    """
 
     removed: frozenset[str]
     forgotten: frozenset[str] = frozenset()
     paused: bool = False
+    drained_hosts: frozenset[str] = frozenset()
 
 
 def obey(
-    standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool
-) -> Standing | str:
+    standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
+    places: Places | None = None,
+) -> Standing | str:  # fmt: skip
     """Return how things stand after a command, or why it is refused.
 
     Args:
@@ -279,6 +289,7 @@ def obey(
         drawing: all that the driver's process can draw, with what is removed.
         command: what is asked.
         running: whether the pipeline runs, or is about to.
+        places: where workers live; None before the pipeline runs.
     """
     match command.kind:
         case "pause":
@@ -291,6 +302,11 @@ def obey(
             return _remove(standing, stored, drawing, command)
         case "restore":
             return _restore(standing, drawing, command, running=running)
+        case "drain_hosts" | "undrain_hosts":
+            drained = drained_after(standing.drained_hosts, command, places)
+            if isinstance(drained, str):
+                return drained
+            return msgspec.structs.replace(standing, drained_hosts=drained)
         case _:
             return "the pipeline has no layout yet"
 
@@ -420,12 +436,13 @@ def at_opening(
 
 
 def decide(
-    standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool
-) -> Standing | str:
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
+    places: Places | None = None,
+) -> Standing | str:  # fmt: skip
     """Return how things stand after a command that was found, or why it is refused."""
     if asked.command is None:
         return asked.problem
-    return obey(standing, stored, drawing, asked.command, running=running)
+    return obey(standing, stored, drawing, asked.command, running=running, places=places)
 
 
 def answer_to(asked: Asked, result: Standing | str, step: int) -> Answer:

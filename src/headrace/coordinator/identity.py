@@ -2,7 +2,8 @@
 
 Plain data in the head. What is drawn: ``computations`` (also those that were removed), ``injectors``,
 ``streams``, ``retained`` (stream → since which step its productions are kept). And, where there are such,
-``removed`` (name → since which step it is not drawn, its state kept) and ``void`` (name → the step up to
+``groups`` (their names, in order; each computation then says its own), ``removed`` (name →
+since which step it is not drawn, its state kept) and ``void`` (name → the step up to
 which files may hold rows of a computation of that name whose state was given up).
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.errors import SchemaChanged
+from headrace.keyspace.groups import Groups
 from headrace.ledger.manifest import Head
 
 Identity = dict[str, Any]
@@ -58,6 +60,11 @@ def merged_identity(
     }
 
 
+def groups_of(identity: Identity) -> Groups:
+    """Return the groups that it knows of."""
+    return Groups(identity.get("groups", []))
+
+
 def removed_of(head: Head | None) -> dict[str, int]:
     """Return the computations that were removed and whose state is kept: name → since which step."""
     found: dict[str, int] = {} if head is None else head.identity.get("removed", {})
@@ -98,8 +105,10 @@ def check_identity(
     Raises:
         SchemaChanged: naming every difference.
     """
-    problems = []
+    problems = _groups_problems(stored, wanted)
     remedy = "use the names and types that were stored, or start with a new storage directory"
+    if problems:
+        remedy = "name the groups that were stored, in their order, or start with a new storage directory"
     for name, before in stored.get("computations", {}).items():
         now = wanted["computations"].get(name)
         if name in forgotten or (now is None and name in removed):
@@ -111,6 +120,7 @@ def check_identity(
                 "given up with --forget); otherwise use the names and types that were stored"
             )
             continue
+        problems += _group_problems(stored, wanted, name)
         if now["key"] != before["key"]:
             problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
         for cell, kind in before["cells"].items():
@@ -129,3 +139,27 @@ def check_identity(
             + "\n    ".join(problems),
             remedy=remedy,
         )
+
+
+def _groups_problems(stored: Identity, wanted: Identity) -> list[str]:
+    """Return why keys would not lie where they lay: groups that went, changed places, or need more bits."""
+    before, now = groups_of(stored), groups_of(wanted)
+    names = ", ".join(before.names) or "none"
+    if not stored or (now.bits == before.bits and now.names[: len(before.names)] == before.names):
+        return []
+    room = (1 << before.bits) - len(before)
+    may = f"up to {room} may be added behind them" if room else "there is no room for another"
+    return [f"the groups were {names}, are {', '.join(now.names) or 'none'}; {may}"]
+
+
+def _group_problems(stored: Identity, wanted: Identity, name: str) -> list[str]:
+    """Return why a computation cannot be in its group: what is kept of it lies in another one."""
+    facts, now = (of["computations"][name] for of in (stored, wanted))
+    was, is_ = facts.get("group"), now.get("group")
+    same = groups_of(stored).group(was).number == groups_of(wanted).group(is_).number
+    kept = facts["cells"] or any(of.partition(".")[0] == name for of in stored.get("retained", ()))
+    if same or not kept:
+        return []
+    return [
+        f"computation {name!r}: group {was!r} became {is_!r}, and what is kept of it would stay"
+    ]

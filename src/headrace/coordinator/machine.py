@@ -77,7 +77,6 @@ from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.shape import Shape
 from headrace.coordinator.steering import Steering, wants_steps
 from headrace.coordinator.step_times import Told
-from headrace.coordinator.story import continued
 from headrace.errors import TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
@@ -85,7 +84,7 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import CatchUp, Head, Manifest
 from headrace.sources.base import Limit, Offer
 from headrace.state.runs import FileRef
-from headrace.step.layer import error_of
+from headrace.step.failures import error_of
 from headrace.step.plan import Failure
 
 #: While computations are catching up, so many steps are theirs for each that may be of new input.
@@ -125,7 +124,6 @@ class Coordinator:
         self.shape = shape
         self.settings = settings
         self.head: Head | None = None
-        self.story: list[str] = []
         self._nonce = nonce
         self._drain = drain
         self._stopping = False
@@ -157,12 +155,11 @@ class Coordinator:
 
     def handle(self, event: Event) -> list[Instruction]:
         """Return what to do after an event. Instructions are carried out in order."""
-        self.story = continued(self.story, event)
         match event:
             case Opened():
                 return self._opened(event)
             case Committed():
-                return self._committed(event.head)
+                return self._committed(event)
             case Recalled():
                 return self._recalled_by(event)
             case Offered():
@@ -200,7 +197,10 @@ class Coordinator:
 
     # -- after a commit -----------------------------------------------------------------------
 
-    def _committed(self, head: Head) -> list[Instruction]:
+    def _committed(self, event: Committed) -> list[Instruction]:
+        head = event.head
+        if event.after_us is not None:
+            self._steering.committed(event.after_us)
         claimed = self.head is None
         self.head = head
         self._pending = None
@@ -329,6 +329,7 @@ class Coordinator:
     def _begin(self, intent: Intent, *, try_: int = 0) -> list[Instruction]:
         """Run what somebody intends: this driver, or one before it."""
         planned = plan_step(self._head, self.shape, self.settings, intent)
+        planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
         self._pending = _Pending(planned.as_try(try_))
         return [self._run_of(self._pending.planned)]
 
@@ -354,6 +355,7 @@ class Coordinator:
             pending.planned, result, self._head, self.shape, self.settings,
             nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
+        self._steering.adopted(plan, result)
         moved = self._steering.after_step(
             self._head,
             plan.clock_us,
@@ -449,7 +451,7 @@ class Coordinator:
         if answer.applied and event.kind == "stop":
             self._stopping = True
         paused = {"pause": True, "resume": False}.get(event.kind or "") if answer.applied else None
-        return [self._note([answer], paused=paused)]
+        return [self._note([answer], paused=paused, drained_hosts=event.drained_hosts)]
 
     def _steered(self, event: Steer) -> list[Instruction]:
         """Note what becomes of the layout, and the answer to who has asked for it."""
@@ -474,11 +476,12 @@ class Coordinator:
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
         catch_up: CatchUp | None = None, course: Course | None = None,
+        drained_hosts: list[str] | None = None,
     ) -> Commit:  # fmt: skip
         """Commit a step in which nothing is computed, for what it says."""
         head = self._head
         note = note_manifest(
             head, self.shape, answers=answers, paused=paused, catch_up=catch_up, course=course,
-            nonce=self._nonce(), cleaned=self._clean_up.cleaned,
+            drained_hosts=drained_hosts, nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
         return Commit(head, self._outbox.noted(head, note))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.beginning import asked_of, layout_to_begin_with
 from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
 from headrace.coordinator.course import Course, course_of
@@ -48,10 +49,10 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     step = 0 if head is None else head.step + 1
     removed, forgotten = shape.removed, shape.forgotten
     check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
-    changed = _wants_other_layout(head, shape)
+    layout = layout_to_begin_with(head, shape)
     restored = set(removed_of(head)) & set(shape.nodes)
     course = event.course
-    if head is not None and changed and head.migrations:
+    if head is not None and layout is not None and head.migrations:
         course = give_up_all(head, event.now_us, course)
     stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
     return Manifest(
@@ -66,8 +67,8 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         seed=0,
         # (a step is due at once: watermarks and timers stand where the old drawing left them)
         next_wall_timer=MIN_TIME if stirred else MAX_TIME,
-        layout=shape.layout if changed else None,
-        asked=_asked(head, shape),
+        layout=layout,
+        asked=asked_of(head, shape),
         identity=merged_identity(
             stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
             floor=-1 if head is None else head.slices_floor,
@@ -75,22 +76,11 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         boundary=0 if head is None else head.boundary,
         answers=event.answers,
         paused=event.paused,
+        drained_hosts=event.drained_hosts,
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
         **({} if course is None else course.told(head)),
     )  # fmt: skip
-
-
-def _wants_other_layout(head: Head | None, shape: Shape) -> bool:
-    """Say whether a run is to begin with a layout of its own.
-
-    Who asks for the same as before (or for nothing) goes on with the layout as migrations have left it.
-    """
-    if head is None or head.layout == shape.layout:
-        return head is None
-    if head.asked == (0, 0):  # (heads of older versions do not say)
-        return True
-    return _asked(head, shape) != head.asked
 
 
 def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
@@ -99,11 +89,6 @@ def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
         return claim.layout
     assert head is not None
     return head.layout_now.at(claim.step).wire
-
-
-def _asked(head: Head | None, shape: Shape) -> tuple[int, int]:
-    workers, bins = shape.asked
-    return workers or (0 if head is None else head.asked[0]), bins
 
 
 def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course:
@@ -117,7 +102,8 @@ def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course
 
 def note_manifest(
     head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
-    catch_up: CatchUp | None = None, course: Course | None = None, nonce: str, cleaned: int,
+    catch_up: CatchUp | None = None, course: Course | None = None,
+    drained_hosts: list[str] | None = None, nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step in which nothing is computed.
 
@@ -128,6 +114,7 @@ def note_manifest(
         paused: whether it is paused from now on; None for as it was.
         catch_up: who is to catch up from now on; None for as it was.
         course: what becomes of the layout; None for as it was.
+        drained_hosts: where no worker is to live from now on; None for as it was.
         nonce: tells this manifest from any other.
         cleaned: those files are gone that died up to this step.
     """
@@ -146,6 +133,7 @@ def note_manifest(
         cleaned=cleaned,
         answers=list(answers),
         paused=paused,
+        drained_hosts=drained_hosts,
         catch_up=catch_up,
         **({} if course is None else course.told(head)),
     )
@@ -219,6 +207,7 @@ def _of_step(
         stream_digests=adopted.stream_digests,
         counts=adopted.counts,
         delivery=planned.intent.step,
+        per_worker=adopted.per_worker,
     )
 
 

@@ -23,6 +23,7 @@ class Opened(msgspec.Struct, frozen=True):
     Attributes:
         answers: to the commands that are answered by beginning.
         paused: whether it begins paused; None for as it was.
+        drained_hosts: where no worker is to live; None for as it was.
         course: the course of the layout after the commands; None for as it was.
     """
 
@@ -31,12 +32,14 @@ class Opened(msgspec.Struct, frozen=True):
     answers: list[Answer] = []
     paused: bool | None = None
     course: Course | None = None
+    drained_hosts: list[str] | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A manifest is committed."""
+    """A manifest is committed; of a step, so long after its try had ended."""
 
     head: Head
+    after_us: int | None = None
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -122,10 +125,12 @@ class Commanded(msgspec.Struct, frozen=True):
     Attributes:
         answer: what becomes of it.
         kind: what it asked for, if that could be read.
+        drained_hosts: where no worker is to live from now on; None for as it was.
     """
 
     answer: Answer
     kind: Kind | None
+    drained_hosts: list[str] | None = None
 
 
 class Steer(msgspec.Struct, frozen=True):

@@ -225,28 +225,22 @@ def refused(course: Course, id_: int, why: str) -> Course:
     return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
 
 
-def pause(course: Course, id_: int) -> Course | str:
+def _pause(course: Course, found: Migration) -> Course | str:
     """Return the course when a migration is to stop after the round at hand; or why it cannot."""
-    found = course.migrations.get(id_)
-    if found is None or found.is_over:
-        return _no_more(id_, found)
     if found.state == "aborting":
-        return f"migration {id_} is being aborted"
+        return f"migration {found.id} is being aborted"
     if found.paused:
-        return f"migration {id_} is paused already"
+        return f"migration {found.id} is paused already"
     paused = _replace(found, paused=True)
     if found.state in ("gap", "preparing"):
         paused = _standing(paused, "paused", course)
     return course.knowing(paused)
 
 
-def resume(course: Course, id_: int) -> Course | str:
+def _resume(course: Course, found: Migration) -> Course | str:
     """Return the course when a paused migration is to go on; or why it cannot."""
-    found = course.migrations.get(id_)
-    if found is None or found.is_over:
-        return _no_more(id_, found)
     if not found.paused:
-        return f"migration {id_} is not paused"
+        return f"migration {found.id} is not paused"
     going = _replace(found, paused=False)
     if found.state != "paused":
         return course.knowing(going)
@@ -255,17 +249,14 @@ def resume(course: Course, id_: int) -> Course | str:
     return proceed(course, going)
 
 
-def abort(course: Course, id_: int, why: str) -> Course | str:
+def _abort(course: Course, found: Migration) -> Course | str:
     """Return the course when what a migration has moved is to go back; or why it cannot.
 
     Rounds that were not begun are dropped. Those that were go back in the opposite order, as rounds
     of their own; so a crash in the middle of that goes on, too.
     """
-    found = course.migrations.get(id_)
-    if found is None or found.is_over:
-        return _no_more(id_, found)
     if found.state == "aborting":
-        return f"migration {id_} is being aborted already"
+        return f"migration {found.id} is being aborted already"
     if found.effective > course.step:
         course = course.withdrawing(found.left[0].at(found.effective))
     elif found.effective >= 0:  # in force from here on
@@ -276,18 +267,15 @@ def abort(course: Course, id_: int, why: str) -> Course | str:
         )  # fmt: skip
     back = _replace(
         found, state="aborting", since=course.step, rounds=undone(found), next=0, effective=-1,
-        prepare=False, paused=False, why=why,
+        prepare=False, paused=False, why="somebody asked for it",
     )  # fmt: skip
     return proceed(course, back)
 
 
-def hasten(course: Course, id_: int) -> Course | str:
+def _hasten(course: Course, found: Migration) -> Course | str:
     """Return the course when all that is left of a migration is to move at once; or why it cannot."""
-    found = course.migrations.get(id_)
-    if found is None or found.is_over:
-        return _no_more(id_, found)
     if found.state == "aborting":
-        return f"migration {id_} is being aborted"
+        return f"migration {found.id} is being aborted"
     found = _replace(found, prepare=False, gap=False, paused=False)
     if found.state == "queued":
         return course.knowing(found)
@@ -306,21 +294,22 @@ def give_up(course: Course, ids: Iterable[int], why: str) -> Course:
     return course
 
 
-def _no_more(id_: int, found: Migration | None) -> str:
-    return f"there is no migration {id_}" if found is None else f"migration {id_} is {found.state}"
-
-
-_KINDS: dict[str, Callable[[Course, int], Course | str]] = {
-    "pause_migration": pause,
-    "resume_migration": resume,
-    "abort_migration": lambda course, id_: abort(course, id_, "somebody asked for it"),
-    "hasten_migration": hasten,
+_KINDS: dict[str, Callable[[Course, Migration], Course | str]] = {
+    "pause_migration": _pause,
+    "resume_migration": _resume,
+    "abort_migration": _abort,
+    "hasten_migration": _hasten,
 }
 
 
 def steered(course: Course, kind: str, id_: int) -> Course | str:
     """Return the course after a command to a migration, or why that is refused."""
-    return _KINDS[kind](course, id_)
+    found = course.migrations.get(id_)
+    if found is None:
+        return f"there is no migration {id_}"
+    if found.is_over:
+        return f"migration {id_} is {found.state}"
+    return _KINDS[kind](course, found)
 
 
 # -- rounds -----------------------------------------------------------------------------------

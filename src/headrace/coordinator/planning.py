@@ -100,8 +100,23 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
         layout_version=in_force.version,
         relocated=in_force.relocated[-RECENT_RELOCATIONS:],
         ahead=_read_ahead(head, layout.workers, step, settings.ahead_bytes),
+        per_worker={
+            f"{name}/{worker}": one.digest
+            for name in head.per_worker.keys() & set(shape.nodes)
+            for worker, one in head.per_worker[name].items()
+        },
+        orphans=_orphans(head, shape, layout.workers),
     )
     return PlannedStep(plan, divisions, finals, intent)
+
+
+def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:
+    """Return the workers that are no more and whose per-worker state is still theirs, by computation."""
+    found = {
+        name: sorted(worker for worker in head.per_worker[name] if worker >= workers)
+        for name in head.per_worker.keys() & set(shape.nodes)
+    }
+    return {name: gone for name, gone in found.items() if gone}
 
 
 def _offers(head: Head, shape: Shape, intent: Intent) -> dict[str, Offer]:
@@ -155,11 +170,13 @@ def _seed(
 def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
     """Return what workers are to read of all rounds that are to come, if these are to be prepared.
 
+    While the migration is paused they read no more, and keep what is there up to date.
     (Of all at once, since files are opened once then; a round of a few bins needs nearly as many.)
     """
     current = head.migration
-    if current is None or not current.prepare or current.state in ("aborting", "paused"):
+    if current is None or not current.prepare or current.state == "aborting":
         return []
+    most = 0 if current.state == "paused" else current.budget_bytes or most_bytes
     in_force = 0 <= current.effective <= step
     coming = current.left[1 if in_force else 0 :]
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -167,7 +184,7 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
         last = start + (count << (HASH_BITS - bits)) - 1
         wanted.setdefault(worker, []).append((start, last))
     return [
-        ReadAhead(worker, sorted(ranges), current.budget_bytes or most_bytes)
+        ReadAhead(worker, sorted(ranges), most)
         for worker, ranges in wanted.items()
         if worker < workers
     ]

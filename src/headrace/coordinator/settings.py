@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
         outbox_bytes: how many bytes of outputs may, unless one step alone has more.
         straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
             stages that itself, and goes on.
+        measure_us: between two steps whose loads are measured is so much time, at least.
         ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to it.
     """
 
@@ -51,10 +52,11 @@ class Settings(msgspec.Struct, frozen=True):
     slice_every: int = 1
     retain_steps: int = 16
     sweep_every: int = 1_024
-    clean_per_step: int = 64
+    clean_per_step: int = 8
     outbox_steps: int = 64
     outbox_bytes: int = 256 << 20
     straggler_us: int = 1_000_000
+    measure_us: int = 250_000
     ahead_bytes: int = 2 << 20
 
 

@@ -29,8 +29,8 @@ class Shape(msgspec.Struct, frozen=True):
         wide_exchange: who carries records in steps that are too large for the driver.
         nodes: the computations' names.
         identity: what durable data depends on.
-        layout: bins and owners that this run begins with, if it asks for others than the run before.
-        asked: how many (workers, bins) it asks for; 0 workers for as many as there are.
+        layout: bins and owners of a pipeline that is new.
+        asked: how many (workers, bins) it asks for; 0 for as many as there are.
         store: where the storage is.
         sinks: the stream of each sink.
         weak: the sinks that see a step's results before its commit.

@@ -12,16 +12,21 @@ from typing import Any
 
 import msgspec
 
+from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.goals import Measured, plan_goal
+from headrace.coordinator.hosts import must_leave
+from headrace.coordinator.measuring import Meter
 from headrace.coordinator.migrating import after_step, begin, refused, steered
-from headrace.coordinator.sizes import sizes_of_bins
 from headrace.coordinator.step_times import StepTimes, Told
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Command
 from headrace.ledger.manifest import Head
+from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Migration, under_way
+from headrace.migration.measurements import Measurements
 from headrace.sources.base import Limit, Offer
+from headrace.step.plan import Plan
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -39,9 +44,11 @@ class Decided(msgspec.Struct, frozen=True):
 class Steering:
     """What the coordinator remembers of steps for those who move state, and asks of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter | None = None) -> None:
+        self.meter = meter or Meter()
         self._times = StepTimes()
         self._more = False
+        self._commit_us = 0  # from the end of the newest try to when its step was committed
 
     def offered(self, offers: Mapping[str, Offer], most: Mapping[str, Limit]) -> None:
         """Note what a step is to take: whether more is waiting than it may."""
@@ -51,6 +58,20 @@ class Steering:
             if not offer.empty
         )
 
+    def measured(self, plan: Plan) -> Plan:
+        """Return the plan of a step that reports tell more of, if it is its turn."""
+        if plan.replays or not self.meter.wants(plan.clock_us):
+            return plan
+        return msgspec.structs.replace(plan, measured=True)
+
+    def adopted(self, plan: Plan, result: Adopted) -> None:
+        """Note what a step that is adopted tells of loads."""
+        self.meter.note(plan, result, more=self._more)
+
+    def committed(self, after_us: int) -> None:
+        """Note how long after its try a step was committed; it counts for the next one."""
+        self._commit_us = after_us
+
     def after_step(self, head: Head, clock_us: int, told: Told) -> dict[str, Any]:
         """Return what the manifest of a step that was computed says of migrations.
 
@@ -59,7 +80,8 @@ class Steering:
             clock_us: its clock reading.
             told: what it tells.
         """
-        told = msgspec.structs.replace(told, more=self._more and told.usual)
+        took_us = told.took_us + self._commit_us
+        told = msgspec.structs.replace(told, took_us=took_us, more=self._more and told.usual)
         return after_step(course_of(head, clock_us), told, self._times).told(head)
 
     def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
@@ -73,7 +95,11 @@ class Steering:
         return _next_turn(course, self._times, self._measured(head, course))
 
     def _measured(self, head: Head, course: Course) -> Measured:
-        return Measured(sizes_of_bins(head, course.layout), self._times.before)
+        return self.meter.measured(head, course.layout, self._times.before)
+
+    def published(self, head: Head, seen: Measurements) -> Published:
+        """Return what was measured as data."""
+        return self.meter.published(head, seen, self._times.before)
 
 
 def has_turn(head: Head) -> bool:
@@ -85,7 +111,7 @@ def has_turn(head: Head) -> bool:
 def wants_steps(head: Head) -> bool:
     """Say whether steps are to be made also when there is no input."""
     current = under_way(head.migrations)
-    return current is not None and current.wants_steps
+    return (current is not None and current.wants_steps) or must_leave(head)
 
 
 def decide(course: Course, asked: Asked, times: StepTimes, measured: Measured | None) -> Decided:

@@ -20,6 +20,7 @@ from headrace.storage.base import Store
 Kind = Literal[
     "remove", "restore", "stop", "drain", "pause", "resume",
     "migrate", "update", "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
+    "drain_hosts", "undrain_hosts",
 ]  # fmt: skip
 #: Those that move state, or say how.
 MOVING: frozenset[Kind] = frozenset(
@@ -44,6 +45,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         if_busy: ``migrate``: what to do while another migration is under way.
         update: ``update``: a configuration update for the very step that it names.
         migration: the id of the one that is paused, resumed, aborted or hastened.
+        hosts: those that are drained, or not any more.
         by: who asks, and why, where that is to be remembered.
         nonce: tells this command from any other, when a reply was lost.
         format: of this file.
@@ -57,6 +59,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     if_busy: Literal["queue", "refuse"] = "queue"
     update: Update | None = None
     migration: int = 0
+    hosts: list[str] = []
     by: str = ""
     nonce: str = ""
     format: int = FORMAT
@@ -69,7 +72,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         if self.update is not None:
             return f"update of step {self.update.step}"
         number = [str(self.migration)] if self.migration else []
-        return " ".join([self.kind.replace("_", " "), *self.names, *number])
+        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number])
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -15,10 +15,10 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         wire: bins and owners.
-        lineage: names the layout with which the newest claim that changed it began, and after how many live
-            changes: files of one lineage can be told apart by owner, with ``relocated``.
-        version: how many live changes there were in the pipeline's life.
-        relocated: the live changes of this lineage that concern files which are still needed.
+        lineage: names the layout that the changes since began with: files of one lineage can be told apart
+            by owner, with ``relocated``.
+        version: how many changes there were in the pipeline's life.
+        relocated: the changes of this lineage that concern files which are still needed.
         updates: what is published, and takes effect at later steps.
     """
 
@@ -28,31 +28,36 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
     relocated: list[Relocated] = []
     updates: list[Update] = []
 
-    def begun_with(self, wire: LayoutWire) -> LayoutNow:
-        """Return what a claim with another layout makes of it: all begins anew.
+    def begun_with(self, wire: LayoutWire, step: int) -> LayoutNow:
+        """Return what a claim with another layout makes of it, which is a change like any other.
 
-        A layout may come back, after live changes of its first time of which nobody knows any more.
+        What was published for later steps was about the layout before, and is forgotten.
         """
-        digest = Layout.from_wire(wire).digest
-        lineage = f"{digest}-{self.version}" if self.version else digest
-        return LayoutNow(wire, lineage, self.version)
+        now = self.at(step)
+        if now.wire == wire:
+            lineage = now.lineage or Layout.from_wire(wire).digest
+            return msgspec.structs.replace(now, lineage=lineage, updates=[])
+        return now._changed_to(Layout.from_wire(now.wire), Layout.from_wire(wire), step, [])
 
     def at(self, step: int) -> LayoutNow:
         """Return what is in force in a step: with all that was published for it, or before it."""
         due = [update for update in self.updates if update.step <= step]
         if not due:
             return self
-        layout = Layout.from_wire(self.wire)
-        moves = list(self.relocated)
-        version = self.version
+        later = [update for update in self.updates if update.step > step]
+        now, layout = self, Layout.from_wire(self.wire)
         for update in due:
             after = updated(layout, update)
-            version += 1
-            moves.append(Relocated(version, step, relocated(layout, after)))
-            layout = after
-        later = [update for update in self.updates if update.step > step]
-        lineage = self.lineage or Layout.from_wire(self.wire).digest  # (older heads do not say)
-        return LayoutNow(layout.to_wire(), lineage, version, moves, later)
+            now, layout = now._changed_to(layout, after, step, later), after
+        return now
+
+    def _changed_to(
+        self, before: Layout, after: Layout, step: int, later: list[Update]
+    ) -> LayoutNow:
+        """Return what is in force from a step on with another layout, and what is published then."""
+        change = Relocated(self.version + 1, step, relocated(before, after))
+        lineage = self.lineage or before.digest  # (older heads do not say)
+        return LayoutNow(after.to_wire(), lineage, change.version, [*self.relocated, change], later)
 
     def with_published(self, updates: Sequence[Update], withdrawn: bool) -> LayoutNow:
         """Return it with updates of later steps; without those before, if they are withdrawn."""

@@ -51,6 +51,7 @@ from headrace.ledger.manifest import (
     step_of_name,
 )
 from headrace.storage.base import Store
+from headrace.storage.reading import InTurn, Reading
 
 #: How often a commit whose outcome is unknown is asked for again before it is given up.
 RESOLVE_ATTEMPTS = 5
@@ -58,6 +59,8 @@ RESOLVE_ATTEMPTS = 5
 
 #: Created before manifest 1 is first deleted; never deleted.
 CLEANED_MARK = "cleaned"
+#: So many manifests are asked for at once, where reads are done side by side.
+_AT_ONCE = 16
 
 
 class CommitUnknown(StorageError):
@@ -72,18 +75,26 @@ class Ledger:
     Args:
         store: where they are.
         check_predecessor: rule 2 above. Only a test that shows what it is good for says False.
+        reading: how several manifests are read.
     """
 
-    def __init__(self, store: Store, *, check_predecessor: bool = True) -> None:
+    def __init__(
+        self, store: Store, *, check_predecessor: bool = True, reading: Reading | None = None
+    ) -> None:
         self._store = store
+        self._reading = reading or InTurn()
         self._check_predecessor = check_predecessor
 
     # -- reading ------------------------------------------------------------------------------
 
-    def open(self, upto: int | None = None) -> Head | None:
+    def open(self, upto: int | None = None, known: Head | None = None) -> Head | None:
         """Return the pipeline as of its newest step (or an earlier one), or None for a new store.
 
         Reads from the newest base on.
+
+        Args:
+            upto: that step.
+            known: what was read before; if it is of this history, only what came since is read.
 
         Raises:
             Damaged, NewerFormat: for manifests that cannot be computed with.
@@ -91,7 +102,7 @@ class Ledger:
         newest = self._newest_step() if upto is None else upto
         while newest is not None:
             try:
-                return self._sum(newest)
+                return self._sum(newest, known)
             except Damaged:
                 # A running driver may have cleaned what is being read; then it has gone on, too.
                 now = None if upto is not None else self._newest_step()
@@ -100,27 +111,34 @@ class Ledger:
                 newest = now
         return None
 
-    def _sum(self, newest: int) -> Head:
-        """Return the sum of all manifests up to a step, from the newest base on."""
+    def _sum(self, newest: int, known: Head | None) -> Head:
+        """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""
         chain: list[tuple[Manifest, str]] = []
-        step = newest
-        while True:
-            manifest, digest = self.read(step)
+        head: Head | None = None
+        for step, found in self._back_from(newest):
+            manifest, digest = self._there(found, step)
             if chain and chain[-1][0].predecessor != digest:
                 raise Damaged(
                     f"manifest {step} is not the one that manifest {step + 1} follows",
                     place=manifest_name(step),
                     remedy="restore the manifests from one copy of the storage",
                 )
-            chain.append((manifest, digest))
-            if manifest.base is not None or step == 0:
+            if known is not None and known.digest == digest:
+                head = known
                 break
-            step -= 1
-        head: Head | None = None
+            chain.append((manifest, digest))
+            if manifest.base is not None:
+                break
         for manifest, digest in reversed(chain):
             head = fold(head, manifest, digest)
         assert head is not None
         return head
+
+    def _back_from(self, newest: int) -> Iterator[tuple[int, tuple[Manifest, str] | None]]:
+        """Yield the manifests before and at a step, newest first, and their steps; read in lots."""
+        for last in range(newest, -1, -_AT_ONCE):
+            steps = range(last, max(last - _AT_ONCE, -1), -1)
+            yield from zip(steps, self._reading.each(self._read_if_there, steps), strict=True)
 
     def read(self, step: int) -> tuple[Manifest, str]:
         """Return a step's manifest and its digest.
@@ -128,7 +146,9 @@ class Ledger:
         Raises:
             Damaged: when it is missing or not what was written.
         """
-        found = self._read_if_there(step)
+        return self._there(self._read_if_there(step), step)
+
+    def _there(self, found: tuple[Manifest, str] | None, step: int) -> tuple[Manifest, str]:
         if found is None:
             raise Damaged(
                 f"manifest {step} is missing",

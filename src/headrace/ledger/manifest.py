@@ -20,8 +20,10 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import Sealed
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Migration, migrations_after, under_way
+from headrace.ledger.places import Places
 from headrace.ledger.retained import Mark, with_mark
 from headrace.ledger.timing import Timing
+from headrace.state.perworker import Held
 from headrace.state.runs import FileRef
 
 T = TypeVar("T")
@@ -148,6 +150,14 @@ class CatchUp(msgspec.Struct, frozen=True):
     retained: int | None = None
 
 
+class HeldBy(msgspec.Struct, frozen=True, array_like=True):
+    """What a computation holds in a worker from a step on; nothing where the worker is gone."""
+
+    computation: str
+    worker: int
+    held: Held
+
+
 class Head(msgspec.Struct, frozen=True):
     """The pipeline as of a committed step: the sum of all manifests up to it.
 
@@ -190,6 +200,9 @@ class Head(msgspec.Struct, frozen=True):
             later steps; see ``LayoutNow``.
         asked: how many (workers, bins) the newest claim asked for that asked for any.
         migrations: those under way, and the newest that have ended.
+        per_worker: what computations hold in workers: by computation, by worker.
+        places: where workers lived when that was noted last; results do not depend on it.
+        drained_hosts: those on which nobody is to live.
     """
 
     step: int
@@ -233,6 +246,9 @@ class Head(msgspec.Struct, frozen=True):
     updates: list[Update] = []
     asked: tuple[int, int] = (0, 0)
     migrations: list[Migration] = []
+    per_worker: dict[str, dict[int, Held]] = {}
+    places: Places = Places()
+    drained_hosts: list[str] = []
 
     @property
     def layout_now(self) -> LayoutNow:
@@ -337,6 +353,9 @@ class Manifest(msgspec.Struct, frozen=True):
         withdrawn: whether those that were published before, and have not taken effect, are taken back.
         asked: how many (workers, bins) a claim asked for; None where nobody asked.
         migrations: those that begin here, or of which something has become.
+        per_worker: what computations hold in workers from this step on, where that has changed.
+        places: where workers live from here on; None where that does not change.
+        drained_hosts: those on which nobody is to live from here on; None where that does not change.
     """
 
     pipeline: str
@@ -381,6 +400,9 @@ class Manifest(msgspec.Struct, frozen=True):
     withdrawn: bool = False
     asked: tuple[int, int] | None = None
     migrations: list[Migration] = []
+    per_worker: list[HeldBy] = []
+    places: Places | None = None
+    drained_hosts: list[str] | None = None
 
     @property
     def origin(self) -> Origin:
@@ -423,6 +445,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         digest=digest,
         asked=head.asked if manifest.asked is None else manifest.asked,
         migrations=list(migrations_after(head.migrations, manifest.migrations)),
+        places=_or(manifest.places, head.places),
+        drained_hosts=_or(manifest.drained_hosts, head.drained_hosts),
         identity=manifest.identity or head.identity,
         positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
         ended=sorted({*head.ended, *(n for n, d in divisions.items() if d.final)}),
@@ -455,6 +479,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         answers=[*head.answers, *manifest.answers][-RECENT_ANSWERS:],
         paused=head.paused if manifest.paused is None else manifest.paused,
         catch_up=catch_up if catch_up is not None and catch_up.names else None,
+        per_worker=_without(_per_worker_after(head, manifest), gone),
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:
@@ -481,11 +506,23 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
 
 
+def _per_worker_after(head: Head, manifest: Manifest) -> dict[str, dict[int, Held]]:
+    if not manifest.per_worker:
+        return head.per_worker
+    after = {name: dict(of) for name, of in head.per_worker.items()}
+    for change in manifest.per_worker:
+        of = after.setdefault(change.computation, {})
+        of.pop(change.worker, None)
+        if change.held.values:
+            of[change.worker] = change.held
+    return after
+
+
 def _layout_after(head: Head, manifest: Manifest) -> LayoutNow:
     """Return the layout that is in force after a manifest: published updates count from their step on."""
     before = head.layout_now
     if manifest.layout is not None:
-        return before.begun_with(manifest.layout)
+        return before.begun_with(manifest.layout, manifest.step)
     in_force = before.at(manifest.step)
     return in_force.with_published(manifest.updates, manifest.withdrawn)
 
@@ -542,6 +579,10 @@ def _without_use(
     holding = {file.name for part in slices.values() if part.as_of in steps for file in part.files}
     done = [run.name for run in merged if run.name not in holding]
     return done + [file.name for file in replaced if file.step <= floor and file.name not in done]
+
+
+def _or(changed: T | None, before: T) -> T:
+    return before if changed is None else changed
 
 
 def _without(by_name: dict[str, T], names: list[str]) -> dict[str, T]:

@@ -11,8 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, LayoutWire
 from headrace.keyspace.updates import Update
+from headrace.migration.loads import Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 
@@ -66,12 +68,15 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         kind: what.
         workers: ``rescale``: how many there are to be.
-        bins: ``move`` and ``split``: the bins; ``merge``: the parents. (first hash, depth) of each.
+        bins: ``move`` and ``split``: the bins; ``merge``: the parents; ``rebalance``: in which of them,
+            none for all. (first hash, depth) of each.
         to: ``move``: the worker that they go to.
         drained: ``drain_workers``: who is to own nothing.
         strategy: how moves are divided into rounds.
         prepare: whether what moves is copied ahead.
         objective_us: no step is to be expected to take longer; 0 for no such objective.
+        prices: what bins count for where workers are made equal; None for what was measured best.
+        groups: the pipeline's, by which texts name bins.
     """
 
     kind: GoalKind
@@ -82,9 +87,12 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     strategy: AllAtOnce | Fluid | Batched = Batched()
     prepare: bool = False
     objective_us: int = 0
+    prices: Prices | None = None
+    groups: list[str] = []
 
     def __str__(self) -> str:
-        bins = " ".join(str(Bin(*of)) for of in self.bins[:_NAMED])
+        groups = Groups(self.groups)
+        bins = " ".join(groups.name(Bin(*of)) for of in self.bins[:_NAMED])
         if len(self.bins) > _NAMED:
             bins += f" and {len(self.bins) - _NAMED} more"
         match self.kind:
@@ -94,10 +102,8 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
                 return f"move {bins} to worker {self.to}"
             case "drain_workers":
                 return f"drain workers {', '.join(map(str, self.drained))}"
-            case "rebalance":
-                return "rebalance"
             case kind:
-                return f"{kind} {bins}"
+                return f"{kind} {bins}".rstrip()
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True):

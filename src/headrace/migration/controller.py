@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.errors import PipelineError
 from headrace.keyspace.updates import MAX_DEPTH
-from headrace.migration.loads import PRICES, Prices
+from headrace.migration.loads import BY_STATE, PRICES, Prices
 from headrace.migration.measurements import Measurements
 from headrace.migration.splitting import SplitRule, reshape
 from headrace.migration.targets import WORTH, Worth, balanced
@@ -32,20 +32,27 @@ class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
         return f"nothing: {self.reason}"
 
 
+#: Where nobody says how many there may be.
+_MOST_WORKERS = 1_024
+_UNKNOWN = Nothing("too little was measured yet")
+
+
 class Rescale(msgspec.Struct, frozen=True, tag="rescale"):
-    """There are to be so many workers."""
+    """There are to be so many workers; ``prices`` say what they are to share equally."""
 
     workers: int
     reason: str
+    prices: Prices | None = None
 
     def __str__(self) -> str:
         return f"rescale to {self.workers}: {self.reason}"
 
 
 class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
-    """The same workers are to have more equal work."""
+    """The same workers are to have more equal work; ``prices`` say what counts as work."""
 
     reason: str
+    prices: Prices | None = None
 
     def __str__(self) -> str:
         return f"rebalance: {self.reason}"
@@ -113,11 +120,13 @@ class Balance(msgspec.Struct, frozen=True):
 
     def wish(self, seen: Measurements) -> Wish:
         """Return a wish to rebalance or to split, or nothing."""
+        if not seen.known:
+            return _UNKNOWN
         if cooling := _cooling(seen, self.cooldown_us):
             return cooling
         target = balanced(seen.layout, seen.load, worth=self.worth, prices=self.prices)
         if target.layout is not seen.layout:
-            return Rebalance(target.reason)
+            return Rebalance(target.reason, self.prices)
         return self._split(seen) or Nothing(target.reason)
 
     def _split(self, seen: Measurements) -> SplitBins | None:
@@ -179,10 +188,10 @@ class Memory(msgspec.Struct, frozen=True):
             return SplitBins(bins, f"{why}, and {len(bins)} bins alone would fill a worker")
         needed = int(np.ceil(seen.state_bytes.sum() / room))
         if needed <= seen.workers:
-            return Rebalance(f"{why}, while all workers together have room")
+            return Rebalance(f"{why}, while all workers together have room", BY_STATE)
         wanted = min(needed, self.most_workers)
         if wanted > seen.workers:
-            return Rescale(wanted, f"{why}; all state needs {needed} workers")
+            return Rescale(wanted, f"{why}; all state needs {needed} workers", BY_STATE)
         return Nothing(f"{why}, but there are {seen.workers} workers, the most that there may be")
 
 
@@ -196,12 +205,17 @@ class Scaling(msgspec.Struct, frozen=True):
     many are needed, without trial and error; with measured rates it takes few changes to settle. The
     band, the cooldowns and the catching-up are those of Flink's autoscaler.
 
+    While most steps leave input waiting, nobody knows how much more would come in than is read. Workers
+    count as busy all the time then, so that each change brings a share more of them, until all is read;
+    but where the ones there are have time left, others would not help: something else is too slow.
+
     Attributes:
         target: how busy workers are to be, as a share of the time.
         low, high: while they are as busy as between these, nothing is wanted.
         catch_up_us: how soon a backlog is to be worked off.
         least_gain: by what share the number of workers must change at least.
-        fewest, most: how many workers there may be.
+        fewest, most: how many workers there may be; at most, by default, as many as can work at once (task
+            slots): more would only share their time.
         cooldown_us: how long nothing is wanted after a change.
         shrink_after_us: how long before fewer workers are wanted, after a change; longer, since too
             many cost money and too few cost latency.
@@ -214,20 +228,21 @@ class Scaling(msgspec.Struct, frozen=True):
     catch_up_us: int = 300_000_000
     least_gain: float = 0.1
     fewest: int = 1
-    most: int = 1_024
+    most: int = 0
     cooldown_us: int = 60_000_000
     shrink_after_us: int = 600_000_000
     most_bytes: int = 0
 
     def __post_init__(self) -> None:
         band = 0 < self.low < self.target < self.high <= 1
-        _check(band and 1 <= self.fewest <= self.most and self.catch_up_us > 0, self)
+        bounds = self.fewest >= 1 and (not self.most or self.fewest <= self.most)
+        _check(band and bounds and self.catch_up_us > 0, self)
 
     def wish(self, seen: Measurements) -> Wish:
         """Return a wish for another number of workers, or nothing."""
         rates = seen.true_rates[seen.true_rates > 0]
         if not len(rates):
-            return Nothing("no worker had anything to do, so that no rate is known")
+            return Nothing("how fast workers are is not known: too little was measured yet")
         if cooling := _cooling(seen, self.cooldown_us):
             return cooling
         rate, demand = float(rates.mean()), self._demand(seen)
@@ -236,17 +251,24 @@ class Scaling(msgspec.Struct, frozen=True):
             f"{demand:.0f} records/s to work on keep {seen.workers} workers of {rate:.0f} records/s each "
             f"{busy:.0%} busy, where {self.low:.0%} to {self.high:.0%} are wanted"
         )
-        if self.low <= busy <= self.high and self.fewest <= seen.workers <= self.most:
+        if seen.saturated:
+            why += ", and more input is waiting"
+            if busy < self.low:
+                return Nothing(f"{why}, but not for the workers")
+            demand, busy = max(demand, rate * seen.workers), max(busy, 1.0)
+        if self.low <= busy <= self.high and self.fewest <= seen.workers <= self._most(seen):
             return Nothing(why)
         return self._rescale(seen, int(np.ceil(demand / (rate * self.target))), why)
 
     def _demand(self, seen: Measurements) -> float:
         """Return how many records a second are to be worked on, those that wait included."""
-        return seen.arrivals_per_s + seen.backlog * 1e6 / self.catch_up_us
+        come = seen.arrivals_per_s + seen.backlog * 1e6 / self.catch_up_us
+        return come * seen.amplification
 
     def _rescale(self, seen: Measurements, needed: int, why: str) -> Wish:
-        wanted = min(max(needed, self.fewest, self._for_state(seen)), self.most)
-        within = self.fewest <= seen.workers <= self.most
+        most = self._most(seen)
+        wanted = min(max(needed, self.fewest, self._for_state(seen)), most)
+        within = self.fewest <= seen.workers <= most
         if wanted == seen.workers:
             return Nothing(f"{why}, and {wanted} are what there may be")
         if within and abs(wanted - seen.workers) < self.least_gain * seen.workers:
@@ -254,6 +276,10 @@ class Scaling(msgspec.Struct, frozen=True):
         if wanted < seen.workers and (cooling := _cooling(seen, self.shrink_after_us)):
             return cooling
         return Rescale(wanted, why)
+
+    def _most(self, seen: Measurements) -> int:
+        """Return how many workers there may be."""
+        return self.most or max(seen.places or _MOST_WORKERS, self.fewest)
 
     def _for_state(self, seen: Measurements) -> int:
         """Return how many workers the state needs."""

@@ -34,6 +34,8 @@ class Prices(msgspec.Struct, frozen=True):
 
 #: CPU where it was measured, else records; memory is no concern.
 PRICES = Prices()
+#: State alone: a byte of it is as good as any other.
+BY_STATE = Prices(cpu=0.0, record_us=0.0, byte_us=1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +46,13 @@ class Load:
         sizes: bytes of state.
         records: records in a step.
         cpu_us: microseconds of CPU in a step; all 0 where that was not measured.
+        hashes: the share of all hashes that each bin can have; None where each is as likely as another.
     """
 
     sizes: F64
     records: F64
     cpu_us: F64
+    hashes: F64 | None = None
 
     @classmethod
     def of(
@@ -58,6 +62,7 @@ class Load:
         sizes: npt.ArrayLike | None = None,
         records: npt.ArrayLike | None = None,
         cpu_us: npt.ArrayLike | None = None,
+        hashes: F64 | None = None,
     ) -> Load:
         """Return the load of a layout's bins, given in hash order. What is not given is 0."""
         columns = []
@@ -66,7 +71,7 @@ class Load:
             ensure(len(column) == len(layout), "a load needs one number a bin of its layout")
             ensure(bool((column >= 0).all()), "a load cannot be negative")
             columns.append(column)
-        return cls(*columns)
+        return cls(columns[0], columns[1], columns[2], hashes)
 
     def work(self, layout: Layout, prices: Prices = PRICES) -> F64:
         """Return what each bin costs its worker, in microseconds a step.
@@ -82,12 +87,15 @@ class Load:
         busy = self.cpu_us * prices.cpu if self.cpu_us.any() else self.records * prices.record_us
         known = busy + self.sizes * prices.byte_us
         total = float(known.sum())
-        width = np.exp2(-layout.bits.astype(np.float64))
+        width = np.exp2(-layout.bits.astype(np.float64)) if self.hashes is None else self.hashes
         return known + width * total * prices.idle if total else width
 
     def moved_to(self, before: Layout, after: Layout) -> Load:
         """Return the load in the bins of another layout; a bin that is split is split evenly."""
-        return Load(*(regroup(c, before, after) for c in (self.sizes, self.records, self.cpu_us)))
+        columns = (self.sizes, self.records, self.cpu_us)
+        sizes, records, cpu_us = (regroup(column, before, after) for column in columns)
+        hashes = None if self.hashes is None else regroup(self.hashes, before, after)
+        return Load(sizes, records, cpu_us, hashes)
 
 
 def regroup(values: F64, before: Layout, after: Layout) -> F64:

@@ -28,9 +28,14 @@ class Measurements:
         records_per_s: that each worker worked on.
         busy_us: how long each worker was at work in a step.
         true_rates: how many records a second each worker works on while it is at work, not counting
-            the time that it waits (DS2's *true processing rate*); 0 where it had none.
-        arrivals_per_s: records that come in.
-        backlog: records that wait.
+            the time that it waits (DS2's *true processing rate*); 0 where that is not known.
+        arrivals_per_s: records that come in; where more is waiting than is read, those that are read.
+        backlog: records that wait, as far as that is known.
+        amplification: on how many records computations work for each that comes in, as what one produces
+            is worked on by others.
+        places: how many workers can work at once; 0 where that is not known.
+        known: whether enough was measured to tell bins apart.
+        saturated: whether most steps leave input waiting, so that more may come in than is read.
     """
 
     now_us: int
@@ -43,6 +48,10 @@ class Measurements:
     true_rates: F64
     arrivals_per_s: float
     backlog: int
+    amplification: float = 1.0
+    saturated: bool = False
+    known: bool = True
+    places: int = 0
 
     def __post_init__(self) -> None:
         columns = (self.state_bytes, self.records_per_s, self.busy_us, self.true_rates)

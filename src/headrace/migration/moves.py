@@ -42,7 +42,7 @@ class Moves:
         starts, bits: the bins.
         sources, targets: the worker that each leaves, and the one that it goes to; never the same.
         sizes: bytes of each bin's state, as far as known.
-        pending: bytes of records that wait for each bin, as far as known.
+        pending: how much comes for each bin, as far as known; in any measure.
     """
 
     starts: U64
@@ -91,7 +91,7 @@ class Moves:
         Args:
             before: the layout that the moves start from.
             sizes: bytes of state of each of its bins.
-            pending: bytes of waiting records of each of its bins.
+            pending: how much comes for each of its bins.
         """
         at = np.searchsorted(before.starts, self.starts, side="right") - 1
         share = np.exp2(before.bits[at].astype(np.float64) - self.bits)
@@ -100,8 +100,9 @@ class Moves:
     def runs(self) -> list[tuple[int, int, int, int]]:
         """Return the moves as a configuration update writes them: (start, bits, count, worker).
 
-        Each is so many neighbouring bins of one depth that go to one worker, in hash order: what order
-        bins are to be opened in is for who carries out the round to see to.
+        Each is so many neighbouring bins of one depth that go to one worker, in hash order. Nothing is
+        lost by that: within a round a worker opens what the step's records and due timers need, and
+        leaves the rest until something needs it.
         """
         order = np.argsort(self.starts, kind="stable")
         starts, bits, targets = self.starts[order], self.bits[order], self.targets[order]

@@ -25,6 +25,27 @@ F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
 
+#: How fast a worker is assumed to open state, before that was measured.
+ASSUMED_BYTES_PER_S = 100e6
+ASSUMED_BIN_US = 500.0
+
+
+class OpeningRates(msgspec.Struct, frozen=True):
+    """How long it takes to open state.
+
+    Attributes:
+        bytes_per_s: how fast a worker opens state.
+        bin_us: how long any bin takes, however small.
+        round_us: how long any round takes, however little moves in it.
+        measured: whether something was measured; otherwise it is assumed.
+    """
+
+    bytes_per_s: float = ASSUMED_BYTES_PER_S
+    bin_us: float = ASSUMED_BIN_US
+    round_us: float = 0.0
+    measured: bool = False
+
+
 class Costs(msgspec.Struct, frozen=True):
     """What was measured of steps, and of workers that open state.
 
@@ -34,6 +55,7 @@ class Costs(msgspec.Struct, frozen=True):
         bin_us: how long it takes to open a bin, however small.
         round_us: by how much any round makes its step longer.
         busy: share of the time in which steps run; what is left drains a backlog. Below 1.
+        measured: whether opening was measured; otherwise it is assumed.
     """
 
     step_us: float
@@ -41,6 +63,7 @@ class Costs(msgspec.Struct, frozen=True):
     bin_us: float = 0.0
     round_us: float = 0.0
     busy: float = 0.5
+    measured: bool = False
 
     def __post_init__(self) -> None:
         fits = self.step_us >= 0 and self.bin_us >= 0 and self.round_us >= 0
@@ -80,6 +103,8 @@ class Estimate(msgspec.Struct, frozen=True):
         expected_duration_us: from the first round to the last, gaps included; None where a gap would
             never end, since steps are busy all the time.
         largest: the bin that takes longest to open, and how long it takes, in microseconds.
+        measured: whether the times follow from how fast workers were seen to open state, or from what is
+            assumed of that.
     """
 
     bins: int
@@ -89,6 +114,7 @@ class Estimate(msgspec.Struct, frozen=True):
     expected_max_us: int
     expected_duration_us: int | None
     largest: tuple[str, int] | None = None
+    measured: bool = False
 
 
 def estimate(rounds: Rounds, costs: Costs) -> Estimate:
@@ -115,6 +141,7 @@ def estimate(rounds: Rounds, costs: Costs) -> Estimate:
         expected_max_us=_up(costs.step_us + _longest_wait(longer, rounds.gap)),
         expected_duration_us=_duration(longer, rounds.gap, costs),
         largest=(_name(rounds.moves, fattest), _up(opening[fattest])) if len(opening) else None,
+        measured=costs.measured,
     )
 
 

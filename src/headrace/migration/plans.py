@@ -81,7 +81,7 @@ def plan(
         before, after: the layouts.
         strategy: divides the moves into rounds.
         sizes: bytes of state of each bin of ``before``, where they are known.
-        pending: bytes of records that wait for each bin of ``before``, where they are known.
+        pending: how much comes for each bin of ``before``, in any measure, where that is known.
 
     >>> from headrace.keyspace import contiguous
     >>> from headrace.migration.rounds import batched

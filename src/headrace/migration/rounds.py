@@ -6,8 +6,10 @@ takes part in two moves do not interfere, and cost hardly more than one move (§
 strategy finds them by edge colouring. After a round there is a *gap* by default: the next one
 waits until the backlog of the last has drained, so that no record waits for two (§4.4).
 
-What is wanted most goes first: within a round, and among rounds, bins for which most bytes of
-records wait come first (Meces, ATC '22).
+What is wanted most goes first (Meces, ATC '22). Among rounds, those of bins for which most records come
+go first: until its round a bin is worked on where it was, so what the order decides is how soon
+the work is shared as it is to be. Within a round there is nothing to order: a worker opens what the
+records and due timers of the step need, and everything else when it is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Round(NamedTuple):
     """Moves that take effect at one step.
 
     Attributes:
-        moves: what moves, the most wanted first.
+        moves: what moves, what most records come for first.
         interferes: whether a worker takes part in two of the moves, as source or as target.
         gap: whether the backlog is to drain before the next round.
     """
@@ -159,7 +161,7 @@ def batched(bins: int | None = None, *, gap: bool = True) -> Batched:
 
 
 def by_demand(pending: npt.ArrayLike) -> I64:
-    """Return positions, those with most bytes of waiting records first; equals keep their order.
+    """Return positions, those for which most records come first; equals keep their order.
 
     >>> by_demand([0, 700, 0, 900]).tolist()
     [3, 1, 0, 2]
@@ -168,7 +170,7 @@ def by_demand(pending: npt.ArrayLike) -> I64:
 
 
 def _wanted_first(colours: I64, pending: I64) -> I64:
-    """Return the colours renumbered, those that most bytes wait for first."""
+    """Return the colours renumbered, those that most records come for first."""
     if not len(colours):
         return colours
     demand = np.zeros(int(colours.max()) + 1, dtype=np.int64)

@@ -31,6 +31,7 @@ from headrace.migration.levelling import level
 from headrace.migration.loads import PRICES, Load, Prices
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -154,6 +155,7 @@ def balanced(
     avoid: Collection[int] = (),
     close: float = 0.05,
     prices: Prices = PRICES,
+    only: I64 | None = None,
 ) -> Target:
     """Return a layout in which the same workers have more equal work, where that is worth moving state.
 
@@ -162,25 +164,34 @@ def balanced(
     Feldera's balancer). Workers within ``close`` of each other, as a share of the mean, are equal
     enough. To free workers that are to be avoided is always worth it.
 
+    Args:
+        layout: what there is.
+        load: what its bins cost.
+        worth: when it is worth it.
+        avoid: workers that are to have nothing.
+        close: which share of the mean is no difference.
+        prices: how bytes, records and CPU count.
+        only: the bins (positions, ascending) that may move and that count; None for all.
+
     Returns:
         The layout to go to, or the very one that was given, and the reason in words.
     """
     stays = _staying(layout.workers, avoid)
-    work = load.work(layout, prices)
-    owners = level(layout.owners, work, stays, give=True, close=close)
+    at = np.arange(len(layout)) if only is None else only
+    work, was = load.work(layout, prices)[at], layout.owners[at]
+    owners = layout.owners.copy()
+    owners[at] = level(was, work, stays, give=True, close=close)
     moved = owners != layout.owners
     if not moved.any():
         return Target(layout, "workers are as equal as their bins allow")
-    before, after = (
-        np.bincount(who, work, minlength=layout.workers) for who in (layout.owners, owners)
-    )
+    before, after = (np.bincount(who, work, minlength=layout.workers) for who in (was, owners[at]))
     sizes = int(load.sizes[moved].sum())
     what = (
         f"worker {before.argmax()} has {_ms(before.max())} ms of work a step, "
         f"{before.max() * stays.sum() / before.sum():.2f} times the mean; "
         f"moving {int(moved.sum())} bins ({sizes} bytes) makes the most {_ms(after.max())} ms"
     )
-    drained = np.flatnonzero(np.bincount(layout.owners, minlength=layout.workers)[~stays])
+    drained = np.flatnonzero(np.bincount(was, minlength=layout.workers)[~stays])
     if len(drained):
         names = ", ".join(str(worker) for worker in np.flatnonzero(~stays)[drained].tolist())
         return Target(Layout(layout.bits, owners, layout.workers), f"to free {names}: {what}")

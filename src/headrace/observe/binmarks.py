@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.computation import TimeDomain, hold_cell
+from headrace.coordinator.identity import groups_of
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, show_time
 from headrace.keyspace.layout import Layout
@@ -29,7 +30,7 @@ class BinMark(msgspec.Struct, frozen=True):
     """A bin that has work to do in event time.
 
     Attributes:
-        bin: its prefix and how long that is, in bits.
+        bin: its prefix and how long that is, in bits; with its group, if there are some.
         worker: who has it.
         watermark: what it promises: the computation's input watermark, or its oldest work before that.
         oldest: its oldest work: a pending timer, a hold, a post, or a record that waits for its turn.
@@ -60,7 +61,7 @@ def bin_marks(store: Store, head: Head, name: str, most: int | None = None) -> l
         raise PipelineError(
             f"the pipeline has no computation {name!r}", remedy=f"it has: {', '.join(computations)}"
         )
-    layout = Layout.from_wire(head.layout)
+    layout, groups = Layout.from_wire(head.layout), groups_of(head.identity)
     lowest = np.full(len(layout), MAX_TIME, dtype=np.int64)
     pending = np.zeros(len(layout), dtype=np.int64)
     dated = _dated(computations[name]["cells"])
@@ -76,7 +77,7 @@ def bin_marks(store: Store, head: Head, name: str, most: int | None = None) -> l
     before, _ = head.watermark_of(name)
     return [
         BinMark(
-            bin=str(layout.bin(at)),
+            bin=groups.name(layout.bin(at)),
             worker=int(layout.owners[at]),
             watermark=show_time(min(before, int(lowest[at]))),
             oldest=show_time(int(lowest[at])),

@@ -115,7 +115,7 @@ class StoredKeys:
 
     def _of_key(self, key: Any) -> KeyedState | TableSet:
         """Return the state of a worker, with the key's bin loaded."""
-        hashes = np.array([hash_key(key)], dtype=np.uint64)
+        hashes = np.array([self._place_of(key)], dtype=np.uint64)
         state = self._attached(int(self._layout.workers_of(hashes)[0]))
         state.load_bins_of(hashes)
         return state
@@ -152,8 +152,11 @@ class StoredKeys:
 
     # -- what is in it ------------------------------------------------------------------------
 
+    def _place_of(self, key: Any) -> int:
+        return self._node.group.place(hash_key(key))
+
     def _cells(self, state: KeyedState, key: Any) -> KeyCells:
-        hash_ = hash_key(key)
+        hash_ = self._place_of(key)
         bin_ = int(self._layout.starts_of(np.array([hash_], dtype=np.uint64))[0])
         return state.find(bin_, key, hash_)
 
@@ -175,7 +178,7 @@ class StoredKeys:
 
     def _table(self, state: TableSet, section: str, key: Any) -> list[dict[str, Any]]:
         """Return the live rows of a section that a key has."""
-        hash_ = hash_key(key)
+        hash_ = self._place_of(key)
         batch = state.tables[section].rows_in(Ranges.of([(hash_, hash_)]))
         if batch is None:
             return []

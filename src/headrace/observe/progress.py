@@ -7,9 +7,12 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from headrace.eventtime.timestamps import MIN_TIME, show_time
+from headrace.ledger.manifest import Head
+from headrace.migrating import progress_of
 from headrace.observe.lags import lag_us, show_duration
 from headrace.summary import StepSummary
 
@@ -18,14 +21,22 @@ _SMOOTHING = 0.2
 
 
 class ProgressLine:
-    """A listener of steps that shows one line on standard error.
+    """A listener of steps that shows one line on standard error, and one for each migration.
 
     Shows: step, records read, records/s (smoothed), the lowest output watermark, its lag behind the
-    highest event time seen, and the time of the last step.
+    highest event time seen, the time of the last step, and how many workers there are. Of a migration:
+    where it stands, the round, bins and bytes that have moved.
+
+    Args:
+        name: what the line begins with.
+        every_s: how often there is a line where there is no terminal; there is one, too, when a migration
+            begins or ends.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, every_s: float = _LINE_EVERY_S) -> None:
         self._name = name
+        self._every_s = every_s
+        self._moving: dict[int, TaskID] = {}  # the line of the migration that is shown
         self._records = 0
         self._rate = 0.0
         self._last = time.monotonic()
@@ -35,7 +46,7 @@ class ProgressLine:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", table_column=Column(ratio=1)),  # may wrap
             TimeElapsedColumn(),
             console=console,
             transient=False,
@@ -61,11 +72,32 @@ class ProgressLine:
         self._rate = rate if not self._rate else self._rate + _SMOOTHING * (rate - self._rate)
         self._last = now
         text = self._text(summary)
-        if self._live:
-            self._progress.update(self._task, text=text)
-        elif now - self._printed >= _LINE_EVERY_S:
-            print(f"{self._name}  {text}", file=sys.stderr, flush=True)
+        self._progress.update(self._task, text=text)
+        moves, news = self._follow(summary.head)
+        if not self._live and (news or now - self._printed >= self._every_s):
+            print(f"{self._name}  {text}{moves}", file=sys.stderr, flush=True)
             self._printed = now
+
+    def _follow(self, head: Head) -> tuple[str, bool]:
+        """Show the migration that is under way, in a line of its own, and how the one before has ended.
+
+        Returns:
+            what a line without a terminal adds, and whether one has begun or ended.
+        """
+        added, news = "", False
+        for one in head.migrations:
+            if one.id not in self._moving and not one.is_under_way:
+                continue
+            if one.id not in self._moving:
+                self._moving[one.id] = self._progress.add_task(one.what, text="", total=None)
+                news = True
+            moves = f"{progress_of(one)}, {one.nbytes / 1e6:.1f} MB"
+            self._progress.update(self._moving[one.id], text=moves)
+            if one.is_over:
+                self._progress.stop_task(self._moving.pop(one.id))
+                news = True
+            added += f"  {one.what}: {moves}"
+        return added, news
 
     def _text(self, summary: StepSummary) -> str:
         head = summary.head
@@ -81,5 +113,5 @@ class ProgressLine:
         return (
             f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "
             f"watermark {show_time(watermark)}{lag}  late {late}  {dropped}"
-            f"last step {summary.seconds * 1e3:.0f} ms{waits}"
+            f"last step {summary.seconds * 1e3:.0f} ms  {head.layout.workers} workers{waits}"
         )

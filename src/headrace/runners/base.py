@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.errors import PipelineError
+from headrace.ledger.places import Places
 from headrace.step.plan import Exchange, Plan, TaskReport
 from headrace.storage.base import Store
 from headrace.topology import Pipeline
@@ -20,9 +21,11 @@ class Runner(ABC):
 
     Attributes:
         concurrent: whether tasks run elsewhere, so that the driver serves its sinks meanwhile.
+        places: the hosts that there are, and where the workers of the newest plan live.
     """
 
     concurrent: bool = False
+    places: Places = Places()
 
     @abstractmethod
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
@@ -58,6 +61,12 @@ class Runner(ABC):
         """Get ready for plans with another number of workers, while plans with this one are run.
 
         May be called by another thread. A plan that comes before it is done is run all the same.
+        """
+
+    def avoid(self, hosts: Collection[str]) -> None:
+        """Let no worker live on some hosts, if there are others.
+
+        From the next plan on, until told otherwise. Where tasks run on one host, nothing is to be done.
         """
 
     def default_workers(self) -> int:

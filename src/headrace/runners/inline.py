@@ -7,6 +7,7 @@ result that depended on it would differ from one seed to the next.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 from headrace.runners.base import Runner
@@ -23,9 +24,14 @@ class InlineRunner(Runner):
     Args:
         seed: of the order in which parcels arrive.
         processes: how many Python processes to pretend: tasks alternate between as many soft states.
+        timer: what tasks tell by how long things took, in seconds.
     """
 
-    def __init__(self, seed: int = 0, processes: int = 1) -> None:
+    def __init__(
+        self, seed: int = 0, processes: int = 1,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]
         self._attempts = 0
@@ -33,7 +39,7 @@ class InlineRunner(Runner):
         self._drawings = 0
 
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
-        self._workers = [Worker(pipeline, pipeline.name, store, soft) for soft in self._soft]
+        self._workers = self._made(pipeline, pipeline.name, store)
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
         store = self._workers[0].store
@@ -41,11 +47,14 @@ class InlineRunner(Runner):
         def switch() -> None:
             self._drawings += 1
             code = f"{pipeline.name}, drawing {self._drawings}"
-            self._workers = [Worker(pipeline, code, store, soft) for soft in self._soft]
+            self._workers = self._made(pipeline, code, store)
             for soft in self._soft:
                 soft.drop_older(store.location, code)
 
         return switch
+
+    def _made(self, pipeline: Pipeline, code: str, store: Store) -> list[Worker]:
+        return [Worker(pipeline, code, store, soft, timer=self._timer) for soft in self._soft]
 
     def run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []

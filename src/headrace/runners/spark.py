@@ -20,8 +20,9 @@ import os
 import re
 import shutil
 import sys
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -30,7 +31,8 @@ from headrace.errors import HeadraceError, PipelineError, SessionUnsuitable, Sto
 from headrace.runners import spark_task
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.shipping import pickled
-from headrace.runners.spark_crew import Crew, Homes
+from headrace.runners.spark_crew import Crew, Crews
+from headrace.runners.spark_homes import Homes
 from headrace.runners.spool import HostSpool, make_directory
 from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Exchange, Plan, TaskReport
@@ -57,8 +59,6 @@ _QUIET: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.broadcast.compress": "false",
 }
-#: So many crews are kept: that at work, and one that will be or was.
-_CREWS = 2
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()
@@ -69,17 +69,24 @@ class SparkRunner(Runner):
 
     Args:
         context: a SparkContext; by default the active session's, or that of a new local session.
+        clock: seconds, of any beginning: it is looked for executors now and then.
+        spares: for how many more workers Python processes are started ahead; by default for as many as
+            there are free task slots, and not for more than there are workers. Each takes some 50 MB. While
+            one is started, all tasks of its executor wait (0.2 to 0.7 s), so better before the stream runs.
     """
 
     concurrent = True
 
-    def __init__(self, context: Any = None) -> None:
+    def __init__(
+        self, context: Any = None, clock: Callable[[], float] = time.monotonic,
+        spares: int | None = None,
+    ) -> None:  # fmt: skip
+        self._spares = spares
         self._owned = False
         self._sc = context or self._find_context()
         self._worker: Worker | None = None
-        self._code: Any = None
-        self._homes = Homes(self._sc)
-        self._crews: dict[int, Crew] = {}  # by how many workers
+        self._homes = Homes(self._sc, clock)
+        self._crews: Crews | None = None
         self._spool: HostSpool | None = None
         self._spool_directory = ""
         self._properties: set[str] = set()
@@ -125,45 +132,44 @@ class SparkRunner(Runner):
             )
         self._worker = Worker(pipeline, pipeline.name, store, SoftState())
         self._make_spool()
-        self._code = self._send_code(pipeline)
+        code = self._send_code(pipeline)
+        self._crews = Crews(self._sc, self._homes, code, pipeline.layers)
         self._probe(store, workers)
-        self._crews[workers] = self._new_crew(workers)
-
-    def _new_crew(self, workers: int) -> Crew:
-        assert self._worker is not None
-        return Crew(self._sc, self._homes, self._code, self._worker.pipeline.layers, workers)
+        self._crew(workers)
+        free = min(workers, max(0, self.default_workers() - workers))
+        self.make_ready(workers + (free if self._spares is None else self._spares))
 
     def _crew(self, workers: int) -> Crew:
-        """Return the workers that a plan is for; of others, those of one number stay ready."""
-        crew = self._crews.pop(workers, None) or self._new_crew(workers)
-        self._crews[workers] = crew  # the newest comes last
-        while len(self._crews) > _CREWS:
-            self._crews.pop(next(iter(self._crews))).close()
+        """Return the workers that a plan is for, each at home."""
+        assert self._crews is not None
+        with self._homes.lock:
+            self._homes.settle(workers)
+        crew = self._crews.of(workers)
+        self.places = self._homes.places(workers)
         return crew
 
     def make_ready(self, workers: int) -> None:
-        if workers in self._crews:
-            return
-        there = max(self._crews, default=0)
-        crew = self._new_crew(workers)
-        crew.warm_up(there)
-        self._crews[workers] = crew
+        crews = self._crews
+        while crews is not None and not crews.make_ready(workers) and crews is not self._crews:
+            crews = self._crews  # another drawing is at work by now
+
+    def avoid(self, hosts: Collection[str]) -> None:
+        with self._homes.lock:
+            self._homes.drain(hosts)
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
-        assert self._worker is not None
+        assert self._worker is not None and self._crews is not None
         worker = Worker(pipeline, pipeline.name, self._worker.store, SoftState())
-        code = self._send_code(pipeline)
-        crews = {
-            workers: Crew(self._sc, self._homes, code, pipeline.layers, workers)
-            for workers in self._crews
-        }
+        crews = Crews(self._sc, self._homes, self._send_code(pipeline), pipeline.layers)
+        for workers in self._crews.numbers():
+            crews.of(workers)
 
         def switch() -> None:
-            old, gone = self._code, self._crews
-            self._worker, self._code, self._crews = worker, code, crews
-            for crew in gone.values():
-                crew.close()
-            old.broadcast.destroy()
+            assert self._crews is not None
+            gone = self._crews
+            self._worker, self._crews = worker, crews
+            gone.close()
+            gone.code.broadcast.destroy()
 
         return switch
 
@@ -191,7 +197,10 @@ class SparkRunner(Runner):
         store.create(name, content)
         try:
             tasks = max(workers, self.default_workers())
-            check = functools.partial(spark_task.probe, self._code, store.location, name, content)
+            assert self._crews is not None
+            check = functools.partial(
+                spark_task.probe, self._crews.code, store.location, name, content
+            )
             seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
         finally:
             store.delete(name)
@@ -213,8 +222,9 @@ class SparkRunner(Runner):
         except HeadraceError:
             raise
         except Exception as error:
-            for crew in self._crews.values():
-                crew.forget_shuffle()
+            if self._crews is not None:
+                self._crews.forget_shuffles()
+            self._homes.look_at_once()
             raise TryFailed(_short(error)) from error
         finally:
             if self._spool is not None:
@@ -277,20 +287,20 @@ class SparkRunner(Runner):
     # -- the end ------------------------------------------------------------------------------
 
     def keep_warm(self) -> None:
-        tasks = max(max(self._crews, default=0), self.default_workers())
+        numbers = [] if self._crews is None else self._crews.numbers()
+        tasks = max([self.default_workers(), *numbers])
         self._sc.parallelize(range(tasks), tasks).mapPartitions(_nothing).collect()
 
     def close(self) -> None:
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
-        for crew in self._crews.values():
-            crew.close()
-        if self._code is not None:
-            self._code.broadcast.destroy()
+        crews, self._crews = self._crews, None
+        if crews is not None:
+            crews.close()
+            crews.code.broadcast.destroy()
         if self._spool is not None:
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
-        self._crews, self._code = {}, None
         if self._owned:
             self._sc.stop()
 

@@ -1,68 +1,18 @@
-"""The workers of a Spark session: where each lives, and the jobs that run a layer on all of them.
-
-A *home* is an RDD of one element, the worker's number. On a cluster it prefers a host; in every session
-its Python processes are the worker's own, which so finds its soft state again. A *crew* is so many
-workers with their jobs. When workers are added, those that were there keep their homes, and with them
-all that they remember.
-"""
+"""Crews: so many workers of a Spark session, and the jobs that run a pipeline's layers on all of them."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from headrace.runners import spark_private, spark_task
+from headrace.runners.spark_anchor import make_anchor, same
+from headrace.runners.spark_homes import Homes
 
-
-def same(number: int) -> int:
-    """The partitioner of parcels: they are addressed by worker number."""
-    return number
-
-
-class Homes:
-    """Where workers live: made for as many as anybody asked for, and kept.
-
-    Args:
-        context: the SparkContext.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self._sc = context
-        self._homes: list[Any] = []
-        self.hosts: list[str | None] = []
-        self.lock = threading.Lock()  # an environment is everybody's while RDDs are made with it
-
-    def of(self, workers: int) -> list[Any]:
-        """Return the homes of so many workers; those that are missing are where fewest live."""
-        free = spark_private.executor_hosts(self._sc) if len(self._homes) < workers else []
-        while len(self._homes) < workers:
-            host = self._emptiest(free)
-            self.hosts.append(host)
-            self._homes.append(self._home(len(self._homes), host))
-        return self._homes[:workers]
-
-    def leave(self, hosts: Iterable[str]) -> list[int]:
-        """Give the workers of some hosts homes on others, if there are any; return who has moved."""
-        avoid = set(hosts)
-        free = [host for host in spark_private.executor_hosts(self._sc) if host not in avoid]
-        moved = [number for number, host in enumerate(self.hosts) if free and host in avoid]
-        for number in moved:
-            self.hosts[number] = None
-            self.hosts[number] = self._emptiest(free)
-            self._homes[number] = self._home(number, self.hosts[number])
-        return moved
-
-    def _emptiest(self, free: list[str]) -> str | None:
-        lives = Counter(self.hosts)
-        return min(free, key=lambda host: (lives[host], host)) if free else None
-
-    def _home(self, number: int, host: str | None) -> Any:
-        if host is None:
-            return self._sc.parallelize([number], 1)
-        return spark_private.located(self._sc, [number], [host])
+#: So many crews are kept: that at work, and one that will be or was.
+_CREWS = 2
 
 
 class Crew:
@@ -81,18 +31,24 @@ class Crew:
     ) -> None:
         self._sc = context
         self._homes = homes
-        self._code = code
+        self.code = code
         self._depth = layers
         self.workers = workers
         self._shuffle: tuple[Any, Any] | None = None
         self._anchor: Any = None
         with homes.lock:
             homes.of(workers)
-        self.layers = [
-            self._job(functools.partial(spark_task.apply_one, code, layer))
-            for layer in range(1, layers + 1)
-        ]
-        self.read = self._job(functools.partial(spark_task.read_share, code))
+            self._version = homes.version
+            self.layers = [
+                self._job(functools.partial(spark_task.apply_one, code, layer))
+                for layer in range(1, layers + 1)
+            ]
+            self.read = self._job(functools.partial(spark_task.read_share, code))
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether its jobs run where the workers live now."""
+        return self._version == self._homes.version
 
     def _job(self, task: Any, first: int = 0) -> Callable[[], list[Any]]:
         """Return what runs a task for each worker as a one-stage job, with a Python pool for each."""
@@ -116,7 +72,7 @@ class Crew:
     def warm_up(self, first: int) -> None:
         """Start the Python processes of the workers from a number on, and load the code there."""
         if first < self.workers:
-            self._job(functools.partial(spark_task.load, self._code), first)()
+            self._job(functools.partial(spark_task.load, self.code), first)()
 
     def shuffle(self) -> list[bytes]:
         """Run a whole step as one job through Spark's shuffle; return what its last layer reports."""
@@ -135,41 +91,116 @@ class Crew:
         return found
 
     def forget_shuffle(self) -> None:
-        """Build the shuffle anew for the next step: a job that broke may have left something behind."""
+        """Build the shuffle anew for the next step: a job that broke may have left something behind.
+
+        And the anchor, too: an executor that is lost takes its partitions away, and Spark would compute
+        them again anywhere.
+        """
         self._shuffle = None
+        self._let_go()
 
     def _shuffle_rdd(self) -> Any:
         count = self.workers
-        if self._anchor is None and None not in self._homes.hosts[:count]:
-            self._anchor = self._make_anchor()
-        stage = self._sc.parallelize(range(count), count).mapPartitions(
-            functools.partial(spark_task.read_one, self._code)
-        )
+        if self._anchor is None:
+            hosts = self._homes.hosts(count)
+            self._anchor = None if hosts is None else make_anchor(self._sc, hosts)
+        with self._homes.lock:  # (input is read at home, too: not on a host that is drained)
+            every = self._sc.union(self._homes.of(count))
+        stage = every.mapPartitions(functools.partial(spark_task.read_one, self.code))
         for layer in range(1, self._depth + 1):
             parcels = stage.partitionBy(count, same)
             if self._anchor is not None:
                 parcels = self._sc.union([parcels, self._anchor])
             stage = parcels.mapPartitionsWithIndex(
-                functools.partial(spark_task.apply_shuffled, self._code, layer)
+                functools.partial(spark_task.apply_shuffled, self.code, layer)
             )
         return stage
 
-    def _make_anchor(self) -> Any:
-        """Return a cached RDD with the parcels' partitioner: their tasks go where its partitions are.
-
-        Which is where they are first computed; so that is done next to something that is at home.
-        """
-        count = self.workers
-        pairs = [(number, None) for number in range(count)]
-        anchor = self._sc.parallelize(pairs, count).partitionBy(count, same)
-        anchor.persist()
-        hosts = [str(host) for host in self._homes.hosts[:count]]
-        at_home = spark_private.located(self._sc, list(range(count)), hosts)
-        at_home.glom().zip(anchor.glom()).count()
-        return anchor
-
-    def close(self) -> None:
-        """Let go of what the executors hold for it."""
+    def _let_go(self) -> None:
         if self._anchor is not None:
             self._anchor.unpersist()
             self._anchor = None
+
+    def close(self) -> None:
+        """Let go of what the executors hold for it."""
+        self._let_go()
+
+
+class Crews:
+    """The crews that are ready to run one drawing of a pipeline, by how many workers they have.
+
+    They are of one code: another drawing has crews of its own. From any thread.
+
+    Args:
+        context: the SparkContext.
+        homes: where workers live.
+        code: the pipeline's code.
+        layers: how many layers it has.
+    """
+
+    def __init__(self, context: Any, homes: Homes, code: spark_task.Code, layers: int) -> None:
+        self.code = code
+        self._sc = context
+        self._homes = homes
+        self._layers = layers
+        self._lock = threading.Lock()
+        self._ready: dict[int, Crew] = {}
+        self._closed = False
+
+    def of(self, workers: int) -> Crew:
+        """Return a crew of so many workers, all at home; of others, those of one number stay ready."""
+        with self._lock:
+            crew = self._ready.pop(workers, None)
+            if crew is not None and not crew.is_at_home:
+                crew.close()
+                crew = None
+            crew = crew or self._made(workers)
+            self._ready[workers] = crew  # the newest comes last
+            while len(self._ready) > _CREWS:
+                self._ready.pop(next(iter(self._ready))).close()
+            return crew
+
+    def make_ready(self, workers: int) -> bool:
+        """Get a crew ready, with its processes, while others work; say whether it is of any use.
+
+        It is not when these crews were closed meanwhile, since another drawing has taken their place.
+        """
+        with self._lock:
+            if self._closed or workers in self._ready:
+                return not self._closed
+            there = max(self._ready, default=0)
+        crew = self._made(workers)
+        try:
+            crew.warm_up(there)
+        except Exception:
+            with self._lock:  # (the code is taken away with the crews)
+                if not self._closed:
+                    raise
+        with self._lock:
+            if self._closed or workers in self._ready:
+                crew.close()
+            else:
+                self._ready[workers] = crew
+            return not self._closed
+
+    def numbers(self) -> list[int]:
+        """Return for how many workers there are crews."""
+        with self._lock:
+            return list(self._ready)
+
+    def forget_shuffles(self) -> None:
+        """Build what goes through Spark's shuffle anew for the next step."""
+        with self._lock:
+            for crew in self._ready.values():
+                crew.forget_shuffle()
+
+    def close(self) -> None:
+        """Let go of all of them, and of those that are still to be ready."""
+        with self._lock:
+            self._closed = True
+            for crew in self._ready.values():
+                crew.close()
+            self._ready = {}
+
+    def _made(self, workers: int) -> Crew:
+        return Crew(self._sc, self._homes, self.code, self._layers, workers)

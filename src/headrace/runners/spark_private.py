@@ -72,23 +72,44 @@ def set_environment(rdd_maker: Any, sc: Any, variables: dict[str, str]) -> Any:
         environment.update(before)
 
 
-def executor_hosts(sc: Any) -> list[str]:
-    """Return the hosts of the executors, sorted; empty in local mode or when it cannot be told.
+def executors(sc: Any) -> list[str]:
+    """Return the addresses of the executors ("host:port"), sorted.
+
+    There are none in local mode, nor when it cannot be told.
 
     Reason: there is no public call in Python that says where executors are. What Spark knows are
-    block managers, and the driver's own is among them.
+    block managers, and the driver's own is among them (which one, where executors share its host, makes
+    no difference to where they are).
     Without it: workers get no preferred host.
     """
     if sc.master == "local" or sc.master.startswith("local["):
         return []
     try:
-        statuses = sc._jsc.sc().getExecutorMemoryStatus()
-        addresses = sc._jvm.scala.jdk.javaapi.CollectionConverters.asJava(statuses).keySet()
-        hosts = [str(address).rpartition(":")[0] for address in addresses]
-        hosts.remove(sc.getConf().get("spark.driver.host"))
-        return sorted(set(hosts))
-    except Exception:
-        log.warning("this Spark does not say where executors are: workers have no home host")
+        found: list[str] = sc._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",").split(",")
+        driver = sc._conf.get("spark.driver.host")  # (getConf would copy all, call by call)
+        found.sort()
+        found.remove(next(address for address in found if address.rpartition(":")[0] == driver))
+        return found
+    except Exception as error:
+        log.warning("this Spark does not say where executors are (%s): workers have no home", error)
+        return []
+
+
+def cached_hosts(rdd: Any) -> list[str]:
+    """Return the host of each partition of a cached RDD; "" for one that is nowhere, or cannot be told.
+
+    As of when the newest job began: Spark remembers it from one job to the next.
+
+    Reason: where a cached partition is decides where a task runs, and no public call tells it.
+    Without it: an RDD is taken to be where it was to be computed.
+    """
+    try:
+        java_rdd = rdd._jrdd.rdd()
+        scala_sc = rdd.ctx._jsc.sc()
+        found = [scala_sc.getPreferredLocs(java_rdd, at) for at in range(rdd.getNumPartitions())]
+        return [locations.head().host() if locations.nonEmpty() else "" for locations in found]
+    except Exception as error:
+        log.warning("this Spark does not say where a partition is cached: %s", error)
         return []
 
 

@@ -7,7 +7,6 @@ import gc
 import os
 import pickle
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from headrace.step.layer import Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage import open_store
+from headrace.storage.reading import Threads
 
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
@@ -30,10 +30,7 @@ _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
 _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: pipelines by code and storage, and their soft state.
-_soft = SoftState()
-_opening: ThreadPoolExecutor | None = None
-#: So many files are opened at once.
-_FILES_AT_ONCE = 8
+_soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 
 
@@ -74,14 +71,6 @@ def _begin() -> None:
     gc.disable()
 
 
-def _files() -> ThreadPoolExecutor:
-    """Return what opens files side by side, in this process."""
-    global _opening
-    if _opening is None:
-        _opening = ThreadPoolExecutor(_FILES_AT_ONCE, "headrace-files")
-    return _opening
-
-
 def _worker(code: Code, plan: Plan) -> Worker:
     at = (code.digest, plan.store, code.spool)
     worker = _workers.get(at)
@@ -89,7 +78,7 @@ def _worker(code: Code, plan: Plan) -> Worker:
         pipeline = pickle.loads(code.broadcast.value)
         spool = HostSpool(code.spool) if code.spool is not None else None
         store = open_store(plan.store)
-        worker = Worker(pipeline, code.digest, store, _soft, spool, each=_files().map)
+        worker = Worker(pipeline, code.digest, store, _soft, spool)
         _workers.clear()
         _soft.drop_older(plan.store, code.digest)
         _workers[at] = worker

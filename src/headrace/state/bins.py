@@ -22,6 +22,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.buffer import RecordBuffer
+from headrace.state.opening import Opening
 from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
 from headrace.state.sections import due_rows, post_section, waiting_section
@@ -44,6 +45,7 @@ class BinnedState(ABC):
     Attributes:
         posts: the posts that wait, by the name of their stream.
         waiting: of an ordered computation, the records of each input that wait.
+        opening: is told of bins that are loaded; whoever wants to know gives one of his own.
     """
 
     def __init__(self, node: Node, layout: Layout) -> None:
@@ -66,6 +68,7 @@ class BinnedState(ABC):
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins to be loaded when one of them is
+        self.opening = Opening()
 
     # -- what a subclass keeps in a bin -------------------------------------------------------
 
@@ -128,9 +131,10 @@ class BinnedState(ABC):
             reopen: returns the files that hold the newest committed state; called again when
                 clean-up has removed files that newer ones have replaced.
         """
-        self._loaded = np.zeros(len(self.layout), dtype=bool)
+        own = self.node.group.bins_in(self.layout)
+        self._loaded = ~own  # nothing is ever in another group's bins
         self._at_once = np.zeros(len(self.layout), dtype=bool)
-        self._look_up(owned, reopen)
+        self._look_up(owned & own, reopen)
 
     def begin_step(
         self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
@@ -163,6 +167,7 @@ class BinnedState(ABC):
         enough = int(np.searchsorted(freed, cached - most // 2)) + 1
         victims = np.zeros(len(self.layout), dtype=bool)
         victims[oldest[:enough]] = True
+        victims &= self.node.group.bins_in(self.layout)
         self._lower(self.drop(victims))
         for buffer in self._buffers.values():
             event = self._unloaded[EVENT_TIME]
@@ -237,7 +242,10 @@ class BinnedState(ABC):
     def _load(self, bins: Bins) -> None:
         if self._at_once is not None and self._at_once[bins].any():
             bins = np.union1d(bins, np.flatnonzero(self._at_once & ~self._loaded))
-        self._take(bins, self._read(self.layout.ranges_of_bins(bins)))
+        begun = self.opening.timer()
+        tables = self._read(self.layout.ranges_of_bins(bins))
+        self._take(bins, tables)
+        self.opening.note(len(bins), tables, begun)
 
     def _take(self, bins: Bins, tables: Iterable[tuple[str, pa.Table]]) -> None:
         """Take the content of bins; from then on they are loaded."""
@@ -306,7 +314,7 @@ class BinnedState(ABC):
         """Follow a live change of layout, between steps. Costs what moved, and the number of bins.
 
         What has moved, be it away, here, or away and back, is not at hand any more. Everything else
-        stays as it is, also what is not loaded.
+        stays as it is, also what is not loaded; so does everything when only another group's bins moved.
 
         Args:
             layout: bins and owners from now on; of bins that are to be merged, the children: see
@@ -317,14 +325,14 @@ class BinnedState(ABC):
             reopen: returns the files that hold the state as of the step before.
         """
         self._carry_to(layout)
-        changed = moved.overlapping(layout.starts, layout.ends)
+        changed = self.node.group.own(moved).overlapping(layout.starts, layout.ends)
         self.lose(changed)
         for buffer in self._buffers.values():
             buffer.forget(layout.ranges_of_bins(np.flatnonzero(changed)))
         self._loaded &= ~changed
         if self._at_once is not None:
             self._at_once = self._at_once & ~changed
-        self.expect(layout.ranges_of_bins(np.flatnonzero(owned)))
+        self.expect(self.node.group.own(layout.ranges_of_bins(np.flatnonzero(owned))))
         given = coming.overlapping(layout.starts, layout.ends)
         sought = changed & owned & ~given
         for lowest in self._unloaded.values():

@@ -55,8 +55,10 @@ class IdState(BinnedState):
     def __init__(self, node: Node, ids: RecordIds, layout: Layout, worker: int) -> None:
         super().__init__(node, layout)
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
-        self._own = layout.ranges_of(worker)
-        self._rows = Table(IDS, self.key_types, [], [_TIME], None, self._own)
+        self._own = node.group.own(layout.ranges_of(worker))
+        self._rows = Table(
+            IDS, self.key_types, [], [_TIME], None, self._own, hash_is_key=node.hash_is_key
+        )
         self._filter = Generations(ids.horizon_us)
         self._told: Mask = np.zeros(
             len(layout), dtype=np.bool_
@@ -147,7 +149,7 @@ class IdState(BinnedState):
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the rows at hand in some ranges of hashes, also those of bins that are not loaded."""
-        rows = self._rows.rows_in(ranges)
+        rows = self._rows.rows_in(self.node.group.own(ranges))
         return {} if rows is None else {IDS: pa.Table.from_batches([rows])}
 
     def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.state.runs import FileRef, Part, RunReader, write_run
 from headrace.state.sources import StateSources, rows_of
 
-#: Does something for each of some files, perhaps several at once; such as ``map`` of a pool of threads.
+#: Does something for each of some files, perhaps several at once; see ``storage.reading.Reading.each``.
 Each = Callable[[Callable[[RunReader], None], Iterable[RunReader]], Iterable[None]]
 #: Computation → the sections that its state is in.
 Sections = Mapping[str, Sequence[str]]
@@ -60,6 +60,14 @@ class Prepared:
         ] = []  # rows, and the hashes of which they are all
         self._tail: list[tuple[RunReader, Ranges]] = []
         self.opened.clear()
+
+    def copy(self) -> Prepared:
+        """Return another one with the same, to go on from."""
+        other = Prepared()
+        other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
+        other._whole, other._tail = list(self._whole), list(self._tail)
+        other.opened = dict(self.opened)
+        return other
 
     @property
     def prepared_bytes(self) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.computation import TimeDomain
-from headrace.keyspace.hashing import canonical_key, hash_is_key
+from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
@@ -408,15 +408,19 @@ def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
 
 def grouped(
     stream: str, values: ValueType, rows: pa.RecordBatch, key_types: Sequence[ColumnType],
-    key_names: Sequence[str],
+    key_names: Sequence[str], *, hash_is_key: bool = False,
 ) -> KeyedBatch:  # fmt: skip
-    """Return the records of an input, grouped by key."""
+    """Return the records of an input, grouped by key.
+
+    Args:
+        hash_is_key: whether keys of one hash are one key; where not, they are compared.
+    """
     hashes = rows.column(HASH).to_numpy()
     order: I64 | None = None
     if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
         order = order_by_hash(hashes)
         hashes = hashes[order]
-    if hash_is_key([kind.arrow for kind in key_types]):
+    if hash_is_key:
         starts = _starts_of(hashes[1:] != hashes[:-1])
         return KeyedBatch(stream, values, rows, order, starts, key_types, key_names)
     columns = [rows.column(name) for name in key_names]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.hashing import hash_is_key
+from headrace.keyspace.hashing import hash_is_key, words_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
@@ -221,23 +221,32 @@ def merge(dated: Iterable[Dated]) -> pa.Table | None:
         return None
     table = pa.concat_tables([table for _, table in parts]).combine_chunks()
     identity = identity_of(table.schema)
-    if hash_is_key([table.schema.field(name).type for name in identity if name != HASH]):
-        table, superseded = _by_hash(table)
-    else:
-        table, superseded = _by_identity(table, parts, identity)
+    key = [name for name in identity if name != HASH]
+    told_apart = hash_is_key([table.schema.field(name).type for name in key])
+    sorted_ = _by_hash(table, key[0]) if told_apart else None
+    table, superseded = sorted_ or _by_identity(table, parts, identity)
     live = ~superseded & ~deleted(table)
     if not live.all():
         table = table.filter(pa.array(live))
     return table if table.num_rows else None
 
 
-def _by_hash(table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Sort rows that ascend by step, by hash and step; say which have a newer one of their hash."""
+def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:
+    """Sort rows that ascend by step, by hash and step; say which have a newer one of their hash.
+
+    Returns:
+        None where two keys share a hash: that of a key in a group lacks some bits.
+    """
     hashes = table.column(HASH).to_numpy()
     if (hashes[1:] < hashes[:-1]).any():
         order = order_by_hash(hashes)
         table, hashes = table.take(pa.array(order)), hashes[order]
-    return table, np.append(hashes[1:] == hashes[:-1], False)
+    same = hashes[1:] == hashes[:-1]
+    if same.any():
+        words = words_of(table.column(key).combine_chunks())
+        if (same & (words[1:] != words[:-1])).any():
+            return None
+    return table, np.append(same, False)
 
 
 def _by_identity(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
+from headrace.keyspace.hashing import hash_columns, hash_words
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.columns import Column, ColumnType
@@ -44,18 +44,19 @@ class Table:
         columns: the other columns.
         domain: what rows are due by, if they are.
         ranges: the hash ranges of the keys that are expected.
+        hash_is_key: whether keys of one hash are one key; where not, they are compared.
     """
 
     def __init__(
         self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
         columns: Sequence[ColumnType], domain: TimeDomain | None,
-        ranges: Ranges | None = None,
+        ranges: Ranges | None = None, *, hash_is_key: bool = False,
     ) -> None:  # fmt: skip
         self.section = section
         self.keys, self.sub, self.columns = keys, sub, columns
         self.domain = domain
         self.due = DueRows(self._pending)
-        self._hash_is_key = not sub and hash_is_key([kind.arrow for kind in keys])
+        self._hash_is_key = hash_is_key and not sub
         self._ranges = ranges
         self._index = SlotIndex(None if sub else ranges)
         # Rows with subs are indexed by a hash of both; their keys' hashes are put in order beside it.

@@ -107,7 +107,10 @@ class TableHandle:
         self.name = name
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
-        self.table = Table(table_section(name), state.key_types, sub, columns, domain, state.ranges)
+        self.table = Table(
+            table_section(name), state.key_types, sub, columns, domain, state.ranges,
+            hash_is_key=state.node.hash_is_key,
+        )  # fmt: skip
         self._ttl_us = declared.ttl_us
         self._clock = state.clock
         self._numbers = {kind.name: number for number, kind in enumerate(columns)}
@@ -252,7 +255,7 @@ class TableSet(BinnedState):
 
     def __init__(self, node: Node, layout: Layout, worker: int) -> None:
         super().__init__(node, layout)
-        self.ranges = layout.ranges_of(worker)
+        self.ranges = node.group.own(layout.ranges_of(worker))
         self.clock = Clock()
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
         shape = node.shape
@@ -279,6 +282,7 @@ class TableSet(BinnedState):
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the rows at hand in some ranges of hashes."""
+        ranges = self.node.group.own(ranges)  # (which may be joined with another group's)
         found = {section: table.rows_in(ranges) for section, table in self.tables.items()}
         return {
             name: pa.Table.from_batches([rows]) for name, rows in found.items() if rows is not None

@@ -15,29 +15,65 @@ from headrace.state.sources import StateSources
 from headrace.step.plan import Carried, ChainPlan, Plan, StateFiles
 from headrace.step.readers import StateReaders, files_of, newest_runs, state_files
 from headrace.storage.base import Store
+from headrace.storage.reading import Reading
+
+
+class Heads:
+    """Knows the heads of storages as of some step, so that later only the manifests since are read.
+
+    Args:
+        reading: how they are read.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known: dict[str, Head] = {}
+
+    def at(self, store: Store, step: int) -> Head:
+        """Return the pipeline as of a step."""
+        known = self._known.get(store.location)
+        head = Ledger(store, reading=self._reading).open(step, known)
+        assert head is not None
+        if known is None or known.step < step:
+            self._known[store.location] = head
+        return head
+
+    def forget(self) -> None:
+        """Forget all; it costs time, and nothing else."""
+        self._known.clear()
 
 
 class Committed:
     """The files that hold a worker's state as of the step before a plan's; opened when asked for."""
 
     def __init__(
-        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan
-    ) -> None:
+        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan,
+        heads: Heads,
+    ) -> None:  # fmt: skip
+        self._chain = chain
         self.digest = chain.digest
         self.store = store
         self._layout = layout
         self._at = (layer, worker)
         self._plan = plan
+        self._heads = heads
         self.step = plan.step - 1
         self.since = ""
         self._files: StateFiles | None = None
         self._readers: StateReaders | None = None
 
+    def again(self) -> Committed:
+        """Return the same, not opened yet: for another thread."""
+        return Committed(self.store, self._layout, *self._at, self._plan, self._chain, self._heads)
+
+    def head(self) -> Head:
+        """Return the pipeline as of that step."""
+        return self._heads.at(self.store, self.step)
+
     def files(self) -> StateFiles:
         """Return the files; the ledger is read once."""
         if self._files is None:
-            head = Ledger(self.store).open(self.step)
-            assert head is not None
+            head = self.head()
             ensure(
                 head.chain_of(*self._at).digest == self.digest,
                 "the ledger's chain of files is not the plan's",
@@ -46,12 +82,19 @@ class Committed:
             self.since = Chain.of_claim(head.chains_since).digest
         return self._files
 
+    def knows_tail(self, prepared: Prepared) -> bool:
+        """Say whether the plan alone tells the runs of the steps since something was read ahead."""
+        return self._told_after(prepared) is not None
+
+    def _told_after(self, prepared: Prepared) -> StateFiles | None:
+        return newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
+
     def after(self, prepared: Prepared) -> StateFiles | None:
         """Return the runs of the steps since something was read ahead; None if they cannot be had.
 
         Mostly the plan has them, and the ledger need not be opened.
         """
-        found = newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
+        found = self._told_after(prepared)
         if found is not None:
             return found
         files = self.files()

@@ -17,6 +17,7 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.recordids import CHECKED, RecordIds
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.ids import IdState
+from headrace.state.perworker import PerWorkerState
 from headrace.state.rows import grouped
 from headrace.state.runs import HASH
 from headrace.step.plan import NodeReport
@@ -34,6 +35,7 @@ class IdCheck:
         self.state = state
         self._ids = ids
         self._going: pa.RecordBatch | None = None
+        self.per_worker = PerWorkerState({}, place=node.name)  # it has none
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
@@ -73,7 +75,10 @@ class IdCheck:
         if len(asked) < batch.num_rows:
             rows = rows.take(pa.array(asked))
         stream = self.node.inputs[0]
-        groups = grouped(stream.name, stream.values, rows, self.state.key_types, names)
+        groups = grouped(
+            stream.name, stream.values, rows, self.state.key_types, names,
+            hash_is_key=self.node.hash_is_key,
+        )  # fmt: skip
         ids = groups.keys
         new = self.state.add(ids.hashes, ids.columns, ids.times_us)
         return groups.first_rows[new]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.keyspace.hashing import hash_is_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.rows import keys_apart
@@ -61,7 +60,7 @@ def in_key_order(node: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
     hashes = batch.column(HASH).to_numpy()
     if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
         batch = batch.take(pa.array(order_by_hash(hashes)))
-    if hash_is_key([field.type for field in node.key_fields]):
+    if node.hash_is_key:
         return batch
     columns = [batch.column(name) for name in key_names(node)]
     order, _ = keys_apart(batch.column(HASH).to_numpy(), columns)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from headrace.computation import EVENT_TIME, WALL_TIME
 from headrace.digest import add_digests, digest_of
-from headrace.errors import HeadraceError, InvariantBroken, SchemaChanged, UserCodeError, ensure
+from headrace.errors import HeadraceError, InvariantBroken, SchemaChanged, ensure
 from headrace.eventtime.delays import delays_of
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
@@ -26,10 +25,13 @@ from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.schema import describe
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
-from headrace.state.prepared import Each
+from headrace.state.opening import Opening
 from headrace.state.runs import FileRef, Part, RunReader, write_run
+from headrace.step.failures import failure_of
 from headrace.step.inputs import input_batches
-from headrace.step.plan import Failure, NodeReport, Plan, StreamReport, TaskReport
+from headrace.step.loads import Opened, loads_of
+from headrace.step.perworker import begin_per_worker, end_per_worker
+from headrace.step.plan import NodeReport, Plan, StreamReport, TaskReport
 from headrace.step.route import ORDER, Outbox, Router, positions, stream_schema
 from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import (
@@ -66,14 +68,12 @@ class Worker:
         soft: what the process remembers.
         spool: where large parcels go, if not through the engine.
         timer: a monotonic clock for the phases of the report; never part of a result.
-        each: opens files that are read ahead, perhaps several at once.
     """
 
     def __init__(
         self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
         spool: Spool | None = None,
         timer: Callable[[], float] = time.perf_counter,
-        each: Each = map,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.router = Router(pipeline)
@@ -82,7 +82,6 @@ class Worker:
         self.soft = soft
         self.spool = spool
         self._timer = timer
-        self._each = each
         self._layout: tuple[LayoutWire, Layout] | None = None
 
     def layout(self, plan: Plan) -> Layout:
@@ -206,12 +205,16 @@ class Worker:
                 self.pipeline, self.code, plan, layout, layer, worker, self.store
             )
         report.notes["soft_state"] = how
+        opening = Opening(self._timer)
+        for visitor in entry.visitors.values():
+            visitor.state.opening = opening
+        relaid = report.phases["state"] if how.startswith("moved") else 0.0
         staged: dict[str, pa.RecordBatch] = {}
         local: dict[str, Watermarks] = {}
         produced: dict[str, pa.RecordBatch] = {}
         for node in self.pipeline.nodes_of(layer):
             outputs = self._run_node(
-                plan, node, entry, parcels, {**known, **local}, produced, report
+                plan, worker, node, entry, parcels, {**known, **local}, produced, report
             )
             for name, stream in node.outputs.items():
                 done = report.nodes[node.name]
@@ -225,6 +228,9 @@ class Worker:
                 with self._phase(report, "route"):
                     place = f"computation {node.name!r}"
                     self.router.route(stream, batch, layout, outbox, order=worker, place=place)
+        if opening.bins or relaid:
+            took_us = opening.seconds * 1e6
+            report.opened = Opened(opening.bins, opening.nbytes, took_us, relaid * 1e6)
         self._write(plan, layer, worker, layout, entry, staged, report)
         self._read_ahead(plan, worker, entry, report, again=how == "hit")
         entry.digest = link(entry.digest, report.run)
@@ -236,16 +242,15 @@ class Worker:
     ) -> None:
         """Read of what the worker is to own soon; forget what it is not to own any more."""
         wanted = [part for part in plan.ahead if part.worker == worker]
-        if not wanted and not (again and len(entry.prepared.ranges)):
+        if not wanted and not (again and len(entry.ahead.prepared.ranges)):
             return
         with self._phase(report, "read ahead"):
             ranges = Ranges.of(pair for part in wanted for pair in part.ranges)
             most = sum(part.most_bytes for part in wanted)
-            _, done = entry.prepare(ranges, most, self._each)
-            report.unread = not done
+            report.unread = not entry.prepare(ranges, most, self.soft.reading)
 
     def _run_node(
-        self, plan: Plan, node: Node, entry: WorkerState, parcels: list[Parcel],
+        self, plan: Plan, worker: int, node: Node, entry: WorkerState, parcels: list[Parcel],
         watermarks: dict[str, Watermarks], produced: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> dict[str, pa.RecordBatch]:  # fmt: skip
         visitor = entry.visitors[node.name]
@@ -278,16 +283,27 @@ class Worker:
         ]
         percentile = min(of.percentile for of in feeding)
         low = percentile if node.by_percentile else min(of.low for of in feeding)
+        held = visitor.per_worker
+        spent = report.phases.get("user code", 0.0) - visitor.state.opening.seconds
         with self._phase(report, "user code"):
+            if held.handles:
+                begin_per_worker(held, node.name, plan, worker, entry.head, report)
             done = visitor.step(
                 inputs, entry.owned, step=plan.step, late_before=before_in, watermark=max(before_in, low),
                 output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
             )  # fmt: skip
+            if held.handles:
+                end_per_worker(held, node.name, report)
             before = plan.percentiles.get(node.name, MIN_TIME)
             early = MIN_TIME if node.waits else percentile
             done.percentile = max(before, done.output_watermark, early)
             report.nodes[node.name] = done
-            return visitor.take_outputs()
+            outputs = visitor.take_outputs()
+        if plan.measured:
+            took = report.phases["user code"] - visitor.state.opening.seconds - spent
+            found = loads_of(entry.layout, inputs, took * 1e6, plan.seed)
+            report.loads += [] if found is None else [found]
+        return outputs
 
     def _write(
         self, plan: Plan, layer: int, worker: int, layout: Layout, entry: WorkerState,
@@ -411,27 +427,6 @@ class Worker:
             text = "".join(traceback.format_exception(error))
             wrapped = InvariantBroken(f"{type(error).__name__}: {error}")
             report.failure = msgspec.structs.replace(failure_of(wrapped), traceback=text)
-
-
-def failure_of(error: HeadraceError) -> Failure:
-    """Return an error as it travels."""
-    text = error.traceback_text if isinstance(error, UserCodeError) else ""
-    return Failure(type(error).__name__, error.what, error.place, error.remedy, text)
-
-
-def error_of(failure: Failure) -> HeadraceError:
-    """Return the error that travelled."""
-    from headrace import errors
-
-    kind: Any = getattr(errors, failure.kind, InvariantBroken)
-    if kind is UserCodeError:
-        return UserCodeError(
-            failure.what, place=failure.place, remedy=failure.remedy,
-            traceback_text=failure.traceback,
-        )  # fmt: skip
-    what = f"{failure.what}\n{failure.traceback}" if failure.traceback else failure.what
-    error: HeadraceError = kind(what, place=failure.place, remedy=failure.remedy)
-    return error
 
 
 def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:

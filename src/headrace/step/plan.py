@@ -14,7 +14,9 @@ from headrace.keyspace.updates import Relocated
 from headrace.ledger.manifest import Slice
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Split
+from headrace.state.perworker import Held
 from headrace.state.runs import FileRef
+from headrace.step.loads import BinLoads, Opened
 
 #: Who carries records between layers: the driver, files of the one host that all tasks run on, or Spark's
 #: shuffle.
@@ -110,7 +112,7 @@ class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         worker: who.
         ranges: (first hash, last hash) of what is wanted, ascending.
-        most_bytes: about how much it may read in this step.
+        most_bytes: about how much it may read at a time; with 0 it keeps what it has up to date.
     """
 
     worker: int
@@ -134,6 +136,9 @@ class Plan(msgspec.Struct, frozen=True):
         lineage, layout_version, relocated: where the layout comes from, for soft state and readers of
             files; see ``LayoutNow``. Of what was relocated, the newest.
         ahead: what is read ahead, by workers that are to own it soon.
+        per_worker: digests of what computations hold in workers, by ``"computation/worker"``.
+        orphans: the workers that are no more, and whose per-worker state is still there, by computation.
+        measured: whether reports are to tell which bins had how much to do.
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
@@ -168,6 +173,9 @@ class Plan(msgspec.Struct, frozen=True):
     layout_version: int = 0
     relocated: list[Relocated] = []
     ahead: list[ReadAhead] = []
+    per_worker: dict[str, str] = {}
+    orphans: dict[str, list[int]] = {}
+    measured: bool = False
 
     @property
     def readers(self) -> int:
@@ -255,10 +263,14 @@ class TaskReport(msgspec.Struct):
         read_rows: records read, by injector.
         phases: seconds spent, by phase.
         unread: whether something is still to be read ahead.
+        loads: what its bins gave each computation to do, if the step is measured.
+        opened: what of its state it has opened; None for nothing.
         notes: facts for people: process, whether soft state was at hand.
         failure: why it failed.
         inline_outputs: copies of small staged productions, so that they need not be read.
         unstaged: small productions that only weak sinks receive, and that are in no file.
+        per_worker: what computations hold in the worker, where that has changed.
+        taken_in: workers that are no more, and whose per-worker state is in the worker's now.
     """
 
     layer: int
@@ -277,7 +289,11 @@ class TaskReport(msgspec.Struct):
     read_digests: dict[str, int] = {}
     phases: dict[str, float] = {}
     unread: bool = False
+    loads: list[BinLoads] = []
+    opened: Opened | None = None
     notes: dict[str, Any] = {}
     failure: Failure | None = None
     inline_outputs: dict[str, bytes] = {}
     unstaged: dict[str, bytes] = {}
+    per_worker: dict[str, Held] = {}
+    taken_in: dict[str, list[int]] = {}

@@ -52,8 +52,9 @@ class BatchPosts:
         return pa.RecordBatch.from_arrays([rows.column(n) for n in schema.names], schema=schema)
 
     def _batch(self, name: str, rows: pa.RecordBatch) -> KeyedBatch:
-        values = self._node.posts[name].values
-        return grouped(name, values, rows, self._state.key_types, key_names(self._node))
+        node, types = self._node, self._state.key_types
+        values, names = node.posts[name].values, key_names(node)
+        return grouped(name, values, rows, types, names, hash_is_key=node.hash_is_key)
 
     def keep(self, step: int) -> None:
         """Let wait what was sent and is not due."""

@@ -80,6 +80,8 @@ class InputFormat:
         self.ordered_by = ORDER if self._is_check or self.stream.checked else None
         if self.stream.key_fields:
             self.ordered_by = HASH
+        #: Whether records lie where they lay for their producer: by its key, in its group.
+        self._lies_there = node.key_columns[number] is None and self.stream.group == node.group
         fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
         if self.ordered_by is not None:
             fields.append(pa.field(ORDER, pa.uint64()))
@@ -116,17 +118,21 @@ class InputFormat:
         """
         keys = self._keys(batch, place)
         columns = [batch.column(TIMESTAMP_COLUMN)]
-        if self.node.key_columns[self.number] is None:
+        if self._lies_there:
             hashes = batch.column(HASH)
         elif self._is_check:
             hashes = pa.array(self._hashes_of_ids(batch, keys))
         else:
-            hashes = pa.array(hash_columns(keys))
+            hashes = pa.array(self._places(keys))
         if self.ordered_by is not None:
             columns.append(batch.column(self.ordered_by))
         columns += [*keys, *(batch.column(name) for name in self.stream.values.schema.names)]
         flat = [_flat(column) for column in [hashes, *columns]]
         return pa.RecordBatch.from_arrays(flat, schema=self.schema)
+
+    def _places(self, keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
+        """Return where keys lie: their hashes, within the computation's group."""
+        return self.node.group.places(hash_columns(keys))
 
     def _keys(self, batch: pa.RecordBatch | pa.Table, place: str) -> list[pa.Array]:
         chosen = self.node.key_columns[self.number]
@@ -161,11 +167,11 @@ class InputFormat:
         self, batch: pa.RecordBatch | pa.Table, keys: list[pa.Array]
     ) -> npt.NDArray[np.uint64]:
         """Return the hashes of ids; records without one are spread evenly, by their position."""
-        hashes = hash_columns(keys)
+        hashes = self._places(keys)
         without = ~with_id(batch, self.node)
         if without.any():
             order = _flat(batch.column(ORDER)).to_numpy()
-            hashes[without] = hash_words(order[without])
+            hashes[without] = self.node.group.places(hash_words(order[without]))
         return hashes
 
     def sent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -188,7 +194,7 @@ class InputFormat:
             if self._is_check:
                 there[key] = _filled(there[key], there[key].type)
         if self._rehash:
-            there[HASH] = pa.array(hash_columns([there[self.keys[0]]]))
+            there[HASH] = pa.array(self._places([there[self.keys[0]]]))
         return pa.RecordBatch.from_arrays([there[n] for n in self.schema.names], schema=self.schema)
 
 

@@ -20,17 +20,18 @@ from headrace.computation import Computation
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.manifest import slice_range
+from headrace.ledger.manifest import Head, slice_range
 from headrace.recordids import RecordIds
 from headrace.state.ids import IdState
 from headrace.state.keyed import KeyedState
-from headrace.state.prepared import Each, Prepared, Sections
+from headrace.state.prepared import Sections
 from headrace.state.relayout import refined
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
 from headrace.state.sources import rows_of
 from headrace.state.tables import TableSet
-from headrace.step.committed import Committed
+from headrace.step.ahead import Ahead, Wanted
+from headrace.step.committed import Committed, Heads
 from headrace.step.idcheck import IdCheck
 from headrace.step.plan import ChainPlan, Plan, SlicePlan
 from headrace.step.readers import StateReaders
@@ -38,6 +39,7 @@ from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.step.visit_timeline import TimelineVisitor
 from headrace.storage.base import Store
+from headrace.storage.reading import InTurn, Reading
 from headrace.topology import Node, Pipeline
 
 
@@ -49,7 +51,7 @@ class WorkerState:
         layout, version: bins and owners that it goes by, and how many live changes led to them.
         visitors: a computation each.
         owned: which bins of the layout are the worker's.
-        prepared: what was read ahead of hashes that it is to own.
+        ahead: what was read ahead of hashes that it is to own.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class WorkerState:
         self.layer = layer
         self.worker = worker
         self.version = version
-        self.prepared = Prepared()
+        self.ahead = Ahead()
         self._coming = Ranges.of([])
         self._committed: Committed | None = None
         self._go_by(layout)
@@ -119,10 +121,11 @@ class WorkerState:
 
     def _prepared_bins(self, moved: Ranges, committed: Committed) -> Ranges:
         """Return the bins that came and that were read ahead in full, if the tail can be had as well."""
-        if not len(self.prepared.ranges) or committed.after(self.prepared) is None:
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or committed.after(prepared) is None:
             return Ranges.of([])
         starts, ends = self.layout.starts, self.layout.ends
-        rest = Ranges.everything().without(self.prepared.ranges)
+        rest = Ranges.everything().without(prepared.ranges)
         came = self.owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
         return self.layout.ranges_of_bins(np.flatnonzero(came))
 
@@ -141,76 +144,50 @@ class WorkerState:
             visitor.state.merge(layout, self.owned, partial(committed.sources, name))
 
     def _take_prepared(self, committed: Committed) -> None:
-        files = committed.after(self.prepared)
+        prepared = self.ahead.prepared
+        files = committed.after(prepared)
         ensure(files is not None, "the tail of what was prepared is gone")
         assert files is not None
         readers = StateReaders(committed.store, self.layout, self.worker, files)
         for name, visitor in self.visitors.items():
-            sources = self.prepared.sources(name, readers.sources(name, self._coming))
-            tables = rows_of(sources, visitor.state.stored_sections, self._coming)
-            visitor.state.take_over(self._coming, tables)
+            own = visitor.node.group.own(self._coming)
+            if len(own):
+                sources = prepared.sources(name, readers.sources(name, own))
+                tables = rows_of(sources, visitor.state.stored_sections, own)
+                visitor.state.take_over(own, tables)
         self._coming = Ranges.of([])
 
-    def prepare(self, ranges: Ranges, budget_bytes: int, each: Each = map) -> tuple[int, bool]:
-        """Read ahead all rows of hashes that this worker is to own, as of the step before; go on with it.
+    def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
+        """Read ahead all rows of hashes that this worker is to own, beside the steps; go on with it.
 
-        To be called in a step, after the state was written or before; each call follows the steps since
-        the last, and reads some more. What is not asked for any more is forgotten, so a call without
-        ranges forgets everything; to ask twice for what is there costs nothing.
+        To be called in a step, after the state was written or before; each call goes on from what was read
+        since the last. What is not asked for any more is forgotten, so a call without ranges forgets
+        everything; to ask twice for what is there costs nothing.
 
         Args:
             ranges: all the hashes that are wanted.
-            budget_bytes: about how many bytes may be read in this call.
-            each: opens files, perhaps several at once; ``map`` of a pool of threads, say.
+            budget_bytes: about how many bytes may be read at a time; see :class:`Wanted`.
+            reading: how files are read.
 
         Returns:
-            How many bytes were read; whether all is at hand as of the step before.
+            Whether all is at hand, but for a tail that the next plan tells.
         """
-        prepared, committed = self.prepared, self._committed
-        ranges = ranges.without(self._ranges)
-        prepared.keep(ranges)
-        if committed is None or not len(ranges):
-            prepared.clear()
-            return 0, True
-        try:
-            done = self._follow(committed, each)
-            missing = ranges.without(prepared.ranges)
-            if not len(missing):
-                prepared.opened.clear()
-                return done, True
-            if done >= budget_bytes:
-                return done, False
-            readers = StateReaders(
-                committed.store, self.layout, self.worker, committed.files(), None, prepared.opened
-            )
-            files = {name: readers.sources(name, missing) for name in self.visitors}
-            prepared.as_of, prepared.since = committed.step, committed.since
-            more, is_done = prepared.read(
-                ranges, files, self._sections, self.layout, budget_bytes - done, each
-            )
-            return done + more, is_done
-        except NotFound:
-            prepared.clear()  # it took so long that files were cleaned away meanwhile
-            return 0, False
+        assert self._committed is not None
+        wanted = Wanted(
+            ranges.without(self._ranges), self._sections, self.layout, self.worker, budget_bytes
+        )
+        return self.ahead.ask(wanted, self._committed, self._committed.again, reading)
+
+    def head(self) -> Head:
+        """Return the pipeline as of the step before; the ledger is read for it."""
+        assert self._committed is not None
+        return self._committed.head()
 
     def forget_prepared(self) -> None:
         """Forget what was read ahead of hashes that are the worker's by now, and committed as such."""
-        if len(self.prepared.ranges):
-            self.prepared.keep(self.prepared.ranges.without(self._ranges))
-
-    def _follow(self, committed: Committed, each: Each) -> int:
-        """Bring what was read ahead up to the step before; forget it if that cannot be done."""
-        prepared = self.prepared
-        if not len(prepared.ranges) or prepared.as_of == committed.step:
-            return 0
-        files = committed.after(prepared)
-        if files is None:
-            prepared.clear()
-            return 0
-        readers = StateReaders(committed.store, self.layout, self.worker, files)
-        newer = {name: readers.sources(name, prepared.ranges) for name in self.visitors}
-        prepared.since = committed.since or prepared.since
-        return prepared.follow(newer, self._sections, self.layout, committed.step, each)
+        prepared = self.ahead.prepared
+        if len(prepared.ranges):
+            prepared.keep(prepared.ranges.without(self._ranges))
 
     @property
     def _sections(self) -> Sections:
@@ -289,13 +266,17 @@ def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisito
 
 
 class SoftState:
-    """Everything that one process remembers, for any number of pipelines."""
+    """Everything that one process remembers, for any number of pipelines.
 
-    def __init__(self) -> None:
+    Args:
+        reading: how files are read.
+    """
+
+    def __init__(self, reading: Reading | None = None) -> None:
+        self.reading = reading or InTurn()
+        self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
-        self._prepared: dict[
-            tuple[str, str, int, int], Prepared
-        ] = {}  # a failed try does not end it
+        self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # a failed try does not end it
 
     def take(
         self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
@@ -308,15 +289,16 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        committed = Committed(store, layout, layer, worker, plan, chain)
-        prepared = self._prepared.setdefault(at, Prepared())
+        committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+        ahead = self._ahead.setdefault(at, Ahead())
+        ahead.collect()
         how = ""
         if entry is not None:
-            entry.prepared = prepared
+            entry.ahead = ahead
             how = _brought_up(entry, plan, layout, chain, committed)
         if entry is None or not how:
             how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
-            entry.prepared = prepared
+            entry.ahead = ahead
         if how == "hit":
             entry.forget_prepared()
         entry.begin_step(plan, committed)
@@ -328,14 +310,15 @@ class SoftState:
 
     def drop_older(self, store: str, code: str) -> None:
         """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
-        for remembered in (self._entries, self._prepared):
+        for remembered in (self._entries, self._ahead):
             for at in [at for at in remembered if at[0] == store and at[1] != code]:
                 del remembered[at]
 
     def forget(self) -> None:
         """Drop everything. Costs time at the next step, and nothing else."""
         self._entries.clear()
-        self._prepared.clear()
+        self._ahead.clear()
+        self._heads.forget()
 
     def _cold(
         self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,

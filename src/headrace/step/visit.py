@@ -21,13 +21,14 @@ import xxhash
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
-from headrace.keyspace.hashing import canonical_key, hash_is_key
+from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, before_cause, touched_so_far, undo
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
+from headrace.state.perworker import PerWorkerState
 from headrace.state.runs import HASH
 from headrace.step.late import LateRecords
 from headrace.step.plan import NodeReport
@@ -120,7 +121,9 @@ class Visitor:
         self.node = node
         self.state = state
         self.computation = computation
-        computation.__dict__.update(state.handles, _handles=state.handles)
+        self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
+        handles = {**state.handles, **self.per_worker.handles}
+        computation.__dict__.update(handles, _handles=handles)
         self.outputs = {
             name: Produced(checker(stream.values.python_type), copier(stream.values.python_type))
             for name, stream in node.outputs.items()
@@ -318,12 +321,14 @@ class Visitor:
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
         touched = touched_so_far(self.state.cursor)
         self.state.cursor.saved = {}
+        held = self.per_worker.begin()
         self.context.caused_by(cause)
         try:
             handle(self.context, item)
             self._check_done(lengths)
         except Exception as error:
             undo(self.state.cursor, touched)
+            self.per_worker.undo(held)
             for name, output in self.outputs.items():
                 output.cut(lengths[name])
             report.skipped += 1
@@ -332,6 +337,7 @@ class Visitor:
                 self.context.produce(DEAD_LETTER, dead_letter(item, error))
         finally:
             self.state.cursor.saved = None
+            self.per_worker.end()
 
     def _check_done(self, lengths: dict[str, int]) -> None:
         """Check what a handler has set and produced while the item that is to blame is known."""
@@ -406,7 +412,7 @@ class Work:
         edges = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1], append=~hashes[-1:]))
         firsts = hashes[edges[:-1]]
         bins = self.state.layout.starts_of(firsts).tolist()
-        told_apart = hash_is_key([field.type for field in self.node.key_fields])
+        told_apart = self.node.hash_is_key
         find, ends = self.state.find, edges[1:].tolist()
         spans = zip(edges[:-1].tolist(), ends, firsts.tolist(), bins, strict=True)
         for first, last, hash_, bin_ in spans:

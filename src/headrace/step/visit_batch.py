@@ -17,6 +17,7 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.state.perworker import PerWorkerState
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
 from headrace.step.emitter import Emitter
@@ -64,7 +65,9 @@ class BatchVisitor:
         self.node = node
         self.state = state
         self.computation = computation
-        computation.__dict__.update(state.handles, _handles=state.handles)
+        self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
+        handles = {**state.handles, **self.per_worker.handles}
+        computation.__dict__.update(handles, _handles=handles)
         self.outputs = {
             name: Emitter(node, name, stream)
             for name, stream in node.outputs.items()
@@ -121,8 +124,9 @@ class BatchVisitor:
     def _process(self, number: int, rows: pa.RecordBatch, report: NodeReport) -> None:
         stream = self.node.inputs[number]
         batch = grouped(
-            stream.name, stream.values, rows, self.state.key_types, key_names(self.node)
-        )
+            stream.name, stream.values, rows, self.state.key_types, key_names(self.node),
+            hash_is_key=self.node.hash_is_key,
+        )  # fmt: skip
         self.state.load_bins_of(batch.keys.hashes)
         self._process_batch(batch, report)
 
@@ -203,7 +207,7 @@ class BatchVisitor:
 
     def _attempt(self, call: Callable[[], None]) -> Exception | None:
         """Call a handler; undo all it did when it raises, and return what it raised."""
-        marks = self.state.begin()
+        marks, held = self.state.begin(), self.per_worker.begin()
         lengths = [len(emitter.batches) for emitter in self._emitters]
         late = self.context.late
         try:
@@ -212,10 +216,13 @@ class BatchVisitor:
             raise
         except Exception as error:
             self.state.undo(marks)
+            self.per_worker.undo(held)
             self.context.late = late
             for emitter, length in zip(self._emitters, lengths, strict=True):
                 del emitter.batches[length:]
             return error
+        finally:
+            self.per_worker.end()
         self.state.keep()
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -19,17 +19,21 @@ from headrace.coordinator.settings import Settings
 from headrace.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
+from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Counts, Head
+from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.ledger.migrations import Goal
 from headrace.migrating import Migration, MovesState, Strategy
 from headrace.migration.rounds import batched
 from headrace.observe.keys import PendingTimer, StoredKeys
+from headrace.policies import How, Policy
 from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
 from headrace.sources.base import Limit
+from headrace.state.perworker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
 from headrace.summary import StepSummary
 from headrace.testing.feed import Feed, OwnOrPromised
@@ -94,6 +98,10 @@ def drive(
     seed: int = 0,
     processes: int = 1,
     settings: Settings | None = None,
+    policy: Policy | None = None,
+    policy_how: How | None = None,
+    policy_dry_run: bool = False,
+    timer: Callable[[], float] | None = None,
 ) -> Harness:
     """Run a pipeline in a test: here, step by step, with no Spark, no threads and no sleep.
 
@@ -112,6 +120,8 @@ def drive(
         processes: how many Python processes to pretend that tasks alternate between. Results do not depend
             on it.
         settings: upkeep; how much a step takes is the test's own affair.
+        policy, policy_how, policy_dry_run: as with ``headrace.run``; time is what the test's clock says.
+        timer: tells how long computations take, in seconds; by default they take no time.
 
     Returns:
         A harness, to be used in a ``with`` statement.
@@ -122,6 +132,7 @@ def drive(
     return Harness(
         pipeline, workers=workers, bins=bins, clock=clock, storage=storage, seed=seed,
         processes=processes, settings=settings,
+        policy={"policy": policy, "how": policy_how, "policy_dry_run": policy_dry_run}, timer=timer,
     )  # fmt: skip
 
 
@@ -135,8 +146,9 @@ class Harness(MovesState):
     def __init__(
         self, pipeline: Pipeline, *, workers: int, bins: int, clock: Moment,
         storage: str | os.PathLike[str] | Store | None, seed: int, processes: int,
-        settings: Settings | None,
+        settings: Settings | None, policy: Mapping[str, Any], timer: Callable[[], float] | None,
     ) -> None:  # fmt: skip
+        self._policy, self._timer = policy, timer or _no_time
         self._store = _store(storage)
         self._workers, self._bins, self._seed, self._processes = workers, bins, seed, processes
         self._settings = msgspec.structs.replace(settings or Settings(), limit=_EVERYTHING)
@@ -307,9 +319,9 @@ class Harness(MovesState):
         if pipeline is not None:
             self._pipeline = self._placed(pipeline)
         driver = Driver(
-            self._pipeline, self._store, InlineRunner(self._seed, self._processes),
+            self._pipeline, self._store, InlineRunner(self._seed, self._processes, self._timer),
             workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
-            nonce=self._name,
+            nonce=self._name, **self._policy,
         )  # fmt: skip
         driver.listeners.append(self._note)
         driver.open()
@@ -370,9 +382,23 @@ class Harness(MovesState):
         """Return the pipeline as of its newest step."""
         return self._stored_head
 
+    def measurements(self) -> Published | None:
+        """Return what was measured last of loads, rates and times, as data; None before that."""
+        return newest_measurements(self._store)
+
     def pass_time(self) -> bool:
         """Make a step; say whether there was one to make. So waiting for a migration makes its steps."""
         return self.step() is not None
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the policy wanted last; None without one, or before it was asked."""
+        return None if self._driver is None else self._driver.controller.decision
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of computations whose state moves on its own."""
+        return self._pipeline.groups
 
     @property
     def layout(self) -> Layout:
@@ -453,6 +479,19 @@ class Harness(MovesState):
         """Return the pending timers of a key, in the order in which they will fire."""
         return self._stored(computation).timers(key)
 
+    def per_worker(self, computation: str) -> dict[int, dict[str, Any]]:
+        """Return the per-worker state of a computation: by worker, the value of each declaration.
+
+        Workers that have nothing are left out.
+        """
+        node = self._node(computation)
+        state = PerWorkerState(node.shape.per_worker, place=computation)
+        found = {}
+        for worker, held in sorted(self._stored_head.per_worker.get(node.name, {}).items()):
+            state.stand_on(held)
+            found[worker] = state.values()
+        return found
+
     def keys(self, computation: str) -> list[Any]:
         """Return all keys of which a computation has stored something. Reads all of its state."""
         return self._stored(computation).all_keys()
@@ -500,6 +539,10 @@ class Harness(MovesState):
         if name not in self._sinks and name in self._pipeline.nodes:
             return self._pipeline.nodes[name].only_output()
         return _known("sink or produced stream", name, {**streams, **self._sinks})
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def _is_commit_of_step(instruction: Instruction) -> bool:

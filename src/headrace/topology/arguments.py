@@ -10,6 +10,7 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import Computation, UserCode, source_place
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.keyspace.groups import MAX_GROUPS, Groups
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -26,6 +27,27 @@ def checked_name(name: str, what: str) -> str:
             remedy="use a letter, then letters, digits, '_' or '-', at most 64 in all",
         )
     return name
+
+
+def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
+    """Return the groups of a pipeline.
+
+    Raises:
+        PipelineError: for a name that cannot be one, or that comes twice; for too many.
+    """
+    if isinstance(names, str):
+        raise PipelineError(
+            f"pipeline {pipeline!r}: groups={names!r} is one text, and no list of names",
+            remedy=f"give a list, such as groups=[{names!r}]",
+        )
+    for name in names:
+        checked_name(name, "a group")
+    if len(set(names)) < len(names) or len(names) > MAX_GROUPS:
+        raise PipelineError(
+            f"pipeline {pipeline!r}: groups={list(names)!r}",
+            remedy=f"name each group once, and at most {MAX_GROUPS}",
+        )
+    return Groups(names)
 
 
 def not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.topology.identity import identity_of
+from headrace.keyspace.groups import Groups
+from headrace.topology.identity import identity_of, with_groups
 from headrace.topology.nodes import Injector, Node, SinkNode
 from headrace.topology.streams import Stream
 
@@ -18,10 +19,12 @@ class Drawn:
         name: the pipeline's name.
         injectors, nodes, sinks: what it is made of, each by name, in the order of drawing.
         retained: the streams whose productions are kept, by name.
+        groups: which computations' state moves together.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, groups: Groups) -> None:
         self.name = name
+        self.groups = groups
         self.injectors: dict[str, Injector] = {}
         self.nodes: dict[str, Node] = {}
         self.sinks: dict[str, SinkNode] = {}
@@ -113,7 +116,8 @@ class Drawn:
 
     def identity(self) -> dict[str, Any]:
         """Return what durable data depends on, as plain data: kept in storage, compared at start."""
-        return identity_of(self.injectors, self.nodes, self.streams(), self.retained)
+        found = identity_of(self.injectors, self.nodes, self.streams(), self.retained)
+        return with_groups(found, self.groups, self.nodes)
 
     def check_complete(self) -> None:
         """Check what can be known only when the drawing is done.

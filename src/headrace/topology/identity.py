@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from headrace.keyspace.groups import Groups
 from headrace.schema import describe
 from headrace.topology.nodes import Injector, Node
 from headrace.topology.streams import Stream
@@ -39,3 +40,16 @@ def identity_of(
         "streams": {name: describe(stream.values.schema) for name, stream in streams.items()},
         "retained": sorted(retained),
     }
+
+
+def with_groups(
+    identity: dict[str, Any], groups: Groups, nodes: Mapping[str, Node]
+) -> dict[str, Any]:
+    """Return the same with the groups, and whose each computation is; as it is where none are named."""
+    if not groups.names:
+        return identity
+    computations = {
+        name: {**facts, "group": groups.names[nodes[name].group.number]}
+        for name, facts in identity["computations"].items()
+    }
+    return {**identity, "computations": computations, "groups": list(groups.names)}

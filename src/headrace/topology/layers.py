@@ -9,14 +9,15 @@ from headrace.topology.nodes import Node
 def place_in_layer(drawn: Drawn, node: Node) -> None:
     """Chain the node to its producer where that is sound, or put it a layer below.
 
-    Sound means: one input, keyed by the producer's own key, so that each record is already
-    on the worker of its key; and a producer that holds nothing back (its output watermark equals
-    its input watermark after every step). One that may hold knows on each worker only of its own
-    holds, and the result would depend on the layout.
+    Sound means: one input, keyed by the producer's own key, in the producer's group, so that each
+    record is already on the worker of its key; and a producer that holds nothing back (its output
+    watermark equals its input watermark after every step). One that may hold knows on each worker only
+    of its own holds, and the result would depend on the layout.
     """
     producers = [drawn.layer_of_stream(stream.address) for stream in node.inputs]
     node.chained = (
         len(node.inputs) == 1 and node.key_columns[0] is None
+        and node.inputs[0].group == node.group
         and not drawn.nodes[node.inputs[0].owner].shape.holding
     )  # fmt: skip
     node.layer = producers[0] if node.chained else 1 + max(producers)

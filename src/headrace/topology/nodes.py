@@ -10,6 +10,8 @@ from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, Late, Shape, UserCode
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
+from headrace.keyspace.groups import ALONE, Group
+from headrace.keyspace.hashing import hash_is_key
 from headrace.recordids import IDS
 from headrace.schema import describe
 from headrace.state.codecs import StateCodec
@@ -41,6 +43,7 @@ class Node(msgspec.Struct, eq=False):
         ordered: whether its records are applied in order of event time.
         posts: its streams of posts, by name.
         weak: whether sinks of its outputs are weak, unless they say otherwise.
+        group: with whom its state moves; it says where keys lie.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Node(msgspec.Struct, eq=False):
     chained: bool = False
     ordered: bool = False
     posts: dict[str, Stream] = {}
+    group: Group = ALONE
 
     def __getitem__(self, output: str) -> Stream:
         try:
@@ -72,6 +76,11 @@ class Node(msgspec.Struct, eq=False):
 
     def __hash__(self) -> int:
         return id(self)
+
+    @property
+    def hash_is_key(self) -> bool:
+        """Whether keys are told apart by where they lie alone: by a hash of which no bit is gone."""
+        return not self.group.bits and hash_is_key([field.type for field in self.key_fields])
 
     @property
     def waits(self) -> bool:
@@ -104,6 +113,9 @@ class Node(msgspec.Struct, eq=False):
             if item.kind == "map":
                 parts.insert(1, StateCodec(item.key_type, None, place=self.name).describe())
             found[name] = " ".join(parts)
+        for name, item in self.shape.per_worker.items():
+            codec = StateCodec(item.type, item.codec, place=self.name)
+            found[name] = f"{item.kind} {codec.describe()}"
         for name, timer in self.shape.timers.items():
             columnar = isinstance(self.computation, ColumnarComputation)
             how = " in bulk" if columnar else " with holds" if timer.holds else ""

@@ -23,7 +23,9 @@ def add_outputs(pipeline: Pipeline, node: Node, place: str) -> None:
 
     def add(name: str, values: ValueType, *, is_late: bool = False) -> None:
         full = f"{node.name}.{name}"
-        node.outputs[name] = Stream(pipeline, full, values, node.key_fields, is_late=is_late)
+        node.outputs[name] = Stream(
+            pipeline, full, values, node.key_fields, is_late=is_late, group=node.group
+        )
 
     for name, output in node.shape.outputs.items():
         add(name, output.value_type())
@@ -77,7 +79,8 @@ def add_posts(pipeline: Pipeline, node: Node, place: str) -> None:
                 place=place,
                 remedy="rename one of them: a record's stream says where it is from",
             )
-        node.posts[name] = Stream(pipeline, name, posted.value_type(), node.key_fields)
+        values = posted.value_type()
+        node.posts[name] = Stream(pipeline, name, values, node.key_fields, group=node.group)
     if node.ordered and len(set(names)) < len(names):
         raise PipelineError(
             f"computation {node.name!r} is ordered, and reads a stream by two keys",

@@ -12,11 +12,13 @@ from headrace.computation import Late, Shape, UserCode, shape_of
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.eventtime.watermark import Strategy
+from headrace.keyspace.groups import Group
 from headrace.recordids import CHECKED, IDS, RecordIds, record_ids
 from headrace.sinks.base import Sink
 from headrace.sources.base import Source
 from headrace.topology.arguments import (
     check_one_of,
+    checked_groups,
     checked_name,
     not_there,
     place_of_code,
@@ -37,6 +39,15 @@ class Pipeline(Drawn):
 
     Args:
         name: the user's name; the storage directory belongs to it.
+        groups: names of sets of computations whose state moves together, each apart from the others;
+            without them all state moves together. See ``group=`` of :meth:`compute`. The first *n* groups
+            stay what they are, and others can be added later up to the next power of two.
+
+    Groups cost the last bits of a key's hash (one for two groups, two for up to four …), so that keys of
+    one number are told apart by what they are and not by their hashes alone.
+
+    Raises:
+        PipelineError: for a name that cannot be one, or that comes twice.
 
     Example::
 
@@ -46,8 +57,8 @@ class Pipeline(Drawn):
         p.sink("totals", visits["totals"], sinks.Files("out/"))
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(checked_name(name, "a pipeline"))
+    def __init__(self, name: str, *, groups: Sequence[str] = ()) -> None:
+        super().__init__(checked_name(name, "a pipeline"), checked_groups(groups, name))
 
     # -- drawing ------------------------------------------------------------------------------
 
@@ -129,6 +140,7 @@ class Pipeline(Drawn):
         retain: Sequence[str] = (),
         weak: bool = False,
         exactly_once: bool = True,
+        group: str | None = None,
     ) -> Node:
         """Let a computation read streams, each by a key of its choice.
 
@@ -155,6 +167,8 @@ class Pipeline(Drawn):
             weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
             exactly_once: if not, it reads injectors with ``ids`` before their check, which spares it
                 a layer; it then sees what the outside sent twice, twice.
+            group: with whom its state moves: one of the pipeline's ``groups``, by default the first.
+                What it reads of another group is sent anew, also by the producer's own key.
 
         Raises:
             PipelineError: for whatever is wrong, with the place and the remedy.
@@ -189,6 +203,7 @@ class Pipeline(Drawn):
             by_percentile=watermark == "percentile",
             ordered=ordered,
             weak=weak,
+            group=self._group(group, name),
         )
         self._check_clock(node)
         self._complete(node, place, retain)
@@ -237,7 +252,7 @@ class Pipeline(Drawn):
         Sources, sinks and computations are the same objects; streams are the copy's own, by name in
         :meth:`streams`.
         """
-        made = Pipeline(self.name)
+        made = Pipeline(self.name, groups=self.groups.names)
         copy_into(made, self)
         return made
 
@@ -321,8 +336,24 @@ class Pipeline(Drawn):
             )
         return stream
 
+    def _group(self, name: str | None, reader: str) -> Group:
+        """Return the group of a computation.
+
+        Raises:
+            PipelineError: when the pipeline has none of that name.
+        """
+        try:
+            return self.groups.group(name)
+        except PipelineError as error:
+            raise PipelineError(
+                f"computation {reader!r}: {error.what}", remedy=error.remedy
+            ) from None
+
     def _add_check(self, stream: Stream, ids: RecordIds) -> Node:
-        """Put the check of an injector's ids between it and what will read it."""
+        """Put the check of an injector's ids between it and what will read it; in the first group.
+
+        (Who will read it is not known yet, and may change; the ids that it remembers may not move.)
+        """
         _, key_fields = key_of(stream, ids.columns, stream.name)
         node = Node(
             name=f"{stream.name}.{IDS}",
@@ -335,6 +366,7 @@ class Pipeline(Drawn):
             outputs={CHECKED: Stream(self, stream.name, stream.values, (), checked=True)},
             on_error="stop",
             late="process",
+            group=self.groups.group(),
         )
         place_in_layer(self, node)
         self.nodes[node.name] = node

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from headrace.keyspace.groups import ALONE, Group
 from headrace.schema import ValueType, describe
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ class Stream:
         address: what it is subscribed by, unique in the pipeline: its name, unless it is what an
             injector reads before its ids are checked.
         checked: whether it is what is left of an injector's records after their ids were checked.
+        group: the group of the computation that produces it, which says where its keys lie.
     """
 
     def __init__(
         self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
-        *, is_late: bool = False, address: str = "", checked: bool = False,
+        *, is_late: bool = False, address: str = "", checked: bool = False, group: Group = ALONE,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.name = name
@@ -58,6 +60,7 @@ class Stream:
         self.is_late = is_late
         self.address = address or name
         self.checked = checked
+        self.group = group
 
     @property
     def owner(self) -> str:

@@ -1,0 +1,59 @@
+"""Hosts that are drained: which they are after a command, or why it is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from headrace.ledger.commands import Command
+from headrace.ledger.manifest import Head
+from headrace.ledger.places import Places
+
+
+def drained_after(
+    drained: Collection[str], command: Command, places: Places | None
+) -> frozenset[str] | str:
+    """Return the hosts on which nobody is to live after a command, or why it is refused.
+
+    Args:
+        drained: which they are before it.
+        command: ``drain_hosts`` or ``undrain_hosts``.
+        places: where workers live now; None before the pipeline runs: then nobody knows where it will.
+    """
+    if not command.hosts:
+        return "it names no host"
+    if command.kind == "undrain_hosts":
+        wrong = [host for host in command.hosts if host not in drained]
+        if wrong:
+            return f"{_list(wrong)} is not drained; drained are: {_list(drained) or 'none'}"
+        return frozenset(drained) - frozenset(command.hosts)
+    after = frozenset(drained) | frozenset(command.hosts)
+    if places is None:
+        return after
+    if not places.there:
+        return "all tasks run on one host, or nobody knows yet where"
+    if after.issuperset(places.there):
+        return f"nothing else would be left: there are {_list(places.there)}"
+    return after
+
+
+def remark(hosts: Sequence[str], places: Places | None) -> str:
+    """Return what is worth knowing of hosts that are drained: who lives there, or that nothing is there."""
+    if places is None:
+        return ""
+    leaving = places.on(list(hosts))
+    strange = sorted(set(hosts) - set(places.there))
+    numbers = ", ".join(str(worker) for worker in leaving)
+    told = [f"workers {numbers} move" if len(leaving) > 1 else f"worker {numbers} moves"]
+    told = told if leaving else []
+    told += [f"no executor is on {_list(strange)} now"] if strange else []
+    return "; ".join(told)
+
+
+def must_leave(head: Head) -> bool:
+    """Say whether somebody still lives on a drained host, and there is another to live on."""
+    drained, places = head.drained_hosts, head.places
+    return bool(drained and set(places.there) - set(drained) and places.on(drained))
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,44 @@
+"""The progress line says what becomes of migrations, also where there is no terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.observe.progress import ProgressLine
+
+
+class Count(hr.Computation):
+    seen = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.value += 1
+
+
+def test_each_migration_has_a_line_when_it_begins_and_one_when_it_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = hr.Pipeline("counting")
+    numbers = pipeline.inject(
+        "numbers", hr.sources.Iterable(list(range(100)), int, event_time=lambda number: number)
+    )
+    pipeline.compute("count", Count(), keys={numbers: "value"})
+    never = 1e9
+    job = hr.run(
+        pipeline, storage=tmp_path, workers=2, bins=8, runner="inline",
+        listeners=[ProgressLine("counting", every_s=never)],
+    )  # fmt: skip
+    with job:
+        moves = [job.rescale(workers) for workers in (4, 2)]  # the second waits for its turn
+        assert [move.wait("1m") for move in moves] == ["done", "done"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("counting")]
+    said = " ".join(lines)
+    assert 2 <= len(lines) <= 4, lines  # an end and a begin may be of one step
+    for workers in (4, 2):
+        begun = re.search(rf"rescale to {workers} workers: \w+, round \d of 2, ", said)
+        done = said.index(f"rescale to {workers} workers: done, 4 of 4 bins, ")
+        assert begun and begun.start() < done
+    assert said.index("rescale to 4 workers: done") < said.index("rescale to 2 workers: done")

@@ -1,0 +1,202 @@
+"""Hosts come, go and die while the stream runs: results are those of a run that nothing disturbs.
+
+These tests have a cluster of their own, each a session on it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.control import Control
+from headrace.ledger.commands import Command
+from headrace.ledger.manifest import Head
+from headrace.ledger.migrations import Goal
+from headrace.runners import spark_private
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore
+from tests.spark.conftest import session
+from tests.spark.test_local import DEEP
+from tests.spark.test_moving import check, moved
+from tests.support.cluster import HOSTS, StandaloneCluster, cluster_settings
+from tests.support.processes import kill_all, wait_for
+
+pytestmark = pytest.mark.spark
+
+_A_THIRD = "127.0.0.13"
+LAYERS = len(DEEP.nodes)
+
+
+class Grown:
+    """A cluster of two hosts that may become others, and a session that takes all it can get."""
+
+    def __init__(self, cluster: StandaloneCluster) -> None:
+        cluster.become(*HOSTS)
+        self.cluster = cluster
+        everything = {
+            **cluster_settings(), "spark.cores.max": "100",
+            "spark.scheduler.minRegisteredResourcesRatio": "0",  # (that is waited for below)
+        }  # fmt: skip
+        self.spark = session(cluster.master, **everything)
+        self._now = 0.0
+        self.wait_for_hosts(*HOSTS)
+
+    @property
+    def context(self) -> Any:
+        return self.spark.sparkContext
+
+    def hosts(self) -> set[str]:
+        """Return the hosts on which the session has executors, as it knows by now."""
+        return {at.rpartition(":")[0] for at in spark_private.executors(self.context)}
+
+    def wait_for_hosts(self, *hosts: str) -> None:
+        wait_for(lambda: self.hosts() == set(hosts))
+
+    def clock(self) -> float:
+        """Return seconds of which many have passed at each look, so that executors are looked for."""
+        self._now += 1_000.0
+        return self._now
+
+    def runner(self) -> SparkRunner:
+        """Return a runner that looks for executors before each try."""
+        return SparkRunner(self.context, clock=self.clock)
+
+
+@pytest.fixture(scope="module")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def grown(own_cluster: StandaloneCluster) -> Iterator[Grown]:
+    found = Grown(own_cluster)
+    yield found
+    found.spark.stop()
+
+
+class Once:
+    """Does something after the first step of which something is so; notes where workers live at each."""
+
+    def __init__(self, when: Callable[[Head], bool], do: Callable[[], object]) -> None:
+        self.homes: dict[int, list[str]] = {}  # by step
+        self.done_at: int | None = None
+        self._when, self._do = when, do
+
+    def __call__(self, summary: hr.StepSummary) -> None:
+        self.homes[summary.step] = summary.head.places.homes
+        if self.done_at is None and self._when(summary.head):
+            self.done_at = summary.step
+            self._do()
+
+
+def is_moving(head: Head) -> bool:
+    """Say whether a migration is in the middle: something has moved, and something is still to move."""
+    return (
+        head.migration is not None and head.migration.state == "moving" and head.migration.bins > 0
+    )
+
+
+THERE_AND_BACK = {
+    3: Goal("rescale", 4, strategy=hr.batched(4), prepare=True),
+    4: Goal("rescale", 2, strategy=hr.batched()),
+}
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace(
+    grown: Grown, tmp_path: Path, exchange: str
+) -> None:
+    executors = grown.cluster.executors(HOSTS[0])
+    assert executors
+    killing = Once(is_moving, lambda: kill_all(executors))
+    collected, driver, asking = moved(
+        grown.context, tmp_path / "state", exchange, dict(THERE_AND_BACK), killing,
+        runner=grown.runner(),
+    )  # fmt: skip
+    check(collected, driver)
+    assert killing.done_at is not None
+    assert {layout.workers for layout in asking.layouts} == {2, 4}
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_when_it_is_back(
+    grown: Grown, tmp_path: Path, exchange: str
+) -> None:
+    def come_back() -> None:
+        grown.cluster.start(HOSTS[1])
+        grown.wait_for_hosts(*HOSTS)
+
+    dying = Once(is_moving, lambda: grown.cluster.kill(HOSTS[1]))
+    back = Once(lambda head: set(head.places.homes) == {HOSTS[0]}, come_back)
+    collected, driver, asking = moved(
+        grown.context, tmp_path / "state", exchange, dict(THERE_AND_BACK), dying, back,
+        runner=grown.runner(),
+    )  # fmt: skip
+    check(collected, driver)
+    assert {layout.workers for layout in asking.layouts} == {2, 4}
+    assert dying.done_at is not None and back.done_at is not None
+    homes = dying.homes
+    assert set(homes[dying.done_at]) == set(HOSTS), "nobody has left before"
+    assert set(homes[max(homes)]) == set(HOSTS), "they have come back"
+
+
+class Watched(SparkRunner):
+    """Notes on which hosts the tasks of each step have run, and how many found nothing there."""
+
+    def __init__(self, grown: Grown) -> None:
+        super().__init__(grown.context, clock=grown.clock)
+        self.ran: dict[int, set[str]] = {}
+        self.cold: dict[int, int] = {}
+        self._host_of = functools.cache(grown.cluster.host_of)
+
+    def run(self, plan: Any) -> Any:
+        reports = super().run(plan)
+        applied = [report for report in reports if report.layer]
+        self.ran[plan.step] = {self._host_of(report.notes["pid"]) for report in applied}
+        self.cold[plan.step] = sum(r.notes.get("soft_state") == "cold" for r in applied)
+        return reports
+
+
+@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
+    grown: Grown, tmp_path: Path, exchange: str
+) -> None:
+    store = LocalStore(tmp_path / "state")
+
+    def come() -> None:
+        grown.cluster.start(_A_THIRD)
+        grown.wait_for_hosts(*HOSTS, _A_THIRD)
+
+    coming = Once(lambda head: head.layout.workers == 3 and head.migration is None, come)
+    draining = Once(
+        lambda head: coming.done_at is not None and head.step > coming.done_at + 4,
+        lambda: Control(store).put(Command("drain_hosts", hosts=[HOSTS[0]])),
+    )
+    runner = Watched(grown)
+    goals = {1: Goal("rescale", 3, strategy=hr.all_at_once())}
+    collected, driver, _ = moved(
+        grown.context, tmp_path / "state", exchange, goals, coming, draining, runner=runner
+    )
+    check(collected, driver)
+    assert coming.done_at is not None and draining.done_at is not None
+    head = driver.coordinator.head
+    assert head is not None and head.drained_hosts == [HOSTS[0]]
+    homes = coming.homes
+    before, there, last = homes[coming.done_at], homes[draining.done_at], homes[max(homes)]
+    assert (before, there, last) == (
+        [HOSTS[0], HOSTS[1], HOSTS[0]],
+        [HOSTS[0], HOSTS[1], _A_THIRD],
+        [HOSTS[1], HOSTS[1], _A_THIRD],
+    )
+    assert runner.ran[draining.done_at] == {*HOSTS, _A_THIRD}
+    assert runner.ran[max(runner.ran)] == {HOSTS[1], _A_THIRD}
+    if exchange == "driver":  # (with the shuffle, several processes of a host take turns)
+        cold = sum(cold for step, cold in runner.cold.items() if step > coming.done_at)
+        assert 0 < cold <= 2 * LAYERS, "only the two that have moved"
