@@ -1,12 +1,12 @@
 # make demo   the main job, on real data      make test    what CI runs
 # make check  formatter, linter, types        make soak    long campaigns
-# make bench  every benchmark, in short
+# make bench  every benchmark, in short       make demo-rescale   state moves, under load
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo test check format soak bench java clean
+.PHONY: help demo demo-rescale test check format soak bench java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -24,8 +24,11 @@ java:
 demo: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python examples/flights/demo.py
 
+demo-rescale: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/python examples/rescale/demo.py
+
 test: $(VENV)/.installed java check
-	. scripts/java-home.sh && $(BIN)/pytest -q -m "not soak" tests
+	. scripts/java-home.sh && $(BIN)/python scripts/test.py
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -47,7 +50,7 @@ $(VENV)/.bench: $(VENV)/.installed
 
 bench: $(VENV)/.bench java
 	mkdir -p benchmarks/results
-	. scripts/java-home.sh && for program in floor latency count user bins recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
+	. scripts/java-home.sh && for program in floor latency count user bins migrate rescale recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
 	rm -rf $(VENV) demo-data dist

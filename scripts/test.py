@@ -1,0 +1,31 @@
+"""The suite, in two processes on two cores; what the second says comes when both are done.
+
+The first has all tests that start Spark, since some of these look for processes of it that they can kill.
+
+(No shell does it: what it starts in the background is deaf to SIGINT, and so are the programs under test.)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+WITH_SPARK = ["tests/docs", "tests/examples", "tests/spark"]
+
+
+def main() -> int:
+    """Run both; return the worse of their exit codes."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not soak"]
+    with tempfile.TemporaryFile() as said:
+        others = [*pytest, "tests", *(f"--ignore={room}" for room in WITH_SPARK)]
+        rest = subprocess.Popen(others, stdout=said, stderr=subprocess.STDOUT)
+        with_spark = subprocess.run([*pytest, *WITH_SPARK], check=False)
+        code = rest.wait()
+        said.seek(0)
+        print(said.read().decode(), flush=True)
+    return max(with_spark.returncode, code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
