@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
+from benchmarks.counting import Counted
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.inputs import write_fill, write_input
 from benchmarks.memory import GIB, PeakMemory, bytes_on_disk
@@ -40,27 +41,6 @@ GOALS = {
     ("key", 1_000_000): 5_000_000,
     ("record", 1_000_000): 1_000_000,
 }
-
-
-class Counted(hr.ColumnarComputation):
-    """A count for each key; says it for each key of a step, for each record, or not at all."""
-
-    counts = hr.TableState({"count": int})
-    out = hr.Output(int)
-
-    def __init__(self, emit: str) -> None:
-        self.emit = emit
-
-    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
-        rows = self.counts.at(batch.keys)
-        before = rows["count"]
-        after = before + batch.counts
-        rows.upsert(count=after)
-        if self.emit == "key":
-            ctx.produce("out", batch.keys, after)
-        elif self.emit == "record":
-            rank = np.arange(1, len(batch) + 1) - batch.starts[batch.group_of_row]
-            ctx.produce("out", batch.row_keys, before[batch.group_of_row] + rank)
 
 
 def headrace(

@@ -33,7 +33,7 @@ from benchmarks.harness import (
 from headrace.driver import Driver
 from headrace.runners import spark_private
 from headrace.runners.spark import SparkRunner
-from headrace.runners.spark_crew import same
+from headrace.runners.spark_anchor import same
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 from headrace.storage import LocalStore

@@ -5,6 +5,7 @@ Some first make state, every key once, and then touch a part of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,55 @@ def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> 
             row_group_size=-(-len(keys) // 2), compression="zstd",
         )  # fmt: skip
         first += len(keys)
+
+
+class FilledThenPaced(hr.sources.Source):
+    """Each key once, as fast as it goes; then records at a constant rate, by the clock.
+
+    A record's number says when it is scheduled, once all keys are there.
+    """
+
+    bounded = False
+
+    def __init__(self, rate: int, keys: int) -> None:
+        self._rate = rate
+        self._keys = keys
+        self._filled_us = 0
+
+    def values(self) -> ValueType:
+        return value_type_of({"key": int})
+
+    def start(self) -> Position:
+        return 0
+
+    def elapsed_s(self) -> float:
+        """Return how long ago the first record after the keys was scheduled."""
+        return time.time() - self._filled_us / 1e6 if self._filled_us else 0.0
+
+    def scheduled_us(self, numbers: Any) -> Any:
+        """Return when records are scheduled, in microseconds since 1970."""
+        paced = np.maximum(numbers - self._keys, 0)
+        return self._filled_us + paced * 1_000_000 // self._rate
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        now = time.time_ns() // 1_000
+        if position < self._keys:
+            self._filled_us, there = now, self._keys
+        else:
+            there = self._keys + (now - self._filled_us) * self._rate // 1_000_000
+        rows = min(there - position, limit.rows)
+        return Offer(position + rows, rows, rows * 16) if rows > 0 else None
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        return [Split([start, end, self._filled_us])]
+
+    def read(self, split: Split) -> pa.Table:
+        first, last, filled = split.spec
+        numbers = np.arange(first, last)
+        drawn = np.random.default_rng(first).integers(0, self._keys, last - first)
+        times = filled + np.maximum(numbers - self._keys, 0) * 1_000_000 // self._rate
+        keys = np.where(numbers < self._keys, numbers, drawn)
+        return pa.table({TIMESTAMP_COLUMN: times, "key": keys})
 
 
 class Filled(hr.sources.Source):

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
 from tests.spark.conftest import session
 from tests.support.cluster import cluster_settings, standalone_cluster
 
 import headrace as hr
+from benchmarks.counting import Counted
 from benchmarks.harness import ROOT, figure, parser, report
-from benchmarks.latency import Paced
+from benchmarks.inputs import FilledThenPaced
 from benchmarks.throttled import ThrottledStore
 from headrace.driver import Driver
 from headrace.keyspace.layout import Layout
@@ -36,10 +36,11 @@ from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.runners.spark import SparkRunner
-from headrace.sources.base import TIMESTAMP_COLUMN, Split
 
 BUCKET_US = 250_000
 WORKERS = 2
+#: To the other host, and back.
+ASKED = 2
 WAYS: dict[str, dict[str, Any]] = {
     "all at once": {"strategy": AllAtOnce()},
     "fluid": {"strategy": Fluid()},
@@ -50,30 +51,6 @@ GOAL_PREPARED = 1.15
 GOAL_ALL_AT_ONCE = 10.0
 #: All at once is worth comparing with where it takes so many times the steady maximum.
 BAD = 20.0
-
-
-class Filled(Paced):
-    """Each key once at first, as fast as it goes; then records at a constant rate."""
-
-    def read(self, split: Split) -> pa.Table:
-        first, last, begun = split.spec
-        numbers = np.arange(first, last)
-        keys = np.random.default_rng(first).integers(0, self._keys, last - first)
-        keys = np.where(numbers < self._keys, numbers, keys)
-        times = begun + numbers * 1_000_000 // self.rate
-        return pa.table({TIMESTAMP_COLUMN: times, "a": keys, "b": keys, "c": keys})
-
-
-class Count(hr.ColumnarComputation):
-    """A count for each key, said per step: the paper's hash-count."""
-
-    counts = hr.TableState({"count": int})
-    out = hr.Output(int)
-
-    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
-        rows = self.counts.at(batch.keys)
-        rows.upsert(count=rows["count"] + batch.counts)
-        ctx.produce("out", batch.keys, rows["count"])
 
 
 @dataclass
@@ -102,7 +79,7 @@ class Watch:
     """
 
     def __init__(
-        self, driver: Driver, source: Filled, way: str, chosen: argparse.Namespace
+        self, driver: Driver, source: FilledThenPaced, way: str, chosen: argparse.Namespace
     ) -> None:
         self.ends: dict[int, int] = {}
         self.memory: list[tuple[float, float]] = []
@@ -117,7 +94,7 @@ class Watch:
         """Take notice of a step."""
         head, now = summary.head, self._source.elapsed_s()
         self.ends[summary.step] = head.positions["records"]
-        if self._due and now > self._due[0]:
+        if self._due and now > self._due[0] and head.migration is None:
             self._due.pop(0)
             to = 0 if self._bins else 1
             self._bins = self._bins or moved_bins(Layout.from_wire(head.layout))
@@ -126,19 +103,20 @@ class Watch:
             CommandLog(self._driver.store).put(command, head.commands)
         if len(self.memory) < now:
             self.memory.append((now, python_mib()))
-        if now > self._end and head.migration is None and not self._due:
+        done = sum(migration.ended is not None for migration in head.migrations)
+        if now > self._end and done == ASKED:
             self._driver.ask_to_stop(drain=False)
 
 
 def measure(master: str, folder: Path, way: str, chosen: argparse.Namespace) -> Run:
     """Run one way on a cluster; return what was seen."""
-    path = {"spark.executorEnv.PYTHONPATH": str(ROOT)}  # where the store is
+    path = {"spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this code, and the store
     spark = session(master, **cluster_settings(slots=chosen.slots), **path)
     store_at = folder / f"store-{uuid.uuid4().hex[:8]}"
-    source, released = Filled(chosen.rate, chosen.keys), {}
+    source, released = FilledThenPaced(chosen.rate, chosen.keys), {}
     pipeline = hr.Pipeline("migrate")
     stream = pipeline.inject("records", source)
-    node = pipeline.compute("count", Count(), keys={stream: "a"})
+    node = pipeline.compute("count", Counted("key"), keys={stream: "key"})
     sink = hr.sinks.Calls(lambda step, rows: released.update({step: time.time_ns() // 1_000}))
     pipeline.sink("out", node, sink)
     driver = Driver(
@@ -152,16 +130,18 @@ def measure(master: str, folder: Path, way: str, chosen: argparse.Namespace) -> 
         driver.run()
         head = driver.coordinator.head
         assert head is not None
-        return seen(head, source, watch, released)
+        return seen(head, source, watch, released, chosen.keys)
     finally:
         driver.close()
         spark.stop()
         shutil.rmtree(store_at, ignore_errors=True)
 
 
-def seen(head: Head, source: Filled, watch: Watch, released: dict[int, int]) -> Run:
-    """Return what a run that has ended showed."""
-    run, begun, before = Run(memory=watch.memory), source.scheduled_us(0), 0
+def seen(
+    head: Head, source: FilledThenPaced, watch: Watch, released: dict[int, int], keys: int
+) -> Run:
+    """Return what a run that has ended showed, since all keys were there."""
+    run, begun, before = Run(memory=watch.memory), source.scheduled_us(keys), 0
     for migration in head.migrations:
         assert migration.state == "done", migration
         assert migration.began is not None and migration.ended is not None
@@ -169,6 +149,7 @@ def seen(head: Head, source: Filled, watch: Watch, released: dict[int, int]) -> 
         run.moving.append((first / 1e6, last / 1e6, migration.bins, migration.nbytes))
     for step in sorted(watch.ends):
         numbers, before = np.arange(before, watch.ends[step]), watch.ends[step]
+        numbers = numbers[numbers >= keys]
         if step in released and numbers.size:
             at = source.scheduled_us(numbers)
             run.scheduled.append((at - begun) / 1e6)
@@ -272,14 +253,14 @@ def main() -> None:
     options.add_argument("--slots", type=int, default=1)
     options.add_argument("--call-ms", type=float, default=10.0)
     options.add_argument("--megabytes", type=float, default=100.0)
-    options.add_argument("--seconds", type=float, default=60.0, help="each of three windows")
-    options.add_argument("--warm", type=float, default=90.0)
+    options.add_argument("--seconds", type=float, default=40.0, help="each of three windows")
+    options.add_argument("--warm", type=float, default=40.0)
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--ways", nargs="*", default=list(WAYS))
     options.add_argument("--picture", type=Path)
     chosen = options.parse_args()
     if chosen.quick:
-        chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 15.0, 40.0, 1
+        chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 15.0, 25.0, 1
     runs: dict[str, list[Run]] = {way: [] for way in chosen.ways}
     folder = Path(tempfile.mkdtemp(prefix="headrace-migrate-"))
     try:

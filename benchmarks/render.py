@@ -21,7 +21,7 @@ from benchmarks.peers import PEERS
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "benchmarks" / "pages"
 #: The programs whose pages have one place for all their tables, in their order on the page.
-PLAIN = ["latency", "user", "bins", "recover", "scale"]
+PLAIN = ["latency", "user", "bins", "migrate", "rescale", "measuring", "recover", "scale"]
 
 Result = dict[str, Any]
 MET = {True: "yes", False: "no", None: ""}
@@ -273,6 +273,71 @@ def bins(result: Result) -> list[str]:
     return [table(rows)]
 
 
+def migrate(result: Result) -> list[str]:
+    """Return the table of the ways to move state, each beside its own steady times."""
+    figures = values(result)
+    heads = {"max_over_steady_max": "max over the steady one",
+             "p999_over_steady_p999": "p99.9 over the steady one", "seconds": "s"}  # fmt: skip
+    ways: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, value in figures.items():
+        if match := re.fullmatch(
+            rf"(all_at_once|fluid|batched|batched_prepared)_({'|'.join(heads)})", name
+        ):
+            ways[match[1]][match[2]] = value
+    rows = [["way", *heads.values()]]
+    for way, of in ways.items():
+        rows.append([way.replace("_", " "), *(f"{of[head]:.2f}" for head in heads)])
+    return [table(rows), drawn("migrate")]
+
+
+def rescale(result: Result) -> list[str]:
+    """Return the table of rescaling by keys, ours and Spark's way, and what the missed steps were."""
+    figures = values(result)
+    rows = [["keys", "missed steps", "long gaps in a steady minute", "longest gap that counts, s",
+             "s until done", "steady p50 / p99 / max ms", "moving p50 / p99 / max ms",
+             "moved over the least",
+             "read from storage over that", "Spark's way: s without a commit",
+             "of these stop / repartition / start / first batch"]]  # fmt: skip
+    for name in figures:
+        if match := re.fullmatch(r"missed_steps_(\d+)", name):
+            keys = match[1]
+            of = {
+                n.removesuffix(f"_{keys}"): v for n, v in figures.items() if n.endswith(f"_{keys}")
+            }
+            times = [" / ".join(f"{of[f'{when}_{p}_ms']:.0f}" for p in ("p50", "p99", "max"))
+                     for when in ("steady", "moving")]  # fmt: skip
+            parts = [
+                of[f"spark_{part}_s"] for part in ("stop", "repartition", "start", "first_batch")
+            ]
+            rows.append([f"{int(keys):,}", f"{of['missed_steps']:.0f}",
+                         f"{of['long_gaps_a_steady_minute']:.1f}", f"{of['outage_s']:.2f}",
+                         f"{of['migration_s']:.1f}", *times, f"{of['bytes_moved_over_least']:.2f}",
+                         f"{of['bytes_read_over_least']:.1f}", f"{of['spark_outage_s']:.1f}",
+                         " / ".join(f"{s:.1f}" for s in parts)])  # fmt: skip
+    return [table(rows), missed_steps(result), drawn("rescale")]
+
+
+def missed_steps(result: Result) -> str:
+    """Return what is known of the longest missed steps."""
+    found = [(where, of) for where, missed in result["causes"].items() for of in missed]
+    found.sort(key=lambda one: -one[1]["gap_ms"])
+    rows = [["missed", "gap ms", "during", "of which, ms", "Python processes started in it"]]
+    for where, of in found[:8]:
+        phases = ", ".join(f"{name} {ms}" for name, ms in of["phases_ms"].items())
+        rows.append([where, of["gap_ms"], of["doing"], phases, of["python_processes_started"]])
+    return (
+        f"The longest of {len(found)} missed steps, over all runs:\n\n{table(rows)}"
+        if found
+        else ""
+    )
+
+
+def drawn(program: str) -> str:
+    """Return the picture of a program, if there is one."""
+    file = RESULTS / f"{program}.png"
+    return f"![{program}](results/{file.name})" if file.exists() else ""
+
+
 def recover(result: Result) -> list[str]:
     """Return the table of times by keys and history."""
     rows = [["keys", "steps of history", "seconds to the first new step"]]
@@ -305,8 +370,14 @@ def scale(result: Result) -> list[str]:
     return [table(rows)]
 
 
+def measuring(result: Result) -> list[str]:
+    """Return nothing: the figures say it all."""
+    return []
+
+
 DETAILS: dict[str, Callable[[Result], list[str]]] = {
-    "latency": latency, "user": user, "bins": bins, "recover": recover, "scale": scale,
+    "latency": latency, "user": user, "bins": bins, "migrate": migrate, "rescale": rescale,
+    "measuring": measuring, "recover": recover, "scale": scale,
 }  # fmt: skip
 
 
