@@ -289,7 +289,7 @@ class SparkRunner(Runner):
     def keep_warm(self) -> None:
         numbers = [] if self._crews is None else self._crews.numbers()
         tasks = max([self.default_workers(), *numbers])
-        self._sc.parallelize(range(tasks), tasks).mapPartitions(_nothing).collect()
+        self._sc.parallelize(range(tasks), tasks).mapPartitions(spark_task.nothing).collect()
 
     def close(self) -> None:
         for name in self._properties:
@@ -308,10 +308,6 @@ class SparkRunner(Runner):
 def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
     """Return what each worker gets of what the tasks before it have sent."""
     return [[found.parcels[worker] for found in results] for worker in range(workers)]
-
-
-def _nothing(items: Any) -> list[int]:
-    return list(items)[:0]
 
 
 def _never_ran(plan: Plan, layers: int) -> list[TaskReport]:

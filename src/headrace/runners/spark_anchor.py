@@ -34,10 +34,10 @@ def make_anchor(context: Any, hosts: list[str]) -> Any:
     at_home = spark_private.located(context, every, hosts)
     for tried in range(_TRIES):
         anchor = context.parallelize(pairs, len(hosts)).partitionBy(len(hosts), same).persist()
-        together = at_home.glom().zip(anchor.glom())
         for part in [every] if tried == 0 else [[number] for number in every]:
-            context.runJob(together, _drop, part)
-        context.runJob(together, _drop, [0])  # (Spark looks anew where they are with each job)
+            spark_private.compute_beside(anchor, at_home, part)
+        # (Spark looks anew where they are with each job)
+        spark_private.compute_beside(anchor, at_home, [0])
         found = spark_private.cached_hosts(anchor)
         if found in (hosts, []):
             return anchor
@@ -46,7 +46,3 @@ def make_anchor(context: Any, hosts: list[str]) -> Any:
             anchor.unpersist()
     log.warning("workers live on %s; with the shuffle they run on %s", hosts, found)
     return anchor
-
-
-def _drop(items: Any) -> list[int]:
-    return list(items)[:0]

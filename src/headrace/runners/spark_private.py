@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from headrace.runners.spark_task import nothing
+
 log = logging.getLogger("headrace.spark")
 
 
@@ -136,3 +138,27 @@ def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
     except Exception as error:
         log.warning("this Spark cannot prefer hosts (%s): workers have no home host", error)
         return sc.parallelize(numbers, len(numbers))
+
+
+def compute_beside(rdd: Any, leader: Any, partitions: list[int]) -> None:
+    """Compute some partitions of an RDD where those of another one prefer to be; each has one element.
+
+    Reason: zipped in Python, each of the two takes a process of its own while it is computed, and the pool
+    that is left is three times as large as there are slots. Any of them may get a worker's next task, and
+    its soft state is in others. Zipped in the JVM, there is none.
+    Without it: they are zipped in Python.
+    """
+    try:
+        java_zipped = leader._jrdd.zip(rdd._jrdd)
+        numbers = rdd.ctx._gateway.new_array(rdd.ctx._jvm.int, len(partitions))
+        for at, number in enumerate(partitions):
+            numbers[at] = number
+        collect = java_zipped.collectPartitions
+    except Exception as error:
+        log.warning(
+            "this Spark cannot zip in the JVM (%s): soft state is caught up with more", error
+        )
+        together = leader.glom().zip(rdd.glom())
+        rdd.ctx.runJob(together, nothing, partitions)
+    else:
+        collect(numbers)

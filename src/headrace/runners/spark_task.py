@@ -185,3 +185,8 @@ def probe(code: Code, location: str, name: str, content: bytes, numbers: Iterabl
     pickle.loads(code.broadcast.value)
     gc.collect()
     yield same, os.uname().nodename, os.getpid()
+
+
+def nothing(items: Iterable[Any]) -> list[Any]:
+    """Return nothing, once something was computed."""
+    return list(items)[:0]
