@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.coordinator.settings import Settings
 from headrace.errors import ChangeRefused
 from headrace.testing import Harness, drive
 from tests.driven.visits import Count
@@ -16,11 +17,11 @@ class Hit(msgspec.Struct):
     at: int
 
 
-def driven(workers: int = 2) -> Harness:
+def driven(workers: int = 2, settings: Settings | None = None) -> Harness:
     pipeline = hr.Pipeline("moving")
     hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
     pipeline.compute("count", Count(), keys={hits: "page"})
-    return drive(pipeline, workers=workers, bins=16)
+    return drive(pipeline, workers=workers, bins=16, settings=settings)
 
 
 PAGES = [f"page {n}" for n in range(40)]
@@ -92,6 +93,22 @@ def test_who_was_prepared_for_bins_of_workers_that_go_gets_what_these_wrote_last
         visit(harness, 6)
         harness.run()
         assert counts(harness) == {page: [1, 2, 3, 4, 5, 6] for page in PAGES}
+
+
+def test_reading_ahead_comes_to_an_end_where_steps_change_more_than_it_may_read() -> None:
+    """Changes of what is at hand, and new files, must not leave nothing for what is still missing."""
+    with driven(settings=Settings(ahead_bytes=4_096)) as harness:
+        for at in range(5):
+            visit(harness, at)
+            harness.step()
+        moved = harness.move("0/1", 1, strategy=hr.all_at_once(gap=False), prepare=True)
+        steps = 0
+        while moved.state != "done":
+            visit(harness, 9)
+            harness.step()
+            steps += 1
+            assert steps < 100
+        assert steps > 5, "it was read in parts"
 
 
 def test_a_migration_that_is_aborted_takes_back_what_it_has_moved() -> None:

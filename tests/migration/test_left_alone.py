@@ -84,7 +84,7 @@ WAYS = st.fixed_dictionaries(
         "base_every": st.sampled_from([2, 64]),
         "slices": st.sampled_from([2, 16]),
         "cached_bytes": st.sampled_from([2_048, 1 << 30]),
-        "ahead_bytes": st.sampled_from([65_536, 1 << 20]),
+        "ahead_bytes": st.sampled_from([4_096, 1 << 20]),
     }
 )
 

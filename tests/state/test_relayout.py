@@ -80,9 +80,9 @@ blocks = st.lists(
 
 
 @settings(max_examples=60)
-@given(chosen, blocks, st.integers(50, 5_000))
+@given(chosen, blocks, st.integers(50, 5_000), st.sampled_from([8, 64, 4_096]))
 def test_what_is_read_at_a_time_fits_the_budget_and_is_all_in_the_end(
-    cells: set[int], drawn: list[tuple[int, int, int]], budget: int
+    cells: set[int], drawn: list[tuple[int, int, int]], budget: int, parts: int
 ) -> None:
     left = Ranges.of((c * WIDTH, c * WIDTH + WIDTH - 1) for c in sorted(cells)).joined()
     spans = [(c * WIDTH, min(MAX_HASH, (c + more + 1) * WIDTH - 1), n) for c, more, n in drawn]
@@ -97,13 +97,15 @@ def test_what_is_read_at_a_time_fits_the_budget_and_is_all_in_the_end(
                 total += nbytes * max(0, common) / (high - low + 1)
         return total
 
-    calls = 0
+    calls, least = 0, len(cells) * WIDTH / parts
+    part_bytes = sum(n for *_, n in drawn) * len(cells) / parts
     while len(left):
-        part = affordable(columns, left, budget)
+        part = affordable(columns, left, budget, least)
         assert len(part)
         assert part.firsts[0] == left.firsts[0], "in order"
         if calls == 0:
-            assert bytes_in(part) <= budget * 1.001 + 20, "but for the least part"
+            assert bytes_in(part) <= max(budget * 1.001 + 20, part_bytes), "but for the least part"
         left = left.without(part)
         calls += 1
         assert calls <= 2 * sum(n for *_, n in drawn) / budget + 20
+        assert calls <= parts + 1

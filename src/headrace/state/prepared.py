@@ -27,8 +27,8 @@ Sections = Mapping[str, Sequence[str]]
 Sources = Mapping[str, StateSources]
 
 _NEVER = -1
-#: At least such a part of what is wanted is read at a time.
-_LEAST_PART = 4_096
+#: At least such a part of what is wanted is read at a time, once files are open.
+_LEAST_PART = 256
 #: Hashes that are nearer to each other are one, when they are reckoned with as floats.
 _FINEST = 4_096.0
 #: To open a file takes at least as long as to read so many bytes, however little is in it.
@@ -59,14 +59,19 @@ class Prepared:
             tuple[RunReader, Ranges]
         ] = []  # rows, and the hashes of which they are all
         self._tail: list[tuple[RunReader, Ranges]] = []
+        self.all_is_read()
+
+    def all_is_read(self) -> None:
+        """Let go of the files that what is missing is read from."""
         self.opened.clear()
+        self._listed = _NEVER  # up to which step they were listed
 
     def copy(self) -> Prepared:
         """Return another one with the same, to go on from."""
         other = Prepared()
         other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
         other._whole, other._tail = list(self._whole), list(self._tail)
-        other.opened = dict(self.opened)
+        other.opened, other._listed = dict(self.opened), self._listed
         return other
 
     @property
@@ -124,28 +129,35 @@ class Prepared:
     def read(
         self, wanted: Ranges, files: Sources, sections: Sections, layout: Layout, budget: int,
         each: Each = map,
-    ) -> tuple[int, bool]:  # fmt: skip
-        """Read some more of the hashes that are wanted, and not here yet.
+    ) -> int:  # fmt: skip
+        """Read some more of the hashes that are wanted, and not here yet; return how many bytes that were.
+
+        However little may be read, all is here after a number of calls that goes with how much there is.
 
         Args:
             wanted: all that are wanted.
             files: what holds them as of :attr:`as_of`.
             sections: what is wanted of them.
             layout: where files are cut.
-            budget: about how many bytes may be read.
+            budget: about how many bytes may be read, besides those that it takes to open what is new.
             each: opens files.
-
-        Returns:
-            How many bytes were read, and whether all is here now.
         """
         missing = wanted.without(self.ranges)
         if not len(missing):
-            self.opened.clear()
-            return 0, True
-        done, opened = self._open(missing, files, budget, each)
-        if not opened or done >= budget:
-            return done, False
-        part = affordable(_blocks(files, missing, sections), missing, budget - done)
+            self.all_is_read()
+            return 0
+        needed = {
+            reader.ref.name: reader
+            for sources in files.values()
+            for reader in sources.readers_in(missing)
+        }
+        chosen, left, are_all = self._to_open(needed, budget)
+        list(each(RunReader.open, chosen))
+        done = sum(reader.opening_bytes for reader in chosen)
+        if not are_all or left <= 0:
+            return done
+        least = _width(wanted) / _LEAST_PART
+        part = affordable(_blocks(files, missing, sections), missing, left, least)
         rows = [
             Part(owner, section, _batch(table))
             for owner, kinds in sections.items()
@@ -154,28 +166,28 @@ class Prepared:
         if rows:
             done += self._add(self._whole, rows, layout, self.as_of, part)
         self.ranges = self.ranges.plus(part)
-        is_done = not len(missing.without(part))
-        if is_done:
-            self.opened.clear()
-        return done, is_done
+        if not len(missing.without(part)):
+            self.all_is_read()
+        return done
 
-    def _open(self, missing: Ranges, files: Sources, budget: int, each: Each) -> tuple[int, bool]:
-        """Open files that are needed; return how many bytes were read, and whether all are open now."""
-        closed = {
-            reader.ref.name: reader
-            for sources in files.values()
-            for reader in sources.readers_in(missing)
-            if not reader.is_open
-        }
-        chosen, done, spent = [], 0, 0
-        for reader in closed.values():
-            if spent >= budget:
-                break
-            chosen.append(reader)
-            done += reader.opening_bytes
-            spent += max(reader.opening_bytes, _OPENING_BYTES)
-        list(each(RunReader.open, chosen))
-        return done, len(chosen) == len(closed)
+    def _to_open(
+        self, needed: Mapping[str, RunReader], budget: int
+    ) -> tuple[list[RunReader], int, bool]:
+        """Return which files to open, what is left of the budget then, and whether these are all.
+
+        Those that are new since the last time are opened in any case: else they could come as fast as the
+        budget lets others be opened, and there would be no end.
+        """
+        since, self._listed = self._listed, self.as_of
+        self.opened = {name: self.opened[name] for name in needed if name in self.opened}
+        closed = [reader for reader in needed.values() if not reader.is_open]
+        new = [reader for reader in closed if since != _NEVER and reader.ref.step > since]
+        old = [reader for reader in closed if since == _NEVER or reader.ref.step <= since]
+        chosen, left = 0, budget
+        while chosen < len(old) and left > 0:
+            left -= max(old[chosen].opening_bytes, _OPENING_BYTES)
+            chosen += 1
+        return [*new, *old[:chosen]], left, chosen == len(old)
 
     def _add(
         self, to: list[tuple[RunReader, Ranges]], parts: list[Part], layout: Layout, step: int,
@@ -244,13 +256,19 @@ def _blocks(files: Sources, ranges: Ranges, sections: Sections) -> Any:
     return [np.array(column, dtype=np.float64) for column in columns]
 
 
-def affordable(blocks: Any, ranges: Ranges, budget: int) -> Ranges:
+def _width(ranges: Ranges) -> float:
+    """Return how many hashes there are in some ranges."""
+    return float((ranges.lasts - ranges.firsts).astype(np.float64).sum()) + len(ranges)
+
+
+def affordable(blocks: Any, ranges: Ranges, budget: int, least: float) -> Ranges:
     """Return the first part of some ranges of which about so many bytes are in some blocks.
 
     Args:
         blocks: first hash, last hash and bytes of each, as columns; bytes are even in between.
         ranges: the hashes; not empty.
         budget: about how many bytes.
+        least: so many hashes are returned in any case, as far as there are so many.
     """
     firsts, lasts, nbytes = blocks
     ends = np.maximum(lasts, firsts + _FINEST)
@@ -269,9 +287,9 @@ def affordable(blocks: Any, ranges: Ranges, budget: int) -> Ranges:
         return float((nbytes * share / (ends - firsts)).sum())
 
     total = float(before[-1])
-    low, high = total / _LEAST_PART, total
-    if bytes_in_first(total) <= budget:
+    if least >= total or bytes_in_first(total) <= budget:
         return ranges
+    low, high = max(least, 1.0), total
     for _ in range(24):
         middle = (low + high) / 2
         low, high = (middle, high) if bytes_in_first(middle) <= budget else (low, middle)

@@ -32,7 +32,8 @@ class Wanted(msgspec.Struct, frozen=True):
         sections: what of each computation.
         layout: where files are cut.
         worker: who will own them.
-        budget_bytes: about how many bytes may be read in a turn; with 0 what is at hand is kept up to date.
+        budget_bytes: about how many bytes may be read in a turn, besides changes of what is at hand;
+            with 0 it is kept up to date.
     """
 
     ranges: Ranges
@@ -123,8 +124,7 @@ def _turn_from(
     def turn() -> Turn:
         try:
             done = _follow(prepared, wanted, committed, reading)
-            if done < wanted.budget_bytes or not wanted.budget_bytes:
-                done += _read_more(prepared, wanted, committed, reading, done)
+            done += _read_more(prepared, wanted, committed, reading, done)
             return Turn(prepared, done)
         except NotFound:
             return Turn(Prepared(), 0)  # it took so long that files were cleaned away meanwhile
@@ -149,24 +149,21 @@ def _follow(prepared: Prepared, wanted: Wanted, committed: Committed, reading: R
 def _read_more(
     prepared: Prepared, wanted: Wanted, committed: Committed, reading: Reading, done: int
 ) -> int:
-    """Read some more of what is missing, within what is left of the budget."""
+    """Read some more of what is missing, for what is left of the budget and half of it at least.
+
+    (What is at hand may change by more than the budget in each step, and all has to come some time.)
+    """
     missing = wanted.ranges.without(prepared.ranges)
     if not len(missing):
-        prepared.opened.clear()
+        prepared.all_is_read()
         return 0
-    if not wanted.budget_bytes:
+    budget = wanted.budget_bytes
+    if not budget:
         return 0
     readers = StateReaders(
         committed.store, wanted.layout, wanted.worker, committed.files(), None, prepared.opened
     )
     files = {name: readers.sources(name, missing) for name in wanted.sections}
     prepared.as_of, prepared.since = committed.step, committed.since
-    nbytes, _ = prepared.read(
-        wanted.ranges,
-        files,
-        wanted.sections,
-        wanted.layout,
-        wanted.budget_bytes - done,
-        reading.each,
-    )
-    return nbytes
+    left = max(budget - done, budget // 2)
+    return prepared.read(wanted.ranges, files, wanted.sections, wanted.layout, left, reading.each)
