@@ -1,4 +1,4 @@
-"""The examples in the docstrings of migration are true."""
+"""The examples in the docstrings of migration, and of the layouts that it goes by, are true."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pkgutil
 
 import pytest
 
-from headrace import migration
+from headrace import keyspace, migration
 
 MODULES = [
-    f"headrace.migration.{module.name}" for module in pkgutil.iter_modules(migration.__path__)
+    f"{room.__name__}.{module.name}"
+    for room in (keyspace, migration)
+    for module in pkgutil.iter_modules(room.__path__)
 ]
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headrace.errors import ensure
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.refinement import refinement
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -100,10 +101,7 @@ class Load:
 
 def regroup(values: F64, before: Layout, after: Layout) -> F64:
     """Return what bins of one layout weigh as what bins of another do, by common hashes."""
-    pieces = np.sort(np.concatenate([before.starts, after.starts]), kind="stable")
-    pieces = pieces[np.append(True, pieces[1:] != pieces[:-1])]
-    old = np.searchsorted(before.starts, pieces, side="right") - 1
-    new = np.searchsorted(after.starts, pieces, side="right") - 1
+    _, _, old, new = refinement(before, after)
     finer = after.bits[new].astype(np.float64) - before.bits[old]
     parts = values[old] * np.exp2(-np.maximum(finer, 0))
     return np.bincount(new, parts, minlength=len(after)).astype(np.float64)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from headrace.errors import ensure
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+from headrace.keyspace.refinement import refinement
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -93,7 +94,7 @@ class Moves:
             sizes: bytes of state of each of its bins.
             pending: how much comes for each of its bins.
         """
-        at = np.searchsorted(before.starts, self.starts, side="right") - 1
+        at = before.bins_of(self.starts)
         share = np.exp2(before.bits[at].astype(np.float64) - self.bits)
         return replace(self, sizes=_part(sizes, at, share), pending=_part(pending, at, share))
 
@@ -166,9 +167,8 @@ def moves_between(before: Layout, after: Layout) -> Difference:
     >>> [f"{move.bin}: {move.source} to {move.target}" for move in found.moves]
     ['11/2: 0 to 1']
     """
-    starts, old, new = _refined(before, after)
+    starts, bits, old, new = refinement(before, after)
     old_bits, new_bits = before.bits[old], after.bits[new]
-    bits = np.maximum(old_bits, new_bits)
     sources, targets = before.owners[old], after.owners[new]
     moved = np.flatnonzero(sources != targets)
     nothing = np.zeros(len(moved), dtype=np.int64)
@@ -180,20 +180,6 @@ def moves_between(before: Layout, after: Layout) -> Difference:
         moves=moves,
         merges=_inner(starts, new_bits, bits)[::-1],
     )
-
-
-def _refined(before: Layout, after: Layout) -> tuple[U64, I64, I64]:
-    """Return the starts of the common refinement, and the bin of either that each lies in."""
-    if np.array_equal(before.bits, after.bits):
-        same = np.arange(len(before), dtype=np.int64)
-        return before.starts, same, same
-    starts = np.sort(np.concatenate([before.starts, after.starts]), kind="stable")  # merges the two
-    starts = starts[np.append(True, starts[1:] != starts[:-1])]
-    return starts, _bins_at(before, starts), _bins_at(after, starts)
-
-
-def _bins_at(layout: Layout, starts: U64) -> I64:
-    return np.searchsorted(layout.starts, starts, side="right") - 1
 
 
 def _inner(starts: U64, roots: U8, leaves: U8) -> list[Prefixes]:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.keyspace.layout import MAX_BIN_BITS, Layout
 from headrace.keyspace.planner import contiguous_range
+from headrace.keyspace.refinement import refinement
 from headrace.migration.levelling import level
 from headrace.migration.loads import PRICES, Load, Prices
 
@@ -268,10 +269,7 @@ def bits_for(workers: int, imbalance: float) -> int:
 def _sharded(layout: Layout, work: F64, bits: int) -> Layout:
     """Return a layout of bins of one depth; each belongs to who had most of its work."""
     even = Layout.uniform(1 << bits, np.zeros(1 << bits, dtype=np.int32), layout.workers)
-    pieces = np.sort(np.concatenate([layout.starts, even.starts]), kind="stable")
-    pieces = pieces[np.append(True, pieces[1:] != pieces[:-1])]
-    old = np.searchsorted(layout.starts, pieces, side="right") - 1
-    new = np.searchsorted(even.starts, pieces, side="right") - 1
+    _, _, old, new = refinement(layout, even)
     share = np.exp2(np.minimum(layout.bits[old].astype(np.float64) - bits, 0))
     claims, claim_of = np.unique(new * layout.workers + layout.owners[old], return_inverse=True)
     strength = np.bincount(claim_of, work[old] * share)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.keyspace.layout import Layout
-from headrace.keyspace.updates import united
+from headrace.keyspace.refinement import refinement
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
@@ -52,11 +52,10 @@ class Carry:
 
 def refined(before: Layout, after: Layout) -> Layout:
     """Return the later layout as it is before anything is merged: no bin has rows of two earlier ones."""
-    edges = united(before.starts, after.starts)
-    if len(edges) == len(after):
+    common = refinement(before, after)
+    if len(common.starts) == len(after):
         return after
-    bits = np.maximum(before.bits[before.bins_of(edges)], after.bits[after.bins_of(edges)])
-    return Layout(bits, after.workers_of(edges), after.workers)
+    return Layout(common.bits, after.owners[common.after], after.workers)
 
 
 def changed_bins(before: Layout, after: Layout) -> npt.NDArray[np.int64]:
