@@ -48,6 +48,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "batched, prepared": {"strategy": Batched(), "prepare": True},
 }
 GOAL_PREPARED = 1.15
+#: The steady window ends so long before the first migration.
+APART_S = 3.0
 GOAL_ALL_AT_ONCE = 10.0
 #: All at once is worth comparing with where it takes so many times the steady maximum.
 BAD = 20.0
@@ -193,8 +195,10 @@ class Outcome:
 
     @classmethod
     def of(cls, run: Run, chosen: argparse.Namespace) -> Outcome:
-        """Compare windows of one length: before the first migration, and from the begin of each on."""
-        first, last = chosen.warm, chosen.warm + chosen.seconds
+        """Compare windows of one length: some time before the first migration, and from each on."""
+        # (records of the last steps before it may have to wait for the migration)
+        last = min(begun for begun, *_ in run.moving) - APART_S
+        first = last - chosen.seconds
         steady = _shown(run.window(first, last))
         windows = [run.window(begun, begun + chosen.seconds) for begun, *_ in run.moving]
         moving = max((_shown(window) for window in windows), key=lambda shown: shown[2])

@@ -1,0 +1,71 @@
+"""What the world outside has seen: each delivery, by sink and id. Imports nothing of the package.
+
+It behaves as an idempotent system does: what comes again under an id that it knows has no effect, and must
+be the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+Row = tuple[Any, ...]
+
+
+class WrongEffect(Exception):
+    """Something was delivered that must not have been."""
+
+
+class Recorder:
+    """Remembers what sinks were given.
+
+    Attributes:
+        repeated: how often a delivery came again.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = 0
+        self._known: dict[str, dict[int, list[Row]]] = {}
+        self._newest: dict[str, int] = {}
+
+    def deliver(self, sink: str, id_: int, rows: list[Row]) -> None:
+        """Take a delivery.
+
+        Raises:
+            WrongEffect: for other rows under a known id, or an unknown id that is lower than a known one.
+        """
+        known = self._known.setdefault(sink, {})
+        if id_ in known:
+            if known[id_] != rows:
+                raise WrongEffect(f"{sink}: delivery {id_} came again as other rows")
+            self.repeated += 1
+            return
+        if id_ < self._newest.get(sink, -1):
+            raise WrongEffect(
+                f"{sink}: delivery {id_} is new, and comes after {self._newest[sink]}"
+            )
+        self._newest[sink] = id_
+        known[id_] = rows
+
+    def effects(self) -> dict[str, Counter[Row]]:
+        """Return how often each row has had an effect, by sink."""
+        return {
+            sink: Counter(row for rows in steps.values() for row in rows)
+            for sink, steps in self._known.items()
+        }
+
+    def in_order(self, sink: str) -> list[Row]:
+        """Return a sink's rows in the order in which they had their effect."""
+        return [row for id_ in sorted(self._known.get(sink, {})) for row in self._known[sink][id_]]
+
+
+def differences(expected: dict[str, Counter[Row]], found: dict[str, Counter[Row]]) -> list[str]:
+    """Return what was lost, and what was there once too often, or never meant to be."""
+    lines = []
+    for sink in sorted({*expected, *found}):
+        wanted, had = expected.get(sink, Counter()), found.get(sink, Counter())
+        for row, count in sorted((wanted - had).items()):
+            lines.append(f"{sink}: {row} is missing {count} times")
+        for row, count in sorted((had - wanted).items()):
+            lines.append(f"{sink}: {row} came {count} times too often")
+    return lines

@@ -1,0 +1,140 @@
+"""A runner whose tasks run side by side, are tried twice, given up and go on, and lose their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.runners.base import Runner, TryFailed
+from headrace.step.layer import TaskResult, Worker
+from headrace.step.plan import Plan, TaskReport
+from headrace.step.soft import SoftState
+from headrace.storage.base import Store
+from headrace.topology import Pipeline
+from tests.simulation.kernel import Actor, Kernel
+from tests.simulation.storage import LONG_US, Disk, ProcessStore
+
+#: A task is run again so often before its try is given up.
+_ATTEMPTS = 3
+
+
+class _Process:
+    """A process that runs tasks: what it remembers, and how it sees the storage."""
+
+    def __init__(self, name: str, disk: Disk) -> None:
+        self.name = name
+        self.soft = SoftState()
+        self.store = ProcessStore(disk, name)
+
+
+class SimulatedRunner(Runner):
+    """Runs tasks as actors, in processes that can die.
+
+    Args:
+        kernel: runs them.
+        disk: what processes see of the storage.
+        name: the driver's.
+        processes: how many processes there are.
+        tasks: takes notice of tasks, so that they may be killed.
+    """
+
+    def __init__(self, kernel: Kernel, disk: Disk, name: str, processes: int) -> None:
+        self._kernel = kernel
+        self._disk = disk
+        self._name = name
+        self._attempts = 0
+        self._made = 0
+        self._processes = [self._process() for _ in range(processes)]
+        self._workers: dict[str, Worker] = {}
+        self._pipeline: Pipeline | None = None
+        self._running: dict[str, list[Actor]] = {}
+
+    def _process(self) -> _Process:
+        self._made += 1
+        return _Process(f"{self._name}.process{self._made}", self._disk)
+
+    def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
+        self._pipeline = pipeline
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        assert self._pipeline is not None
+        reports: list[TaskReport] = []
+        results = self._all(
+            [
+                lambda worker, attempt, n=reader: worker.read(plan, n, attempt)
+                for reader in range(plan.readers)
+            ]
+        )
+        for layer in range(1, self._pipeline.layers + 1):
+            reports += [result.report for result in results]
+            arrived = results
+
+            def apply(worker: Worker, attempt: str, number: int, layer: int = layer) -> TaskResult:
+                payload = [result.parcels[number] for result in arrived]  # noqa: B023
+                self._kernel.rng.shuffle(payload)
+                return worker.apply(plan, layer, number, attempt, payload)
+
+            results = self._all(
+                [
+                    lambda worker, attempt, n=number, do=apply: do(worker, attempt, n)
+                    for number in range(plan.layout.workers)
+                ]
+            )
+        return reports + [result.report for result in results]
+
+    def _all(self, tasks: list[Callable[[Worker, str], TaskResult]]) -> list[TaskResult]:
+        """Run tasks side by side; those that fail are run again, a few times."""
+        kernel = self._kernel
+        left = list(enumerate(tasks))
+        found: dict[int, TaskResult] = {}
+        for _ in range(_ATTEMPTS):
+            actors = [(number, self._begin(task)) for number, task in left]
+            if self._disk.fault(self._disk.options.executor, "executor dies"):
+                self._kill_one()
+            if self._disk.fault(self._disk.options.zombie, "task given up"):
+                kernel.freeze(kernel.rng.choice(actors)[1], kernel.rng.choice(LONG_US))
+                raise TryFailed("a task was given up")
+            if self._disk.fault(self._disk.options.twice, "task run twice"):
+                number, slow = kernel.rng.choice(actors)
+                kernel.freeze(slow, kernel.rng.choice(LONG_US))
+                actors = [pair for pair in actors if pair[1] is not slow]
+                actors.append((number, self._begin(tasks[number])))
+            kernel.wait_for([actor for _, actor in actors])
+            for number, actor in actors:
+                if actor.error is not None and not isinstance(actor.error, Exception):
+                    raise actor.error
+                if actor.result is not None:
+                    found[number] = actor.result
+            left = [(number, task) for number, task in left if number not in found]
+            if not left:
+                return [found[number] for number in range(len(tasks))]
+        raise TryFailed("a task failed too often")
+
+    def _begin(self, task: Callable[[Worker, str], TaskResult]) -> Actor:
+        at = self._kernel.rng.randrange(len(self._processes))
+        if self._processes[at].store.dead:
+            self._processes[at] = self._process()
+        process = self._processes[at]
+        assert self._pipeline is not None
+        pipeline = self._pipeline
+        worker = self._workers.get(process.name)
+        if worker is None:
+            worker = Worker(pipeline, pipeline.name, process.store, process.soft,
+                            timer=lambda: self._kernel.now_us / 1e6)  # fmt: skip
+            self._workers[process.name] = worker
+        self._attempts += 1
+        attempt = str(self._attempts)
+        actor = self._kernel.spawn(f"{process.name}.{attempt}", lambda: task(worker, attempt))
+        running = self._running.setdefault(process.name, [])
+        running[:] = [*(one for one in running if not one.done), actor]
+        return actor
+
+    def _kill_one(self) -> None:
+        at = self._kernel.rng.randrange(len(self._processes))
+        process = self._processes[at]
+        process.store.dead = True
+        for actor in self._running.pop(process.name, []):
+            self._kernel.kill(actor)
+        self._processes[at] = self._process()
+
+    def close(self) -> None:
+        """Let tasks go on that nobody waits for: an executor does not know that its driver is gone."""

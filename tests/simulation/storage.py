@@ -1,0 +1,174 @@
+"""A process's view of the one storage: each operation is an event, and may fail as storage does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.errors import NotFound, StorageError, StorageFull
+from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
+from tests.simulation.kernel import Kernel
+from tests.simulation.options import Options
+from tests.support.faults import SimulatedCrash
+
+T = TypeVar("T")
+
+#: A list may be so far behind.
+_LAG_US = 400_000
+#: Who stands still does so for up to so long: a few events of the others, or hundreds of them.
+LONG_US = [5_000, 50_000, 500_000, 2_000_000]
+#: For so long there is no room.
+_FULL_US = 300_000
+
+
+class Disk:
+    """What is really stored, whoever looks; and what lists that lag behind still show.
+
+    Attributes:
+        calm: from now on nothing fails any more.
+        over: from now on nothing has an effect any more.
+    """
+
+    def __init__(self, kernel: Kernel, options: Options) -> None:
+        self.kernel = kernel
+        self.options = options
+        self.store = MemoryStore()
+        self.calm = False
+        self.over = False
+        self.full_until_us = 0
+        self.faults = 0
+        self._made: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+
+    def fault(self, share: float, name: str) -> bool:
+        """Draw whether a fault happens, and count it."""
+        if self.calm or not self.kernel.chance(share):
+            return False
+        self.faults += 1
+        self.kernel.note(f"fault: {name}")
+        self.kernel.saw(f"fault: {name}")
+        return True
+
+    def made(self, name: str) -> None:
+        """Remember when a name came."""
+        self._made.setdefault(name, self.kernel.now_us)
+
+    def gone(self, name: str) -> None:
+        """Remember when a name went."""
+        self._gone[name] = self.kernel.now_us
+        self._made.pop(name, None)
+
+    def stale(self, prefix: str) -> list[str]:
+        """Return the names as they may have been a while ago."""
+        then = self.kernel.now_us - self.kernel.rng.randrange(_LAG_US)
+        there = {n for n in self.store.list(prefix) if self._made.get(n, 0) <= then}
+        gone = {n for n, at in self._gone.items() if at > then and n.startswith(prefix)}
+        return sorted(there | gone)
+
+
+class ProcessStore(Store):
+    """What one process sees.
+
+    Args:
+        disk: what is stored.
+        who: the process's name.
+    """
+
+    def __init__(self, disk: Disk, who: str) -> None:
+        self._disk = disk
+        self._who = who
+        self.dead = False
+
+    @property
+    def location(self) -> str:
+        return self._disk.store.location
+
+    def _do(self, what: str, work: Callable[[], T], data: bytes | None = None) -> T:
+        disk, kernel, options = self._disk, self._disk.kernel, self._disk.options
+        self._alive()
+        kernel.event(what)
+        self._alive()
+        if disk.fault(options.slow, "slow"):
+            kernel.sleep(kernel.rng.choice(LONG_US))
+            self._alive()
+        if disk.fault(options.error, "error"):
+            raise StorageError("the storage hiccupped")
+        if disk.fault(options.crash, "crash before"):
+            raise self._crash()
+        if data is not None:
+            self._room()
+        result = work()
+        if disk.fault(options.crash, "crash after"):
+            raise self._crash()
+        if disk.fault(options.lost_reply, "lost reply"):
+            raise StorageError("the reply was lost")
+        return result
+
+    def effect(self, what: str) -> None:
+        """Give way before an effect that is not the storage's, or die there."""
+        self._alive()
+        self._disk.kernel.event(what)
+        self._alive()
+        if self._disk.fault(self._disk.options.crash, "crash in delivery"):
+            raise self._crash()
+
+    def _alive(self) -> None:
+        if self.dead or self._disk.over:
+            raise SimulatedCrash
+
+    def _crash(self) -> SimulatedCrash:
+        self.dead = True
+        return SimulatedCrash()
+
+    def _room(self) -> None:
+        disk, kernel = self._disk, self._disk.kernel
+        if disk.fault(disk.options.full / 10, "full"):
+            disk.full_until_us = kernel.now_us + kernel.rng.randrange(_FULL_US)
+        if not disk.calm and kernel.now_us < disk.full_until_us:
+            raise StorageFull("no room is left", remedy="make room and start again")
+
+    def create(self, name: str, data: bytes) -> None:
+        def work() -> None:
+            self._disk.store.create(name, data)
+            self._disk.made(name)
+
+        self._do(f"create {name}", work, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        def work() -> None:
+            kept = data
+            torn = self._disk.fault(self._disk.options.torn, "torn write")
+            if torn:
+                kept = data[: self._disk.kernel.rng.randrange(len(data) + 1)]
+            self._disk.store.write(name, kept)
+            self._disk.made(name)
+            if torn:
+                raise self._crash()
+
+        self._do(f"write {name}", work, data)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        def work() -> bytes:
+            return self._disk.store.read(name, offset, length)
+
+        try:
+            return self._do(f"read {name}", work)
+        except NotFound:
+            self._disk.kernel.note("not found")
+            raise
+
+    def list(self, prefix: str) -> list[str]:
+        def work() -> list[str]:
+            if self._disk.fault(self._disk.options.stale_list, "stale list"):
+                return self._disk.stale(prefix)
+            return self._disk.store.list(prefix)
+
+        return self._do(f"list {prefix}", work)
+
+    def delete(self, name: str) -> None:
+        def work() -> None:
+            self._disk.store.delete(name)
+            self._disk.gone(name)
+
+        self._do(f"delete {name}", work)

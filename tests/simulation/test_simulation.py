@@ -1,0 +1,23 @@
+"""The whole system in one process, while seeds let everything fail: nothing is lost, doubled or wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.run import simulate
+
+#: The suite's part; ``python -m tests.simulation.campaign`` runs as many as are wanted.
+SEEDS = range(8)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_fails_the_world_sees_what_an_undisturbed_run_would_have_shown(seed: int) -> None:
+    found = simulate(seed)
+    assert not found.problem, "\n".join([f"seed {seed}", *found.story, found.problem])
+    assert found.effects
+
+
+def test_a_seed_does_the_same_each_time() -> None:
+    """Else it would not say how to have a failure again."""
+    one, other = simulate(101), simulate(101)
+    assert (one.fingerprint, one.seen) == (other.fingerprint, other.seen)

@@ -1,0 +1,219 @@
+"""The simulated pipeline, its input, where its results go, and what moves its state."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import msgspec
+import pyarrow as pa
+
+import headrace as hr
+from headrace.driver import Clock
+from headrace.schema import ValueType
+from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from tests.simulation.oracle import Program, Sent
+from tests.simulation.recorder import Recorder
+from tests.simulation.storage import Disk, ProcessStore
+
+#: A pipeline begins with so many bins, as bits.
+BIN_BITS = 4
+#: A partition's records are so far out of order by event time, at most.
+DISORDER = 20
+
+
+# -- the pipeline -----------------------------------------------------------------------------
+
+
+class Hit(msgspec.Struct):
+    """An injected record."""
+
+    key: int
+    amount: int
+    time: int
+    id: str
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    """The how many-th record of its key, the sum up to it, and one of a few groups."""
+
+    number: int
+    total: int
+    group: int
+
+
+class Told(msgspec.Struct):
+    """How many records there were in a window, and their sum."""
+
+    count: int
+    total: int
+
+
+class Numbering(hr.Computation):
+    """Numbers the records of each key."""
+
+    number = hr.ValueState(int, default=0)
+    total = hr.ValueState(int, default=0)
+    out = hr.Output(Numbered)
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.number.value += 1
+        self.total.value += record.value.amount
+        number = self.number.value
+        ctx.produce("out", Numbered(number, self.total.value, number % self._groups))
+
+
+class Windows(hr.Computation):
+    """Tells of each window when it is over."""
+
+    counts = hr.MapState(int, int)
+    totals = hr.MapState(int, int)
+    over = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(Told)
+
+    def __init__(self, width: int, field: str) -> None:
+        self._width = width
+        self._field = field
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        window = record.timestamp_us // self._width
+        self.counts[window] = self.counts.get(window, 0) + 1
+        self.totals[window] = self.totals.get(window, 0) + getattr(record.value, self._field)
+        self.over.set((window + 1) * self._width, tag=str(window))
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        window = int(timer.tag)
+        ctx.produce("out", Told(self.counts[window], self.totals[window]))
+        del self.counts[window], self.totals[window]
+
+
+class Outside:
+    """What the world has sent so far, by partition."""
+
+    def __init__(self, sent: dict[str, list[Sent]]) -> None:
+        self.sent = sent
+        self.there = dict.fromkeys(sent, 0)
+
+    def grow(self, partition: str, count: int) -> None:
+        """Let some more of a partition be there."""
+        self.there[partition] = min(len(self.sent[partition]), self.there[partition] + count)
+
+    def end(self) -> None:
+        """Let nothing come any more but what is there."""
+        for name, count in self.there.items():
+            del self.sent[name][count:]
+
+    def is_over(self, partition: str, at: int) -> bool:
+        """Say whether nothing comes after a position."""
+        return at == len(self.sent[partition])
+
+
+class Tap(Source):
+    """Reads what the world has sent; the same for ever."""
+
+    bounded = True
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._values = hr.sources.Iterable([], Hit, event_time="time").values()
+
+    def values(self) -> ValueType:
+        return self._values
+
+    def start(self) -> Position:
+        return {}
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        end, rows = dict(position), 0
+        for name, there in self._outside.there.items():
+            at = end.get(name, 0)
+            taken = min(there - at, limit.rows - rows)
+            if taken > 0 and name not in limit.paused:
+                end[name] = at + taken
+                rows += taken
+        over = {n: self._outside.is_over(n, end.get(n, 0)) for n in self._outside.sent}
+        parts = {name: Part(final) for name, final in over.items()}
+        return Offer(end, rows, rows * 64, final=all(over.values()), empty=not rows, parts=parts)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        return [self._split(name, start.get(name, 0), end[name]) for name in sorted(end)]
+
+    def _split(self, partition: str, first: int, last: int) -> Split:
+        records = self._outside.sent[partition][first:last]
+        schema = pa.schema([pa.field(TIMESTAMP_COLUMN, pa.int64()), *self._values.schema])
+        columns = [[record.time for record in records]]
+        columns += [[getattr(record, name) for record in records] for name in schema.names[1:]]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+        ]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(pa.record_batch(arrays, schema))
+        return Split([first, last], sink.getvalue().to_pybytes(), partition, partition)
+
+    def read(self, split: Split) -> pa.Table:
+        return pa.ipc.open_stream(split.data).read_all()
+
+
+class Delivering(hr.sinks.Sink):
+    """Hands to the recorder what comes; whoever delivers may die before or after that."""
+
+    idempotent = True
+
+    def __init__(self, name: str, recorder: Recorder, disk: Disk, store: ProcessStore) -> None:
+        self._name = name
+        self._recorder = recorder
+        self._disk = disk
+        self._store = store
+
+    def deliver(self, step: int, rows: pa.Table) -> None:
+        kernel = self._disk.kernel
+        self._store.effect(f"deliver {self._name} {step}")
+        micros = rows.column("timestamp").cast("int64").to_pylist()
+        names = [name for name in rows.column_names if name not in ("key", "timestamp")]
+        columns = [rows.column(name).to_pylist() for name in names]
+        found = list(zip(rows.column("key").to_pylist(), micros, *columns, strict=True))
+        repeated = self._recorder.repeated
+        self._recorder.deliver(self._name, step, found)
+        if self._recorder.repeated > repeated:
+            kernel.saw("a step is delivered again")
+        self._store.effect(f"delivered {self._name} {step}")
+
+
+def draw(
+    program: Program, outside: Outside, recorder: Recorder, disk: Disk, store: ProcessStore,
+    *, weak: bool, ids: bool,
+) -> hr.Pipeline:  # fmt: skip
+    """Return the pipeline that the oracle knows."""
+    pipeline = hr.Pipeline("simulated")
+    hits = pipeline.inject(
+        "hits", Tap(outside), watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
+        ids="id" if ids else None, horizon=timedelta(microseconds=4 * DISORDER),
+    )  # fmt: skip
+    counts = pipeline.compute("counts", Numbering(program.groups), keys={hits: "key"})
+    windows = pipeline.compute("windows", Windows(program.width, "amount"), keys={hits: "key"})
+    groups = pipeline.compute("groups", Windows(program.width, "number"), keys={counts: "group"})
+    for name, stream in (("counts", counts), ("windows", windows), ("groups", groups)):
+        sink = Delivering(name, recorder, disk, store)
+        pipeline.sink(name, stream, sink, weak=weak and name == "windows")
+    return pipeline
+
+
+class KernelClock(Clock):
+    """A driver's clock: the kernel's, but for what it jumps by."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._off_us = 0
+
+    def now_us(self) -> int:
+        if self._disk.fault(self._disk.options.clock / 10, "clock jumps"):
+            self._off_us += self._disk.kernel.rng.randrange(-3_600_000_000, 3_600_000_000)
+        return self._disk.kernel.now_us + self._off_us
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        kernel = self._disk.kernel
+        kernel.sleep(min(1_000_000, max(1_000, until_us - self._off_us - kernel.now_us)))
