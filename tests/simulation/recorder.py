@@ -54,10 +54,6 @@ class Recorder:
             for sink, steps in self._known.items()
         }
 
-    def in_order(self, sink: str) -> list[Row]:
-        """Return a sink's rows in the order in which they had their effect."""
-        return [row for id_ in sorted(self._known.get(sink, {})) for row in self._known[sink][id_]]
-
 
 def differences(expected: dict[str, Counter[Row]], found: dict[str, Counter[Row]]) -> list[str]:
     """Return what was lost, and what was there once too often, or never meant to be."""

@@ -80,7 +80,7 @@ class World:
         self.processes = rng.choice([1, 2, 3])
         self.workers = rng.choice([1, 2, 3])
         self.finished = False
-        self.working: dict[str, int] = {}  # drivers that have begun, since when
+        self.working: set[str] = set()  # drivers that have begun
         self.committed: dict[int, str] = {}
         self.marks: dict[str, tuple[int, int]] = {}
         self.steps = 0
@@ -117,8 +117,9 @@ class World:
         """Run the pipeline, again and again, until all is done; or wait for the other to be gone."""
         lives = 0
         while not self.finished:
-            others = [other for other in self.working if other != name]
-            if others and not self.disk.fault(self.options.rival, "a rival takes over"):
+            if self.working - {name} and not self.disk.fault(
+                self.options.rival, "a rival takes over"
+            ):
                 self.kernel.sleep(30_000)
                 continue
             lives += 1
@@ -127,7 +128,7 @@ class World:
     def _live(self, who: str, name: str) -> None:
         kernel, store = self.kernel, ProcessStore(self.disk, who)
         driver: Driver | None = None
-        self.working[name] = kernel.now_us
+        self.working.add(name)
         try:
             driver = self._driver(who, store)
             driver.open()
@@ -144,7 +145,7 @@ class World:
         except (StorageError, TryAbandoned) as error:
             kernel.saw(f"stopped: {type(error).__name__}")
         finally:
-            self.working.pop(name, None)
+            self.working.discard(name)
             store.dead = True
             if driver is not None:
                 with contextlib.suppress(SimulatedCrash):
@@ -167,14 +168,10 @@ class World:
             workers=self.workers if self.disk.calm else self.rng.choice([None, 1, 2, 3]),
             bins=1 << BIN_BITS,
             settings=self.settings, clock=KernelClock(self.disk), nonce=lambda: f"{who}-{next(numbers)}",
-            drain=True, check_predecessor=self.protected,
-            stopwatch=Stopwatch(lambda: self.kernel.now_us / 1e6),
+            drain=True, stopwatch=Stopwatch(lambda: self.kernel.now_us / 1e6),
         )  # fmt: skip
         driver.listeners.append(self._on_commit)
         return driver
-
-    #: The negative control of invariant 5.
-    protected = True
 
     def _on_commit(self, summary: StepSummary) -> None:
         """Check what must hold after each step that some driver takes for committed."""

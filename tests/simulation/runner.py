@@ -34,7 +34,6 @@ class SimulatedRunner(Runner):
         disk: what processes see of the storage.
         name: the driver's.
         processes: how many processes there are.
-        tasks: takes notice of tasks, so that they may be killed.
     """
 
     def __init__(self, kernel: Kernel, disk: Disk, name: str, processes: int) -> None:
@@ -100,8 +99,8 @@ class SimulatedRunner(Runner):
                 actors.append((number, self._begin(tasks[number])))
             kernel.wait_for([actor for _, actor in actors])
             for number, actor in actors:
-                if actor.error is not None and not isinstance(actor.error, Exception):
-                    raise actor.error
+                if actor.error is not None:
+                    raise actor.error  # tasks report what goes wrong; they do not raise it
                 if actor.result is not None:
                     found[number] = actor.result
             left = [(number, task) for number, task in left if number not in found]
