@@ -39,6 +39,8 @@ from headrace.coordinator.messages import (
     PollAgain,
     Recall,
     Recalled,
+    Regain,
+    Regained,
     Release,
     Run,
     Stop,
@@ -51,6 +53,7 @@ from headrace.coordinator.migrating import workers_to_come
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Steering
+from headrace.coordinator.stretch import is_behind
 from headrace.delivery import Deliveries
 from headrace.errors import ensure
 from headrace.intake import Intake
@@ -70,6 +73,7 @@ from headrace.tries import WARM_EVERY_S, Tries
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
     Recall: "poll",
+    Regain: "poll",
     Poll: "poll",
     HandOut: "hand out",
     Checkpoint: "hand out",
@@ -140,7 +144,6 @@ class Driver:
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
-        self._inline: tuple[int, dict[str, list[bytes]]] = (-1, {})  # of the newest step
         self._stopwatch = stopwatch or Stopwatch()
         self._deliveries = Deliveries(
             pipeline, store, self._stopwatch, concurrent=runner.concurrent
@@ -242,6 +245,8 @@ class Driver:
                 return self._between_steps() or self._poll_again(instruction)
             case Recall():
                 return self._recall(instruction)
+            case Regain():
+                return self._regain(instruction)
             case HandOut():
                 return self._hand_out(instruction)
             case Checkpoint():
@@ -321,8 +326,7 @@ class Driver:
         if adopted is None:
             if instruction.manifest.claim:
                 self.requests.begun(head)
-            return Committed(head)
-        self._inline = head.step, adopted.inline_outputs
+            return Committed(head, instruction.manifest)
         tried = self._tries.newest
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
         summary = StepSummary(
@@ -333,7 +337,8 @@ class Driver:
             self._intake.committed(instruction.manifest)
             for listener in self.listeners:
                 listener(summary)
-        return Committed(head, round((now - self._tries.ended) * 1e6))
+        after_us = round((now - self._tries.ended) * 1e6)
+        return Committed(head, instruction.manifest, after_us)
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
         """Return the manifest with how its step went, and where; the coordinator cannot be led by it."""
@@ -358,6 +363,10 @@ class Driver:
             return Recalled(None)
         ready = self._intake.recovers(intent, instruction.positions)
         return Recalled(intent, ready, self.clock.now_us())
+
+    def _regain(self, instruction: Regain) -> Regained:
+        ready = self._intake.recovers(instruction.intent, instruction.positions)
+        return Regained(ready, self.clock.now_us())
 
     def _wait(self, until_us: int) -> None:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
@@ -395,10 +404,15 @@ class Driver:
         if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
-        return Opened(
+        opened = Opened(
             head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
             sorted(standing.drained_hosts),
         )  # fmt: skip
+        if head is None or not is_behind(head):
+            return opened
+        checkpoint = self.ledger.open(head.checkpoint)
+        light = [self.ledger.read(step)[0] for step in range(head.checkpoint + 1, head.step + 1)]
+        return msgspec.structs.replace(opened, checkpoint=checkpoint, light=light)
 
     def _between_steps(self) -> Event | None:
         """Look for what is asked between two steps: a change by a thread, or a command in storage."""
@@ -451,9 +465,12 @@ class Driver:
 
     def _release(self, instruction: Release) -> None:
         """Deliver a committed step's outputs; where tries run elsewhere, while the next ones run."""
-        head, step = self._head, instruction.step
-        inline = self._inline[1] if self._inline[0] == step else {}
-        productions = Productions(step, head.origin_of(step), head.unreleased[step], inline)
+        head, step, adopted = self._head, instruction.step, instruction.adopted
+        productions = Productions(step, head.origin_of(step), head.unreleased[step])
+        if adopted is not None:
+            productions = msgspec.structs.replace(
+                productions, inline=adopted.inline_outputs, unstaged=adopted.unstaged
+            )
         self._deliveries.give(instruction.sinks, productions)
 
     def _await_sinks(self) -> Woken:

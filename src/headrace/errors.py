@@ -155,6 +155,12 @@ class NewerFormat(StorageError):
     code = "HR309"
 
 
+class StateLost(NotFound):
+    """What was computed since the last checkpoint is not at hand any more; it is computed again."""
+
+    code = "HR311"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 

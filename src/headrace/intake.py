@@ -31,6 +31,7 @@ class Intake:
         self._again: dict[str, Source] = {}  # those that are read again, for who catches up
         self._left: list[Source] = []  # those that were, for the drawing before
         self._opened: dict[int, Source] = {}  # by identity
+        self._taken: dict[int, tuple[Source, Position]] = {}  # since the last checkpoint
 
     # -- which sources are open ---------------------------------------------------------------
 
@@ -124,9 +125,15 @@ class Intake:
         return msgspec.structs.replace(plan, injectors=injectors)
 
     def committed(self, manifest: Manifest) -> None:
-        """Let sources learn what of theirs a committed step has recorded."""
+        """Let sources learn what of theirs a committed step has taken, and what is in a checkpoint."""
         for name, division in manifest.divisions.items():
-            self._source(name, manifest.replays).committed(division.end)
+            source = self._source(name, manifest.replays)
+            source.taken(division.end)
+            self._taken[id(source)] = source, division.end
+        if not manifest.light:
+            for source, position in self._taken.values():
+                source.committed(position)
+            self._taken.clear()
 
     def _source(self, name: str, replays: bool) -> Source:
         """Return what reads an injector; a step that is recalled may be the first to read one again."""

@@ -15,9 +15,9 @@ from headrace.keyspace.ordering import order_by_hash
 from headrace.ledger.manifest import Origin
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
-from headrace.step.layer import OUTPUT
 from headrace.step.plan import Plan
 from headrace.step.route import stream_schema
+from headrace.step.writing import OUTPUT
 from headrace.storage.base import Store
 from headrace.topology import Stream
 

@@ -6,6 +6,7 @@ anew that can fail is done while what runs is not touched; the switch itself is 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -30,6 +31,7 @@ from headrace.coordinator.hosts import remark
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
 from headrace.coordinator.steering import has_turn
+from headrace.coordinator.stretch import is_behind
 from headrace.errors import HeadraceError, StorageError
 from headrace.intake import Intake
 from headrace.ledger.commands import MOVING, Answer, Asked, CommandLog
@@ -108,6 +110,8 @@ class Requests:
         identity = {} if head is None else head.identity
         standing = Standing(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
+        if head is not None and is_behind(head):
+            asked = list(itertools.takewhile(_may_come_first, asked))
         step = 0 if head is None else head.step + 1
         course = None if head is None else course_of(head, now_us)
         opening = at_opening(standing, identity, drawing, asked, step, course)
@@ -226,6 +230,11 @@ def _standing_of(head: Head) -> Standing:
         frozenset(removed_of(head)), paused=head.paused,
         drained_hosts=frozenset(head.drained_hosts),
     )  # fmt: skip
+
+
+def _may_come_first(asked: Asked) -> bool:
+    """Say whether a command leaves drawing and layout alone, so that steps can be computed again."""
+    return asked.command is None or asked.command.kind not in (*MOVING, "remove", "restore")
 
 
 def _turn(current: Current) -> Steer | None:

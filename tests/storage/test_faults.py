@@ -41,44 +41,49 @@ def expected() -> dict[str, Any]:
     return dict(model.outputs)
 
 
-def operations() -> int:
+def operations(**upkeep: int) -> int:
     store = FaultStore(MemoryStore())
-    run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows, workers=2, **UPKEEP)
+    run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows, workers=2, **upkeep)
     return store.operations
 
 
+@pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("act", ACTS)
-def test_a_fault_at_any_operation_leaves_no_trace(act: str) -> None:
-    outputs, total = expected(), operations()
-    assert total > 80
+def test_a_fault_at_any_operation_leaves_no_trace(act: str, steps: int) -> None:
+    """With a checkpoint at each step, and at each third."""
+    upkeep = {**UPKEEP, "checkpoint_steps": steps}
+    outputs, total = expected(), operations(**upkeep)
+    assert total > (80 if steps == 1 else 50)
     struck = 0
     for at in range(1, total + 1):
         collected, inner = Collected(), MemoryStore()
         try:
             run_inline(draw(SPEC, collected), store=FaultStore(inner, at, act), rows=SPEC.rows,
-                       workers=2, **UPKEEP)  # fmt: skip
+                       workers=2, **upkeep)  # fmt: skip
         except SimulatedCrash:
             struck += 1
         except HeadraceError as error:
             assert error.code != "HR999", f"{act} at {at}: {error}"
             struck += 1
-        run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, workers=3, **UPKEEP)
+        run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, workers=3, **upkeep)
         assert collected.rows() == outputs, f"{act} at operation {at} of {total}"
     assert struck > total // 3
 
 
-def test_a_crash_in_recovery_leaves_no_trace_either() -> None:
-    outputs, total = expected(), operations()
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_crash_in_recovery_leaves_no_trace_either(steps: int) -> None:
+    upkeep = {**UPKEEP, "checkpoint_steps": steps}
+    outputs, total = expected(), operations(**upkeep)
     for at in range(1, total + 1, 7):
         for again in (1, 2, 3, 5, 8, 13):
             collected, inner = Collected(), MemoryStore()
             for position in (at, again):
                 try:
                     run_inline(draw(SPEC, collected), store=FaultStore(inner, position, "crash after"),
-                               rows=SPEC.rows, workers=2, **UPKEEP)  # fmt: skip
+                               rows=SPEC.rows, workers=2, **upkeep)  # fmt: skip
                 except SimulatedCrash:
                     continue
-            run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, **UPKEEP)
+            run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, **upkeep)
             assert collected.rows() == outputs, f"crashes at {at} and {again}"
 
 

@@ -64,6 +64,10 @@ class CleanUp:
 
 
 def next_boundary(head: Head, settings: Settings) -> int:
-    """Return the newest base that leaves enough steps readable; older manifests may go."""
-    enough = [at for at in head.bases if at <= head.step - settings.retain_steps]
+    """Return the newest base that leaves enough steps readable; older manifests may go.
+
+    The last checkpoint stays readable, since the steps after it are computed again from there.
+    """
+    needed = min(head.step - settings.retain_steps, head.checkpoint)
+    enough = [at for at in head.bases if at <= needed]
     return max([head.boundary, *enough])

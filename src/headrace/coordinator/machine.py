@@ -58,6 +58,8 @@ from headrace.coordinator.messages import (
     PollAgain,
     Recall,
     Recalled,
+    Regain,
+    Regained,
     Release,
     Released,
     Run,
@@ -77,7 +79,8 @@ from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.shape import Shape
 from headrace.coordinator.steering import Steering, wants_steps
 from headrace.coordinator.step_times import Told
-from headrace.errors import TryAbandoned
+from headrace.coordinator.stretch import Replay, Stretch, check_same, is_behind
+from headrace.errors import ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
 from headrace.ledger.intent import Intent
@@ -95,11 +98,15 @@ CHANGED = "changed"
 
 
 class _Pending(msgspec.Struct):
-    """The step under way; what came of it, once its try is adopted."""
+    """The step under way; what came of it, once its try is adopted.
+
+    ``recorded`` is its manifest, if it is one that was committed before and is computed again.
+    """
 
     planned: PlannedStep
     manifest: Manifest | None = None
     adopted: Adopted | None = None
+    recorded: Manifest | None = None
 
 
 class Coordinator:
@@ -141,6 +148,11 @@ class Coordinator:
         self._steering = steering or Steering()
         self._recalled = False  # whether it is known what an earlier driver has begun
         self._clean_up = CleanUp(settings, intents=bool(shape.weak))
+        self._stretch = Stretch(settings)
+        self._replay: Replay | None = None
+        self._lost = 0  # so often the stretch was lost since the last commit
+        self._deferred: Steer | None = None  # until the next checkpoint
+        self._now_us = 0
 
     @property
     def waits(self) -> bool:
@@ -166,6 +178,8 @@ class Coordinator:
                 return self._offered(event)
             case OfferedAgain():
                 return self._offered_again(event)
+            case Regained():
+                return self._regained(event)
             case TryEnded():
                 return self._try_ended(event)
             case TryBroke():
@@ -186,7 +200,8 @@ class Coordinator:
 
     def _opened(self, event: Opened) -> list[Instruction]:
         head = event.head
-        self._listening_us = event.now_us
+        self._listening_us = self._now_us = event.now_us
+        self._stretch.open(event.checkpoint, event.light, event.now_us)
         claim = claim_manifest(event, self.shape, nonce=self._nonce())
         self.begins_with = layout_begun_with(head, claim)
         if head is None:
@@ -203,11 +218,16 @@ class Coordinator:
             self._steering.committed(event.after_us)
         claimed = self.head is None
         self.head = head
-        self._pending = None
+        adopted = None if self._pending is None else self._pending.adopted
+        self._pending, self._lost = None, 0
+        self._stretch.committed(head, event.manifest, adopted)
         if self._ending is not None:
             return [Stop(self._ending)]
+        if claimed and is_behind(head):
+            self._replay = self._stretch.replay()
         todo: list[Instruction] = [
-            Release(step, sinks) for step, sinks in self._outbox.give_all(head.unreleased)
+            Release(step, sinks, adopted if step == head.step else None)
+            for step, sinks in self._outbox.give_all(self._at_hand(head))
         ]
         if claimed or head.step % self.settings.sweep_every == 0:
             todo.append(Sweep())
@@ -216,8 +236,22 @@ class Coordinator:
             todo.append(clean)
         return [*todo, *self._go_on()]
 
+    def _at_hand(self, head: Head) -> Mapping[int, list[FileRef]]:
+        """Return the steps whose outputs are there: in files, or with the step that has just ended."""
+        missing = None if self._replay is None else self._replay.next
+        if missing is None:
+            return head.unreleased
+        return {step: files for step, files in head.unreleased.items() if step < missing.step}
+
     def _go_on(self) -> list[Instruction]:
-        """Begin the next step, if the outbox has room for it."""
+        """Begin the next step, if the outbox has room for it; but first what is to be computed again."""
+        if self._replay is not None:
+            return self._compute_again()
+        if self._deferred is not None:
+            deferred, self._deferred = self._deferred, None
+            return self._asked(deferred)
+        if self._changing:
+            return self._end(CHANGED)
         if self._stopping:
             return self._end("stopped")
         if self._outbox.waits_for(self._head.unreleased):
@@ -228,7 +262,7 @@ class Coordinator:
 
     def _woken(self) -> list[Instruction]:
         self._awaiting = "nothing"
-        return self._end(CHANGED) if self._changing else self._go_on()
+        return self._go_on()
 
     @property
     def _head(self) -> Head:
@@ -268,6 +302,7 @@ class Coordinator:
         return Poll({name: starts[name] for name in most if "" not in most[name].paused}, most)
 
     def _offered(self, event: Offered) -> list[Instruction]:
+        self._now_us = event.now_us
         if self._stopping:
             return self._end("stopped")
         if self._head.paused:
@@ -280,7 +315,8 @@ class Coordinator:
         told = any(offer.final or not offer.empty for offer in offers.values())
         changed = any(news(head.frontiers_of(name), of) for name, of in facts.items())
         self._steering.offered(offers, self._most)
-        if told or changed or head.next_wall_timer <= event.now_us or wants_steps(head):
+        due = head.next_wall_timer <= event.now_us or self._stretch.is_overdue(head, event.now_us)
+        if told or changed or due or wants_steps(head):
             return self._begin(self._intent(event, offers, facts))
         return self._idle(event.now_us)
 
@@ -326,9 +362,14 @@ class Coordinator:
             replays=isinstance(event, OfferedAgain),
         )
 
-    def _begin(self, intent: Intent, *, try_: int = 0) -> list[Instruction]:
+    def _begin(
+        self, intent: Intent, *, try_: int = 0, checkpoint: bool = False
+    ) -> list[Instruction]:
         """Run what somebody intends: this driver, or one before it."""
-        planned = plan_step(self._head, self.shape, self.settings, intent)
+        light = not (checkpoint or self._stretch.is_due(self._head, intent.clock_us))
+        planned = plan_step(
+            self._head, self.shape, self.settings, intent, light=light, soft=self._stretch.links
+        )
         planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
         self._pending = _Pending(planned.as_try(try_))
         return [self._run_of(self._pending.planned)]
@@ -347,7 +388,9 @@ class Coordinator:
         if isinstance(result, Conflict):
             return self._again(result.why)
         if isinstance(result, Failure):
-            return [Stop("failed", error_of(result))]
+            return self._failed(result)
+        if pending.recorded is not None:
+            return self._computed_again(pending.recorded, result)
         if not plan.replays:
             self._set_pace(result, event.took_us)
         pending.adopted = result
@@ -368,6 +411,15 @@ class Coordinator:
         )
         pending.manifest = msgspec.structs.replace(pending.manifest, **moved)
         return self._hand_out(pending.manifest, result) or [self._commit(pending)]
+
+    def _failed(self, failure: Failure) -> list[Instruction]:
+        """Stop; unless what is missing can be computed again."""
+        self._lost += 1
+        if failure.kind != StateLost.__name__ or self._lost >= self.settings.max_tries:
+            return [Stop("failed", error_of(failure))]
+        self._pending = None
+        self._replay = self._stretch.replay()
+        return self._compute_again()
 
     def _try_broke(self, event: TryBroke) -> list[Instruction]:
         return [self._recall()] if event.outrun else self._again(event.why)
@@ -395,6 +447,49 @@ class Coordinator:
             max(taken, default=0), took_us, target_us=self.settings.target_us,
             current=self._live_rows, at_most=self.settings.limit.rows,
         )  # fmt: skip
+
+    # -- computing again ----------------------------------------------------------------------
+
+    def _compute_again(self) -> list[Instruction]:
+        """Bring back what was changed since the last checkpoint, step by step."""
+        assert self._replay is not None
+        recorded = self._replay.next
+        if recorded is None:
+            self._replay = None
+            given = self._outbox.give_all(self._head.unreleased)
+            return [*(Release(step, sinks) for step, sinks in given), *self._go_on()]
+        assert recorded.intent is not None
+        return [Regain(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
+
+    def _regained(self, event: Regained) -> list[Instruction]:
+        """Compute a step again, once its input can be had."""
+        assert self._replay is not None
+        recorded = self._replay.next
+        assert recorded is not None and recorded.intent is not None
+        self._now_us = event.now_us
+        if not event.ready:
+            return [Wait(event.now_us + self.settings.poll_us), *self._compute_again()]
+        planned = plan_step(
+            self._replay.head(self._head), self.shape, self.settings, recorded.intent, light=True,
+            soft=self._stretch.links, ledger=self._head.step,
+        )  # fmt: skip
+        self._pending = _Pending(planned, recorded=recorded)
+        return [Run(planned.plan, planned.divisions)]
+
+    def _computed_again(self, recorded: Manifest, result: Adopted) -> list[Instruction]:
+        """Compare a step with what was recorded, let sinks have what they lack of it, and go on."""
+        assert self._replay is not None
+        try:
+            check_same(recorded, result)
+        except ReplayDiffers as error:
+            return [Stop("failed", error)]
+        self._pending = None
+        self._stretch.note_files(self._head, result.runs)
+        self._replay.pass_()
+        step, unreleased = recorded.step, self._head.unreleased
+        own = {step: unreleased[step]} if step in unreleased else {}
+        given = [Release(at, sinks, result) for at, sinks in self._outbox.give_all(own)]
+        return [*given, *self._go_on()]
 
     def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:
         """Give weak sinks what they get of an adopted step, if there is anything."""
@@ -439,9 +534,22 @@ class Coordinator:
         if isinstance(event, Commanded):
             return self._commanded(event)
         if isinstance(event, Steer):
-            return self._steered(event)
+            return self._defer(event) or self._steered(event)
         self._changing = True
         return self._end(CHANGED)
+
+    def _defer(self, event: Steer) -> list[Instruction]:
+        """Let the layout be until the next checkpoint, if there is something that is not in storage."""
+        if not is_behind(self._head):
+            return []
+        self._deferred, self._now_us = event, event.now_us
+        return self._begin_checkpoint()
+
+    def _begin_checkpoint(self) -> list[Instruction]:
+        """Begin a step without input, that brings to storage what is not there."""
+        heard = Heard(self._now_us, self._listening_us, self._paused)
+        facts = known(self._head, self.shape, {}, heard)
+        return self._begin(self._intent(Offered({}, self._now_us), {}, facts), checkpoint=True)
 
     def _commanded(self, event: Commanded) -> list[Instruction]:
         """Note an answer durably, before anything follows from it."""
@@ -465,6 +573,8 @@ class Coordinator:
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first deliver what was committed, and note that durably."""
         head = self._head
+        if is_behind(head) and not head.paused:
+            return self._begin_checkpoint()
         if self._outbox.undelivered(head.unreleased):
             self._awaiting = "all"
             return [AwaitSinks()]

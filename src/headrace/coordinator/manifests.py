@@ -26,7 +26,8 @@ from headrace.coordinator.migrating import give_up
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
-from headrace.errors import ensure
+from headrace.coordinator.stretch import is_behind
+from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes
 from headrace.keyspace.layout import LayoutWire
@@ -45,6 +46,8 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         PipelineError: for a drawing that this storage does not allow.
     """
     head = event.head
+    if head is not None and is_behind(head):
+        _check_as_drawn(head, shape)
     stored = {} if head is None else head.identity
     step = 0 if head is None else head.step + 1
     removed, forgotten = shape.removed, shape.forgotten
@@ -79,8 +82,20 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         drained_hosts=event.drained_hosts,
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
+        light=head is not None and is_behind(head),
         **({} if course is None else course.told(head)),
     )  # fmt: skip
+
+
+def _check_as_drawn(head: Head, shape: Shape) -> None:
+    """Check that steps can be computed again as they were: by the drawing that computed them."""
+    drawn = merged_identity(head.identity, shape.identity, removed=removed_of(head))
+    if drawn != head.identity:
+        raise SchemaChanged(
+            f"steps {head.checkpoint + 1} to {head.step} are to be computed again, and were computed by "
+            "another drawing",
+            remedy="start the pipeline once as it was drawn; change it while it runs, or after a stop",
+        )
 
 
 def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
@@ -135,6 +150,7 @@ def note_manifest(
         paused=paused,
         drained_hosts=drained_hosts,
         catch_up=catch_up,
+        light=is_behind(head),
         **({} if course is None else course.told(head)),
     )
 
@@ -199,7 +215,10 @@ def _of_step(
         percentiles=adopted.percentiles if has_percentiles else {},
         oldest={n: at for n, at in adopted.oldest.items() if at != head.oldest.get(n, MAX_TIME)},
         next_wall_timer=adopted.next_wall_timer,
-        runs=adopted.runs,
+        runs=[] if plan.light else adopted.runs,
+        light=plan.light,
+        intent=planned.intent if plan.light else None,
+        unstaged=plan.light and bool(adopted.unstaged),
         outputs=adopted.outputs,
         retained=adopted.retained,
         slice=adopted.slice,

@@ -25,6 +25,8 @@ class Opened(msgspec.Struct, frozen=True):
         paused: whether it begins paused; None for as it was.
         drained_hosts: where no worker is to live; None for as it was.
         course: the course of the layout after the commands; None for as it was.
+        checkpoint: the head of the last checkpoint, if steps were committed since.
+        light: the manifests since.
     """
 
     head: Head | None
@@ -33,12 +35,15 @@ class Opened(msgspec.Struct, frozen=True):
     paused: bool | None = None
     course: Course | None = None
     drained_hosts: list[str] | None = None
+    checkpoint: Head | None = None
+    light: list[Manifest] = []
 
 
 class Committed(msgspec.Struct, frozen=True):
     """A manifest is committed; of a step, so long after its try had ended."""
 
     head: Head
+    manifest: Manifest
     after_us: int | None = None
 
 
@@ -67,6 +72,13 @@ class OfferedAgain(msgspec.Struct, frozen=True):
     """What injectors that are read again have next, before where the pipeline is; None for nothing."""
 
     offers: dict[str, Offer | None]
+    now_us: int
+
+
+class Regained(msgspec.Struct, frozen=True):
+    """Whether sources can give again by now what a recorded step has read."""
+
+    ready: bool
     now_us: int
 
 
@@ -155,6 +167,7 @@ Event = (
     | Recalled
     | Offered
     | OfferedAgain
+    | Regained
     | TryEnded
     | TryBroke
     | HandedOut
@@ -189,6 +202,13 @@ class Recall(msgspec.Struct, frozen=True):
     """Look whether another driver has left an intent for the step after these positions."""
 
     order: int
+    positions: dict[str, Position]
+
+
+class Regain(msgspec.Struct, frozen=True):
+    """See that sources can give again what a recorded step has read after these positions."""
+
+    intent: Intent
     positions: dict[str, Position]
 
 
@@ -240,10 +260,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Deliver a committed step's staged productions to the sinks that have not got them yet."""
+    """Deliver a committed step's productions to the sinks that have not got them yet.
+
+    ``adopted`` has those that are in no file, and copies of others; None where all are in files.
+    """
 
     step: int
     sinks: list[str]
+    adopted: Adopted | None = None
 
 
 class AwaitSinks(msgspec.Struct, frozen=True):
@@ -282,6 +306,7 @@ Instruction = (
     | Recall
     | Poll
     | PollAgain
+    | Regain
     | Run
     | HandOut
     | Checkpoint

@@ -84,7 +84,7 @@ class Outbox:
 
     def noted(self, head: Head, manifest: Manifest) -> Manifest:
         """Return a manifest that keeps this: what was delivered before it, and who is waited for after."""
-        own = {manifest.step: manifest.outputs} if manifest.outputs else {}
+        own = {manifest.step: manifest.outputs} if manifest.has_outputs else {}
         unreleased = {**head.unreleased, **own}
         return msgspec.structs.replace(
             manifest,

@@ -7,6 +7,7 @@ plans the same step.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Head
+from headrace.ledger.manifest import Chain, Head, Link
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Offer, Position
 from headrace.step.committed import carried
@@ -47,7 +48,10 @@ class PlannedStep(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, plan=plan)
 
 
-def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> PlannedStep:
+def plan_step(
+    head: Head, shape: Shape, settings: Settings, intent: Intent, *, light: bool = False,
+    soft: Mapping[str, list[Link]] | None = None, ledger: int | None = None,
+) -> PlannedStep:  # fmt: skip
     """Return the step that an intent is of, as its first try.
 
     Args:
@@ -55,6 +59,9 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
         shape: the pipeline.
         settings: how it is run.
         intent: what the step reads, and its clock reading.
+        light: whether what it changes is left in soft files.
+        soft: those that steps since the last checkpoint have left, by ``"layer/worker"``.
+        ledger: the newest committed step, if that is not the one before.
     """
     offers = _offers(head, shape, intent)
     retained = None
@@ -88,10 +95,10 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
             for name in shape.injectors
         },
         watermarks={name: head.watermark_of(name) for name in shape.nodes},
-        chains=_chains(head, layout, shape.layers),
+        chains=_chains(head, layout, shape.layers, soft or {}),
         exchange=_exchange(settings, shape, _size(offers, retained)),
         cached_bytes=settings.cached_bytes,
-        slice=_next_slice(head, shape, settings, step),
+        slice=None if light else _next_slice(head, shape, settings, step),
         percentiles=head.percentiles,
         resting=resting(head, shape, replays=intent.replays),
         replays=intent.replays,
@@ -106,6 +113,9 @@ def plan_step(head: Head, shape: Shape, settings: Settings, intent: Intent) -> P
             for worker, one in head.per_worker[name].items()
         },
         orphans=_orphans(head, shape, layout.workers),
+        light=light,
+        checkpoint=head.checkpoint,
+        ledger=head.step if ledger is None else ledger,
     )
     return PlannedStep(plan, divisions, finals, intent)
 
@@ -138,7 +148,9 @@ def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
     return "driver" if size <= settings.driver_exchange_bytes else shape.wide_exchange
 
 
-def _chains(head: Head, layout: LayoutWire, layers: int) -> dict[str, ChainPlan]:
+def _chains(
+    head: Head, layout: LayoutWire, layers: int, soft: Mapping[str, list[Link]]
+) -> dict[str, ChainPlan]:
     """Return what every task's soft state must have followed, by ``"layer/worker"``.
 
     Those of workers that have gone are named, too: who was prepared for their bins needs the tail that
@@ -150,7 +162,11 @@ def _chains(head: Head, layout: LayoutWire, layers: int) -> dict[str, ChainPlan]
         for worker in range(layout.workers)
     }
     chains.update(head.chains)
-    return {name: ChainPlan(chain.digest, chain.recent) for name, chain in chains.items()}
+    return {name: _chain_plan(chain, soft.get(name, [])) for name, chain in chains.items()}
+
+
+def _chain_plan(chain: Chain, soft: list[Link]) -> ChainPlan:
+    return ChainPlan(soft[-1][2] if soft else chain.digest, [*chain.recent, *soft])
 
 
 def _seed(
@@ -199,9 +215,11 @@ def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> Slic
     The order of the first round goes to and fro over the hash space, so that no worker writes all of
     its slices in a row.
     """
-    if step % settings.slice_every or not (head.runs or head.slices):
-        return None
     slices = head.slices
+    newest = max((part.as_of for part in slices.values()), default=head.checkpoint)
+    due = step // settings.slice_every > newest // settings.slice_every
+    if not due or not (head.runs or slices):
+        return None
     of = next(iter(slices.values())).of if slices else settings.slices
     order = (_reversed_bits(n, of.bit_length() - 1) for n in range(len(slices), of))
     number = next((n for n in order if n not in slices), None)

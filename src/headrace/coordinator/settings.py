@@ -11,6 +11,8 @@ from headrace.sources.base import Limit
 from headrace.step.plan import Exchange
 
 _MOST_SLICES = 4_096
+#: So many steps there are between two checkpoints, at most.
+MOST_LIGHT_STEPS = 255
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -38,6 +40,10 @@ class Settings(msgspec.Struct, frozen=True):
             stages that itself, and goes on.
         measure_us: between two steps whose loads are measured is so much time, at least.
         ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to it.
+        checkpoint_steps: how many steps there are from one checkpoint to the next, at most. With 1 each
+            step brings what it changes to storage. With more, the others are *light*: they record what they
+            read and what came of it, and whoever takes over computes them again.
+        checkpoint_us: how much time there is from one checkpoint to the next, at most; 0 for any.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -58,14 +64,22 @@ class Settings(msgspec.Struct, frozen=True):
     straggler_us: int = 1_000_000
     measure_us: int = 250_000
     ahead_bytes: int = 2 << 20
+    checkpoint_steps: int = 1
+    checkpoint_us: int = 0
 
 
 def check_settings(settings: Settings) -> None:
     """Check what no pipeline could run with.
 
     Raises:
-        PipelineError: for a number of slices that is no power of two, or too large.
+        PipelineError: for a number of slices that is no power of two, or too large; for a number of
+            steps between checkpoints that is out of bounds.
     """
+    if not 1 <= settings.checkpoint_steps <= MOST_LIGHT_STEPS + 1:
+        raise PipelineError(
+            f"a checkpoint every {settings.checkpoint_steps} steps is not possible",
+            remedy=f"use 1 to {MOST_LIGHT_STEPS + 1}; each plan names the files of all steps in between",
+        )
     slices = settings.slices
     if not 1 <= slices <= _MOST_SLICES or slices & (slices - 1):
         raise PipelineError(

@@ -18,6 +18,7 @@ from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import Sealed
+from headrace.ledger.intent import Intent
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Migration, migrations_after, under_way
 from headrace.ledger.places import Places
@@ -96,11 +97,15 @@ class Counts(msgspec.Struct, frozen=True):
         )
 
 
+#: A link of a chain: (digest before, file, digest after).
+Link = tuple[str, FileRef, str]
+
+
 class Chain(msgspec.Struct, frozen=True):
     """The chain of adopted files of one (layer, worker)."""
 
     digest: str
-    recent: list[tuple[str, FileRef, str]] = []
+    recent: list[Link] = []
 
     @classmethod
     def of_claim(cls, name: str) -> Chain:
@@ -203,6 +208,8 @@ class Head(msgspec.Struct, frozen=True):
         per_worker: what computations hold in workers: by computation, by worker.
         places: where workers lived when that was noted last; results do not depend on it.
         drained_hosts: those on which nobody is to live.
+        checkpoint: the newest step as of which state is in storage; what light steps have changed since
+            is computed again by whoever takes over.
     """
 
     step: int
@@ -249,6 +256,7 @@ class Head(msgspec.Struct, frozen=True):
     per_worker: dict[str, dict[int, Held]] = {}
     places: Places = Places()
     drained_hosts: list[str] = []
+    checkpoint: int = -1
 
     @property
     def layout_now(self) -> LayoutNow:
@@ -356,6 +364,9 @@ class Manifest(msgspec.Struct, frozen=True):
         per_worker: what computations hold in workers from this step on, where that has changed.
         places: where workers live from here on; None where that does not change.
         drained_hosts: those on which nobody is to live from here on; None where that does not change.
+        light: whether state is not in storage as of this step, but as of an earlier one.
+        intent: what a light step has read, so that it can be computed again.
+        unstaged: whether sinks get something of a light step that is in no file.
     """
 
     pipeline: str
@@ -403,6 +414,14 @@ class Manifest(msgspec.Struct, frozen=True):
     per_worker: list[HeldBy] = []
     places: Places | None = None
     drained_hosts: list[str] | None = None
+    light: bool = False
+    intent: Intent | None = None
+    unstaged: bool = False
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether sinks get something of it after the commit."""
+        return bool(self.outputs) or self.unstaged
 
     @property
     def origin(self) -> Origin:
@@ -480,13 +499,14 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         paused=head.paused if manifest.paused is None else manifest.paused,
         catch_up=catch_up if catch_up is not None and catch_up.names else None,
         per_worker=_without(_per_worker_after(head, manifest), gone),
+        checkpoint=head.checkpoint if manifest.light else step,
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:
         at = f"{run.layer}/{run.worker}"
         chains[at] = chains.get(at, after.chain_of(run.layer, run.worker)).then(run)
     unreleased, origins = dict(head.unreleased), dict(head.origins)
-    if manifest.outputs:
+    if manifest.has_outputs:
         unreleased[step], origins[step] = manifest.outputs, manifest.origin
     for released in [at for at in unreleased if at <= after.released]:
         dead += [(file.name, step) for file in unreleased.pop(released)]

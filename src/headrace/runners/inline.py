@@ -15,6 +15,7 @@ from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
 from headrace.topology import Pipeline
 
 
@@ -34,6 +35,7 @@ class InlineRunner(Runner):
         self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]
+        self._soft_files = MemoryStore()  # all is on one host
         self._attempts = 0
         self._workers: list[Worker] = []
         self._drawings = 0
@@ -54,7 +56,16 @@ class InlineRunner(Runner):
         return switch
 
     def _made(self, pipeline: Pipeline, code: str, store: Store) -> list[Worker]:
-        return [Worker(pipeline, code, store, soft, timer=self._timer) for soft in self._soft]
+        return [
+            Worker(pipeline, code, store, soft, soft_files=self._soft_files, timer=self._timer)
+            for soft in self._soft
+        ]
+
+    def lose_host(self) -> None:
+        """Lose all that is soft, as when the host ends: for tests."""
+        self._soft_files.clear()
+        for soft in self._soft:
+            soft.forget()
 
     def run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []

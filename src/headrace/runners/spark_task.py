@@ -6,6 +6,7 @@ import base64
 import gc
 import os
 import pickle
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
+from headrace.storage.soft import HostFiles
 
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
@@ -78,11 +80,17 @@ def _worker(code: Code, plan: Plan) -> Worker:
         pipeline = pickle.loads(code.broadcast.value)
         spool = HostSpool(code.spool) if code.spool is not None else None
         store = open_store(plan.store)
-        worker = Worker(pipeline, code.digest, store, _soft, spool)
+        worker = Worker(pipeline, code.digest, store, _soft, spool, HostFiles(_soft_directory()))
         _workers.clear()
         _soft.drop_older(plan.store, code.digest)
         _workers[at] = worker
     return worker
+
+
+def _soft_directory() -> str:
+    """Return where the executor keeps what goes with it: Spark tells, and tidies up."""
+    directories = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+    return os.path.join(directories.split(",")[0], "headrace")
 
 
 def _plan(context: Any) -> Plan:

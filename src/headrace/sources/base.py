@@ -88,6 +88,9 @@ class Source(ABC):
 
     #: Whether the input is all there: then it is divided by rows and bytes, never by time.
     bounded: bool = False
+    #: Whether it gives again what a committed step has taken, also after a restart, until it is told that
+    #: this is in a checkpoint.
+    replays: bool = True
     #: Whether it can be read again from its start while it is being read: see :meth:`again`.
     rereads: bool = False
 
@@ -164,8 +167,14 @@ class Source(ABC):
         """Return what tasks need to call :meth:`read`; by default the source itself."""
         return self
 
+    def taken(self, position: Position) -> None:
+        """Learn that everything up to a position was taken by a committed step.
+
+        It may still be asked for again, if the source :attr:`replays`, until it is :meth:`committed`.
+        """
+
     def committed(self, position: Position) -> None:
-        """Learn that everything up to a position was recorded by a committed step."""
+        """Learn that everything up to a position is in a checkpoint, and is never asked for again."""
 
     def close(self) -> None:
         """Let go of what the source holds."""

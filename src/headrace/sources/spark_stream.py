@@ -226,16 +226,24 @@ class SparkStream(Source):
             raise Damaged(f"the log of {split.place} has changed", place=str(split.spec))
         return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
 
-    def committed(self, position: Position) -> None:
+    @property
+    def replays(self) -> bool:  # type: ignore[override]
+        """The query itself gives only its last batch again; what is logged can be read for longer."""
+        return not self._repeatable
+
+    def taken(self, position: Position) -> None:
         batch, self._current = self._current, None
         if batch is not None:
             batch.committed.set()
+
+    def committed(self, position: Position) -> None:
         if position["file"] is not None and self._store is not None:
-            # With what drivers that ended before their commit have left of the same batch; until now
+            # With what drivers that ended before their commit have left of the same batches; until now
             # an intent might have named it.
-            prefix, dash, _ = position["file"].rpartition("-")
-            for name in self._store.list(prefix + dash):
-                self._store.delete(name)
+            folder = f"batches/{position['query']}-"
+            for name in self._store.list(folder):
+                if int(name.removeprefix(folder).partition("-")[0]) <= position["batch"]:
+                    self._store.delete(name)
 
     def for_tasks(self) -> Source:
         return _LoggedBatches(self._values, self._columns)

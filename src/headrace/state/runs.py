@@ -25,10 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import Damaged
+from headrace.errors import Damaged, StateLost
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
+from headrace.storage.soft import is_soft
 
 #: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
 BLOCK_ROWS = 16_384
@@ -223,6 +224,8 @@ class RunReader:
         _ = self._sections
 
     def _check(self, good: bool, what: str) -> None:
+        if not good and is_soft(self.ref.name):
+            raise StateLost(f"{self.ref.name} is damaged: {what}")
         if not good:
             raise Damaged(
                 f"{self.ref.name} is damaged: {what}",

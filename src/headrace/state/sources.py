@@ -216,19 +216,35 @@ def merge(dated: Iterable[Dated]) -> pa.Table | None:
     Args:
         dated: (step, rows), in any order.
     """
-    parts = sorted(dated, key=lambda part: part[0])
+    parts = list(dated)
     if not parts:
         return None
+    table, superseded = _in_order(parts)
+    live = ~superseded & ~deleted(table)
+    if not live.all():
+        table = table.filter(pa.array(live))
+    return table if table.num_rows else None
+
+
+def newest(dated: Iterable[Dated]) -> pa.Table:
+    """Return the newest of all rows that are the same row, with those that say "deleted", sorted by hash.
+
+    Args:
+        dated: (step, rows), in any order; some at least.
+    """
+    table, superseded = _in_order(list(dated))
+    return table.filter(pa.array(~superseded)) if superseded.any() else table
+
+
+def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Return all rows sorted by hash, and which of them have a newer row of their identity."""
+    parts = sorted(dated, key=lambda part: part[0])
     table = pa.concat_tables([table for _, table in parts]).combine_chunks()
     identity = identity_of(table.schema)
     key = [name for name in identity if name != HASH]
     told_apart = hash_is_key([table.schema.field(name).type for name in key])
     sorted_ = _by_hash(table, key[0]) if told_apart else None
-    table, superseded = sorted_ or _by_identity(table, parts, identity)
-    live = ~superseded & ~deleted(table)
-    if not live.all():
-        table = table.filter(pa.array(live))
-    return table if table.num_rows else None
+    return sorted_ or _by_identity(table, parts, identity)
 
 
 def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.computation import EVENT_TIME, TimeDomain, hold_cell
 from headrace.errors import ensure
 from headrace.keyspace.layout import Layout
@@ -44,7 +46,13 @@ class Heads:
 
 
 class Committed:
-    """The files that hold a worker's state as of the step before a plan's; opened when asked for."""
+    """The files that hold a worker's state as of the step before a plan's; opened when asked for.
+
+    Attributes:
+        digest: names the chain of files that the state is in.
+        step: as of which step it is in storage; what came later is in soft files.
+        since: names the claim that the chain begins with, once the ledger was read.
+    """
 
     def __init__(
         self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan,
@@ -57,7 +65,7 @@ class Committed:
         self._at = (layer, worker)
         self._plan = plan
         self._heads = heads
-        self.step = plan.step - 1
+        self.step = plan.checkpoint
         self.since = ""
         self._files: StateFiles | None = None
         self._readers: StateReaders | None = None
@@ -67,18 +75,18 @@ class Committed:
         return Committed(self.store, self._layout, *self._at, self._plan, self._chain, self._heads)
 
     def head(self) -> Head:
-        """Return the pipeline as of that step."""
-        return self._heads.at(self.store, self.step)
+        """Return the pipeline as of the newest step: it says which files state is in."""
+        return self._heads.at(self.store, self._plan.ledger)
 
     def files(self) -> StateFiles:
         """Return the files; the ledger is read once."""
         if self._files is None:
             head = self.head()
             ensure(
-                head.chain_of(*self._at).digest == self.digest,
+                head.chain_of(*self._at).digest == self._chain.checkpoint,
                 "the ledger's chain of files is not the plan's",
             )
-            self._files = state_files(head)
+            self._files = self._with_soft(state_files(head))
             self.since = Chain.of_claim(head.chains_since).digest
         return self._files
 
@@ -117,7 +125,11 @@ class Committed:
     def _newest(self) -> StateFiles:
         head = Ledger(self.store).open()
         assert head is not None
-        return state_files(head)
+        return self._with_soft(state_files(head))
+
+    def _with_soft(self, files: StateFiles) -> StateFiles:
+        soft = [ref for _, ref, _ in self._chain.soft]
+        return msgspec.structs.replace(files, runs=[*files.runs, *soft]) if soft else files
 
     def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
         """Return the rows of computations that were removed, to be written again as they are."""

@@ -26,7 +26,7 @@ from headrace.ledger.retained import Retained
 from headrace.schema import describe
 from headrace.sources.base import TIMESTAMP_COLUMN, Split
 from headrace.state.opening import Opening
-from headrace.state.runs import FileRef, Part, RunReader, write_run
+from headrace.state.runs import FileRef, Part, RunReader
 from headrace.step.failures import failure_of
 from headrace.step.inputs import input_batches
 from headrace.step.loads import Opened, loads_of
@@ -43,12 +43,17 @@ from headrace.step.wire import (
     encode_parcel,
     spool_large,
 )
+from headrace.step.writing import (
+    OUTPUT,
+    Files,
+    drop_soft_files,
+    note_changes,
+    since_checkpoint,
+    stage,
+)
 from headrace.storage.base import Store
+from headrace.storage.soft import WithSoftFiles, soft_folder
 from headrace.topology import Node, Pipeline, Stream
-
-OUTPUT = "output"
-#: Staged productions up to this size come back with the report, to be released without a read.
-INLINE_BYTES = 1 << 18
 
 
 class TaskResult(msgspec.Struct):
@@ -67,18 +72,19 @@ class Worker:
         store: the storage.
         soft: what the process remembers.
         spool: where large parcels go, if not through the engine.
+        soft_files: where light steps leave what they changed, shared by the host; by default in memory.
         timer: a monotonic clock for the phases of the report; never part of a result.
     """
 
     def __init__(
         self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
-        spool: Spool | None = None,
+        spool: Spool | None = None, soft_files: Store | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.router = Router(pipeline)
         self.code = code
-        self.store = store
+        self.store: Store = WithSoftFiles(store, soft_files)
         self.soft = soft
         self.spool = spool
         self._timer = timer
@@ -233,7 +239,6 @@ class Worker:
             report.opened = Opened(opening.bins, opening.nbytes, took_us, relaid * 1e6)
         self._write(plan, layer, worker, layout, entry, staged, report)
         self._read_ahead(plan, worker, entry, report, again=how == "hit")
-        entry.digest = link(entry.digest, report.run)
         self.soft.give_back(self.code, plan, layer, worker, entry)
         return local
 
@@ -310,48 +315,30 @@ class Worker:
         staged: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> None:  # fmt: skip
         """Write the files of this attempt: state changes and slice, staged and retained productions."""
+        chain = plan.chains[f"{layer}/{worker}"]
         with self._phase(report, "state"):
             changes = [part for v in entry.visitors.values() for part in v.state.take_changes()]
-            for part in changes:
-                node = report.nodes[part.owner]
-                node.state_digest = add_digests(node.state_digest, digest_of(part.batch))
+            note_changes(changes, report)
         whole: list[Part] = []
         if plan.slice is not None:
             with self._phase(report, "slice"):
                 whole = entry.slice_parts(plan.slice, plan.step, changes)
-        stem = plan.file_stem(layer, worker, report.attempt)
-        files: dict[str, bytes] = {}
-
-        def file(folder: str, parts: list[Part]) -> FileRef | None:
-            if not parts:
-                return None
-            data, checksum = write_run(parts, layout)
-            name = f"{folder}/{stem}"
-            files[name] = data
-            owners = list(dict.fromkeys(part.owner for part in parts))
-            lineage = plan.lineage or layout.digest
-            return FileRef(name, len(data), checksum, plan.step, layer, worker, owners, lineage)
-
         with self._phase(report, "write"):
-            report.run = file("runs", [*changes, *whole])
+            folder = soft_folder(self.store, layer, worker) if plan.light else "runs/"
+            if not plan.light and chain.soft:
+                changes = since_checkpoint(changes, chain, self.store, self.pipeline)
+            files = Files(plan, layout, report)
+            report.run = files.add(folder, [*changes, *whole])
             report.in_slice = bool(whole)
             report.slice_bytes = sum(part.batch.nbytes for part in whole)
-            sinks, weak_only = self.pipeline.sink_streams, self.pipeline.weak_only
-            small = {n for n, b in staged.items() if b.nbytes <= INLINE_BYTES}
-            unstaged = small & weak_only
-            outputs = [
-                Part(n, OUTPUT, b) for n, b in staged.items() if n in sinks and n not in unstaged
-            ]
-            report.outputs = file("outputs", outputs)
-            kept = [Part(n, OUTPUT, b) for n, b in staged.items() if n in self.pipeline.retained]
-            report.retained = file("streams", kept)
-            self.store.write_all(files)
+            stage(staged, self.pipeline, files, report, light=plan.light)
+            files.write(self.store)
+            if not plan.light and chain.soft:
+                drop_soft_files(plan, layer, worker, self.store)
         with self._phase(report, "digest"):
             for name, batch in staged.items():
                 report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))
-                if name in sinks and name in small:
-                    told = report.unstaged if name in unstaged else report.inline_outputs
-                    told[name] = batch.serialize().to_pybytes()
+        entry.digest = link(chain.digest if plan.light else chain.checkpoint, report.run)
 
     # -- watermarks, headers, parcels ---------------------------------------------------------
 

@@ -11,12 +11,13 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated
-from headrace.ledger.manifest import Slice
+from headrace.ledger.manifest import Link, Slice
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Split
 from headrace.state.perworker import Held
 from headrace.state.runs import FileRef
 from headrace.step.loads import BinLoads, Opened
+from headrace.storage.soft import is_soft
 
 #: Who carries records between layers: the driver, files of the one host that all tasks run on, or Spark's
 #: shuffle.
@@ -45,11 +46,23 @@ class ChainPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         digest: names the chain up to and with the last committed step.
-        recent: the chain's last links, (digest before, file, digest after), oldest first.
+        recent: the chain's last links, (digest before, file, digest after), oldest first; of light
+            steps, whose files are soft, all since the last checkpoint.
     """
 
     digest: str
-    recent: list[tuple[str, FileRef, str]]
+    recent: list[Link]
+
+    @property
+    def checkpoint(self) -> str:
+        """Names the chain up to the last checkpoint; the next one goes on from there."""
+        soft = self.soft
+        return soft[0][0] if soft else self.digest
+
+    @property
+    def soft(self) -> list[Link]:
+        """The links of light steps."""
+        return [of for of in self.recent if is_soft(of[1].name)]
 
 
 class StateFiles(msgspec.Struct, frozen=True):
@@ -150,6 +163,10 @@ class Plan(msgspec.Struct, frozen=True):
         exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
+        light: whether what the step changes is left in soft files.
+        checkpoint: the step as of which state is in storage; steps after it have left soft files.
+        ledger: the newest committed step; its head says which files state is in. It is the step before,
+            unless the step is computed once more.
     """
 
     step: int
@@ -176,6 +193,9 @@ class Plan(msgspec.Struct, frozen=True):
     per_worker: dict[str, str] = {}
     orphans: dict[str, list[int]] = {}
     measured: bool = False
+    light: bool = False
+    checkpoint: int = -1
+    ledger: int = -1
 
     @property
     def readers(self) -> int:

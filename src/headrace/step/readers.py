@@ -143,6 +143,8 @@ def newest_runs(plan: Plan, layer: int, after: int, since: str) -> StateFiles | 
         if at.partition("/")[0] != str(layer):
             continue
         links = chain.recent
+        if chain.soft:
+            return None  # what has changed since the last checkpoint is not for others to read
         begins = links[0][0] if links else chain.digest
         if begins != since and (not links or links[0][1].step > after):
             return None

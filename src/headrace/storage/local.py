@@ -49,7 +49,7 @@ class LocalStore(Store):
 
     def create(self, name: str, data: bytes) -> None:
         path = self._root / name
-        with _typed_errors(path):
+        with typed_errors(path):
             self._make_directory(path.parent)
             number = f"{_TOKEN}-{os.getpid()}-{next(self._numbers)}"
             aside = path.with_name(f".{path.name}.{number}.tmp")
@@ -62,7 +62,7 @@ class LocalStore(Store):
 
     def write(self, name: str, data: bytes) -> None:
         path = self._root / name
-        with _typed_errors(path):
+        with typed_errors(path):
             self._make_directory(path.parent)
             _write_synced(path, data)
             _sync_directory(path.parent)
@@ -78,7 +78,7 @@ class LocalStore(Store):
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._root / name
-        with _typed_errors(path), open(path, "rb") as file:
+        with typed_errors(path), open(path, "rb") as file:
             if offset:
                 file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -86,7 +86,7 @@ class LocalStore(Store):
     def list(self, prefix: str) -> list[str]:
         directory, _, start = prefix.rpartition("/")
         root = self._root / directory
-        with _typed_errors(root):
+        with typed_errors(root):
             if not root.is_dir():
                 return []
             with os.scandir(root) as entries:
@@ -98,7 +98,7 @@ class LocalStore(Store):
 
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
-        with _typed_errors(self._root):
+        with typed_errors(self._root):
             for path in self._root.glob("*/.*.tmp"):
                 with contextlib.suppress(FileNotFoundError):
                     newest = max(item.stat().st_mtime for item in path.parent.iterdir())
@@ -107,7 +107,7 @@ class LocalStore(Store):
 
     def delete(self, name: str) -> None:
         path = self._root / name
-        with _typed_errors(path):
+        with typed_errors(path):
             path.unlink(missing_ok=True)
 
     def _make_directory(self, directory: Path) -> None:
@@ -154,7 +154,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _typed_errors(path: Path) -> Iterator[None]:
+def typed_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's errors into ones that say what to do."""
     try:
         yield

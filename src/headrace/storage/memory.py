@@ -61,3 +61,8 @@ class MemoryStore(Store):
     def delete(self, name: str) -> None:
         with self._lock:
             self._files.pop(name, None)
+
+    def clear(self) -> None:
+        """Remove all names."""
+        with self._lock:
+            self._files.clear()

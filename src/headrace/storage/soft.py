@@ -1,0 +1,132 @@
+"""Soft files: what light steps write beside the storage, where it may be lost.
+
+A light step (see :class:`headrace.Settings`) does not write what it changed to the storage. It leaves it
+on the host, unsynced, for the checkpoint that will write all changes since the last one; and for processes
+that have to read bins again. Losing a soft file costs time: the steps since the last checkpoint are
+computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from headrace.errors import NotFound, StateLost
+from headrace.storage.base import Store
+from headrace.storage.local import typed_errors
+from headrace.storage.memory import MemoryStore
+
+#: Names that begin so are soft files.
+SOFT = "soft/"
+
+
+def is_soft(name: str) -> bool:
+    """Say whether a name is that of a soft file."""
+    return name.startswith(SOFT)
+
+
+class HostFiles(Store):
+    """Files in a directory of the host, which nobody syncs: they rarely reach the disk.
+
+    Args:
+        directory: where; it goes with the application that it belongs to.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._root = Path(directory)
+
+    @property
+    def location(self) -> str:
+        return str(self._root)
+
+    def create(self, name: str, data: bytes) -> None:
+        raise AssertionError("soft files are written under names of their own")
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        with typed_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "xb", buffering=0) as file:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) or 0 :]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        path = self._root / name
+        with typed_errors(path), open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(-1 if length is None else length)
+
+    def list(self, prefix: str) -> list[str]:
+        directory = (self._root / prefix).parent
+        found: list[str] = []
+        with contextlib.suppress(FileNotFoundError), typed_errors(directory):
+            found = [str(path.relative_to(self._root)) for path in directory.iterdir()]
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        with typed_errors(self._root / name):
+            (self._root / name).unlink(missing_ok=True)
+
+
+class WithSoftFiles(Store):
+    """A storage, with a place on the host for what may be lost; tasks see both as one.
+
+    Args:
+        store: what lasts.
+        soft: what may be lost.
+
+    Raises:
+        StateLost: by :meth:`read`, for a soft file that is not there, or not whole.
+    """
+
+    def __init__(self, store: Store, soft: Store | None = None) -> None:
+        self._store = store
+        self._soft = soft or MemoryStore()
+
+    @property
+    def location(self) -> str:
+        return self._store.location
+
+    def _of(self, name: str) -> Store:
+        return self._soft if is_soft(name) else self._store
+
+    def create(self, name: str, data: bytes) -> None:
+        self._of(name).create(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._of(name).write(name, data)
+
+    def write_all(self, files: dict[str, bytes]) -> None:
+        for soft in (False, True):
+            chosen = {name: data for name, data in files.items() if is_soft(name) is soft}
+            if chosen:
+                (self._soft if soft else self._store).write_all(chosen)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if not is_soft(name):
+            return self._store.read(name, offset, length)
+        try:
+            data = self._soft.read(name, offset, length)
+        except NotFound:
+            data = b""
+        if not data or (length is not None and len(data) < length):
+            raise StateLost(f"{name} is gone", remedy="nothing: it is computed again")
+        return data
+
+    def list(self, prefix: str) -> list[str]:
+        return self._of(prefix).list(prefix)
+
+    def tidy(self) -> None:
+        self._store.tidy()
+
+    def delete(self, name: str) -> None:
+        self._of(name).delete(name)
+
+
+def soft_folder(store: Store, layer: int, worker: int) -> str:
+    """Return where the soft files of a worker are, apart from those of other pipelines on the host."""
+    of = hashlib.blake2b(store.location.encode(), digest_size=6).hexdigest()
+    return f"{SOFT}{of}/l{layer}-w{worker}/"
