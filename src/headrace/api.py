@@ -12,9 +12,10 @@ from typing import Literal
 from headrace.change import Change
 from headrace.control import Control
 from headrace.coordinator.changes import Begin
-from headrace.coordinator.settings import Settings
+from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.driver import Clock, Driver
 from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
+from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.manifest import Head
@@ -230,6 +231,7 @@ def run(
     bins: int | None = None,
     runner: RunnerName | Runner = "spark",
     settings: Settings | None = None,
+    checkpoint_every: int | DurationLike | None = None,
     clock: Clock | None = None,
     listeners: list[Listener] | None = None,
     policy: Policy | None = None,
@@ -250,6 +252,10 @@ def run(
         runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
             process, for notebooks and tests.
         settings: pace and upkeep; none of it changes results.
+        checkpoint_every: after how many steps, or how much time (``"5s"``), state is brought to storage; by
+            default at each step. Less often costs less while all goes well; whoever takes over after a
+            crash computes the steps since the last checkpoint again, and compares. Results and
+            guarantees are the same. For pipelines whose computations say that they are ``deterministic``.
         clock: the time of day, for tests.
         listeners: called with a summary after each step.
         policy: lets the layout follow what is measured, such as ``headrace.policies.Balance()``; none
@@ -264,6 +270,7 @@ def run(
         HeadraceError: for a pipeline that cannot run; later errors come from the job's methods.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    settings = with_checkpoints(settings or Settings(), checkpoint_every)
     chosen = _runner(runner)
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,

@@ -356,6 +356,8 @@ class UserCode:
         state_kinds: the kinds of state that it may declare.
         may_hold: whether its timers may have holds.
         default_late: what happens to late records when the drawing does not say.
+        deterministic: whether results follow from records, state, timers and the context alone, so that a
+            step computed again comes to the same. Said by its author; a replay checks it.
     """
 
     on_records: ClassVar[str]
@@ -363,6 +365,7 @@ class UserCode:
     state_kinds: ClassVar[tuple[str, ...]]
     may_hold: ClassVar[bool] = False
     default_late: ClassVar[Late] = "drop"
+    deterministic: bool = False
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         """Return declarations of this object, by name, besides those of its class.

@@ -50,10 +50,10 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.coordinator.migrating import workers_to_come
+from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Steering
-from headrace.coordinator.stretch import is_behind
 from headrace.delivery import Deliveries
 from headrace.errors import ensure
 from headrace.intake import Intake
@@ -128,6 +128,7 @@ class Driver:
         policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
     ) -> None:  # fmt: skip
         pipeline.check_complete()
+        check_replayable(pipeline, settings or Settings())
         self.drawing = pipeline  # with what storage may say is removed
         self.pipeline = pipeline
         self.store = store
@@ -150,7 +151,7 @@ class Driver:
         )
         self._intake = Intake(store)
         self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
-        self.requests = Requests(CommandLog(store), self._intake, runner)
+        self.requests = Requests(CommandLog(store), self._intake, runner, self._settings)
         self._steering = Steering(Meter(self._settings.measure_us))
         self.controller = Controller(
             policy, how or How(), dry_run=policy_dry_run, store=store,
@@ -398,21 +399,17 @@ class Driver:
 
     def _open(self) -> Opened:
         """Read the ledger, and the commands that came before this run; draw what these leave."""
-        head = self.ledger.open()
+        there = self.ledger.open_stretch()
+        head = there.head
         opening = self.requests.opening(head, self.drawing, self.clock.now_us())
         standing = opening.standing
         if standing.removed or standing.forgotten:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
-        opened = Opened(
+        return Opened(
             head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
-            sorted(standing.drained_hosts),
+            sorted(standing.drained_hosts), there.checkpoint, there.light,
         )  # fmt: skip
-        if head is None or not is_behind(head):
-            return opened
-        checkpoint = self.ledger.open(head.checkpoint)
-        light = [self.ledger.read(step)[0] for step in range(head.checkpoint + 1, head.step + 1)]
-        return msgspec.structs.replace(opened, checkpoint=checkpoint, light=light)
 
     def _between_steps(self) -> Event | None:
         """Look for what is asked between two steps: a change by a thread, or a command in storage."""

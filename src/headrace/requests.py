@@ -30,6 +30,8 @@ from headrace.coordinator.course import course_of
 from headrace.coordinator.hosts import remark
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
+from headrace.coordinator.replayable import check_replayable
+from headrace.coordinator.settings import Settings
 from headrace.coordinator.steering import has_turn
 from headrace.coordinator.stretch import is_behind
 from headrace.errors import HeadraceError, StorageError
@@ -91,16 +93,20 @@ class Requests:
         commands: where commands are found.
         intake: opens the sources of a drawing to come.
         runner: prepares to run it.
+        settings: how it will be run.
 
     Attributes:
         ready: the drawing to begin anew with, from when that is asked of the coordinator to the claim.
     """
 
-    def __init__(self, commands: CommandLog, intake: Intake, runner: Runner) -> None:
+    def __init__(
+        self, commands: CommandLog, intake: Intake, runner: Runner, settings: Settings
+    ) -> None:
         self.ready: Ready | None = None
         self._commands = commands
         self._intake = intake
         self._runner = runner
+        self._settings = settings
         self._changes: deque[Change] = deque()
         self._closed = False
         self._look_again_s = 0.0
@@ -217,6 +223,7 @@ class Requests:
         Raises:
             HeadraceError: when the drawing cannot run.
         """
+        check_replayable(pipeline, self._settings)
         check_identity(
             head.identity, pipeline.identity(), removed=standing.removed,
             forgotten=standing.forgotten,

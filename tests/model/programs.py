@@ -34,6 +34,8 @@ class Sent(msgspec.Struct, frozen=True):
 class Program(hr.Computation):
     """The program of a ``NodeSpec``."""
 
+    deterministic = True
+
     total = hr.ValueState(int, default=0)
     seen = hr.ListState(int)
     by_b = hr.MapState(int, int)
@@ -81,6 +83,8 @@ class Program(hr.Computation):
 
 class ColumnarProgram(hr.ColumnarComputation):
     """The same for all keys at once, without chains. Goes by the rank of a record within its key."""
+
+    deterministic = True
 
     sums = hr.TableState({"total": int, "seen": int})
     by_b = hr.TableState({"count": int}, sub={"b": int})

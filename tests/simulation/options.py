@@ -29,6 +29,7 @@ class Options:
         zombie: a task is given up, and goes on all the same.
         twice: a task is run a second time, while the first attempt goes on.
         executor: a process that runs tasks dies, with all that it remembers.
+        host: with it all files that were left on its host.
         rival: another driver takes over while one is at work.
         commands: somebody asks for something that moves state.
         copies: the outside sends a record again.
@@ -45,6 +46,7 @@ class Options:
     zombie: float = 0.0
     twice: float = 0.0
     executor: float = 0.0
+    host: float = 0.0
     rival: float = 0.0
     commands: float = 0.0
     copies: float = 0.0

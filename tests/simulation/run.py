@@ -76,6 +76,7 @@ class World:
             base_every=rng.choice([2, 5, 64]), slices=rng.choice([1, 4]), retain_steps=rng.choice([1, 4]),
             sweep_every=rng.choice([3, 16]), cached_bytes=rng.choice([512, 1 << 30]), poll_us=2_000,
             ahead_bytes=rng.choice([512, 1 << 20]), clean_per_step=rng.choice([1, 8]),
+            checkpoint_steps=1 if self.weak else rng.choice([1, 2, 5, 20]),
         )  # fmt: skip
         self.processes = rng.choice([1, 2, 3])
         self.workers = rng.choice([1, 2, 3])

@@ -9,6 +9,7 @@ from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
 from headrace.topology import Pipeline
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.storage import LONG_US, Disk, ProcessStore
@@ -42,6 +43,7 @@ class SimulatedRunner(Runner):
         self._name = name
         self._attempts = 0
         self._made = 0
+        self._soft_files = MemoryStore()
         self._processes = [self._process() for _ in range(processes)]
         self._workers: dict[str, Worker] = {}
         self._pipeline: Pipeline | None = None
@@ -89,6 +91,9 @@ class SimulatedRunner(Runner):
             actors = [(number, self._begin(task)) for number, task in left]
             if self._disk.fault(self._disk.options.executor, "executor dies"):
                 self._kill_one()
+            if self._disk.fault(self._disk.options.host, "host dies"):
+                self._kill_one()
+                self._soft_files.clear()
             if self._disk.fault(self._disk.options.zombie, "task given up"):
                 kernel.freeze(kernel.rng.choice(actors)[1], kernel.rng.choice(LONG_US))
                 raise TryFailed("a task was given up")
@@ -117,8 +122,10 @@ class SimulatedRunner(Runner):
         pipeline = self._pipeline
         worker = self._workers.get(process.name)
         if worker is None:
-            worker = Worker(pipeline, pipeline.name, process.store, process.soft,
-                            timer=lambda: self._kernel.now_us / 1e6)  # fmt: skip
+            worker = Worker(
+                pipeline, pipeline.name, process.store, process.soft, soft_files=self._soft_files,
+                timer=lambda: self._kernel.now_us / 1e6,
+            )  # fmt: skip
             self._workers[process.name] = worker
         self._attempts += 1
         attempt = str(self._attempts)

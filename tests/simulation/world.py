@@ -52,6 +52,8 @@ class Told(msgspec.Struct):
 class Numbering(hr.Computation):
     """Numbers the records of each key."""
 
+    deterministic = True
+
     number = hr.ValueState(int, default=0)
     total = hr.ValueState(int, default=0)
     out = hr.Output(Numbered)
@@ -68,6 +70,8 @@ class Numbering(hr.Computation):
 
 class Windows(hr.Computation):
     """Tells of each window when it is over."""
+
+    deterministic = True
 
     counts = hr.MapState(int, int)
     totals = hr.MapState(int, int)

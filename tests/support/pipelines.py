@@ -34,6 +34,8 @@ class Input(msgspec.Struct):
 class Sums(hr.Computation):
     """The oracle's computation, as a user would write it."""
 
+    deterministic = True
+
     total = hr.ValueState(int, default=0)
     seen = hr.ListState(int)
     by_b = hr.MapState(int, int)
@@ -73,6 +75,8 @@ class ColumnarSums(hr.ColumnarComputation):
     Its rules look at a key's records one after another, so it goes by their rank within the key: the
     first records of all keys, then the second ones, and so on.
     """
+
+    deterministic = True
 
     sums = hr.TableState({"total": int, "seen": int})
     by_b = hr.TableState({"count": int}, sub={"b": int})

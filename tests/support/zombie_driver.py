@@ -46,6 +46,8 @@ class Row(msgspec.Struct):
 class Sums(hr.Computation):
     """Running sums; what comes out shows all of the state."""
 
+    deterministic = True
+
     total = hr.ValueState(int, default=0)
     out = hr.Output(int)
 
@@ -61,6 +63,8 @@ class Sums(hr.Computation):
 
 class Again(hr.Computation):
     """A layer below: how often each sum came, so that a record that is lost or doubled shows."""
+
+    deterministic = True
 
     count = hr.ValueState(int, default=0)
     out = hr.Output(int)

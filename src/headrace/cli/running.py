@@ -12,7 +12,7 @@ import click
 from headrace.api import run as run_pipeline
 from headrace.cli.common import INTERRUPTED, storage_option, typed_errors
 from headrace.cli.policy import checked, policy_option, set_option
-from headrace.coordinator.settings import Settings
+from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
 from headrace.observe.progress import ProgressLine
 from headrace.sources.base import Limit
@@ -29,6 +29,8 @@ from headrace.topology import Pipeline
 )
 @click.option("--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
               show_default=True, help="Who carries records between layers.")  # fmt: skip
+@click.option("--checkpoint-every", metavar="STEPS|TIME",
+              help="State goes to storage so often; a time is like 5s.  [default: 1]")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
               help="Records a step takes from each injector, at most.")  # fmt: skip
 @policy_option
@@ -37,7 +39,8 @@ from headrace.topology import Pipeline
 @click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
 def run(
     target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
-    rows: int, keep_running: bool, name: str | None, options: dict[str, str], policy_dry_run: bool,
+    checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
+    options: dict[str, str], policy_dry_run: bool,
 ) -> None:  # fmt: skip
     """Run (or resume) the pipeline of TARGET, until its input has ended.
 
@@ -46,7 +49,10 @@ def run(
     """
     with typed_errors():
         pipeline = load_pipeline(target)
-        settings = Settings(limit=Limit(rows, 16 << 20), exchange=exchange)
+        settings = with_checkpoints(
+            Settings(limit=Limit(rows, 16 << 20), exchange=exchange),
+            _steps_or_time(checkpoint_every),
+        )
         with ProgressLine(pipeline.name) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
@@ -60,6 +66,10 @@ def run(
                     click.echo("stopping after the running step", err=True)
                     job.stop()
                     sys.exit(INTERRUPTED)
+
+
+def _steps_or_time(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
 
 
 def load_pipeline(target: str) -> Pipeline:

@@ -10,7 +10,8 @@
 After a claim, ``Recall`` comes before ``Poll``: an earlier driver may have shown results of the step that
 comes next, so that this very step must be run. Where there are weak sinks, ``HandOut`` (and for
 those that are late, ``Checkpoint``) comes before ``Commit``. When the outbox is full, ``AwaitSinks`` comes
-before ``Poll``, and so it does at the end: a stop, too, delivers what was committed.
+before ``Poll``, and so it does at the end: a stop, too, delivers what was committed. Steps since the last
+checkpoint are computed again before anything else: ``Regain`` and ``Run`` for each, and no ``Commit``.
 
 It reads no clock, draws no number and touches no store: times come with events, the nonces from a
 source that is passed in. So a run is a function of its events, and can be replayed.
@@ -172,14 +173,8 @@ class Coordinator:
                 return self._opened(event)
             case Committed():
                 return self._committed(event)
-            case Recalled():
-                return self._recalled_by(event)
-            case Offered():
-                return self._offered(event)
-            case OfferedAgain():
-                return self._offered_again(event)
-            case Regained():
-                return self._regained(event)
+            case Recalled() | Offered() | OfferedAgain() | Regained():
+                return self._found(event)
             case TryEnded():
                 return self._try_ended(event)
             case TryBroke():
@@ -270,6 +265,18 @@ class Coordinator:
         return self.head
 
     # -- what comes next ----------------------------------------------------------------------
+
+    def _found(self, event: Recalled | Offered | OfferedAgain | Regained) -> list[Instruction]:
+        """Begin a step, if what was found is one."""
+        match event:
+            case Recalled():
+                return self._recalled_by(event)
+            case Offered():
+                return self._offered(event)
+            case OfferedAgain():
+                return self._offered_again(event)
+            case Regained():
+                return self._regained(event)
 
     def _recall(self) -> Recall:
         """Ask for the intent of the next step. Only after the claim: see the ledger's protocol."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.sources.base import Limit
 from headrace.step.plan import Exchange
 
@@ -66,6 +67,26 @@ class Settings(msgspec.Struct, frozen=True):
     ahead_bytes: int = 2 << 20
     checkpoint_steps: int = 1
     checkpoint_us: int = 0
+
+    @property
+    def has_light_steps(self) -> bool:
+        """Whether some steps leave state to be brought to storage by later ones."""
+        return self.checkpoint_steps > 1
+
+
+def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Settings:
+    """Return settings with a checkpoint every so many steps, or after so much time.
+
+    Raises:
+        PipelineError: for what is neither.
+    """
+    if every is None:
+        return settings
+    if isinstance(every, int):
+        return msgspec.structs.replace(settings, checkpoint_steps=every, checkpoint_us=0)
+    return msgspec.structs.replace(
+        settings, checkpoint_steps=MOST_LIGHT_STEPS + 1, checkpoint_us=duration_micros(every)
+    )
 
 
 def check_settings(settings: Settings) -> None:

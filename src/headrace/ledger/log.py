@@ -30,6 +30,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import msgspec
+
 from headrace.errors import (
     AlreadyExists,
     Damaged,
@@ -67,6 +69,20 @@ class CommitUnknown(StorageError):
     """Whether a step was committed cannot be told at the moment. The same manifest may be tried."""
 
     code = "HR310"
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """What there is: the newest head, and what leads to it from the last checkpoint.
+
+    Attributes:
+        head: as of the newest step; None for a new store.
+        checkpoint: as of the last checkpoint, if steps were committed since.
+        light: the manifests since.
+    """
+
+    head: Head | None
+    checkpoint: Head | None = None
+    light: list[Manifest] = []
 
 
 class Ledger:
@@ -110,6 +126,26 @@ class Ledger:
                     raise
                 newest = now
         return None
+
+    def open_stretch(self) -> Stretch:
+        """Return the pipeline as of its newest step, with the steps since its last checkpoint.
+
+        Raises:
+            Damaged, NewerFormat: for manifests that cannot be computed with.
+        """
+        while True:
+            head = self.open()
+            if head is None or head.checkpoint >= head.step:
+                return Stretch(head)
+            since = range(head.checkpoint + 1, head.step + 1)
+            try:
+                checkpoint = self.open(head.checkpoint)
+                return Stretch(head, checkpoint, [self.read(step)[0] for step in since])
+            except Damaged:
+                # (a running driver that cleans has gone on, too)
+                now = self._newest_step()
+                if now is None or now <= head.step:
+                    raise
 
     def _sum(self, newest: int, known: Head | None) -> Head:
         """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""

@@ -56,6 +56,8 @@ class Dedup(ColumnarComputation):
         PipelineError: for a wrong horizon; when drawn, for wrong columns.
     """
 
+    deterministic = True
+
     seen: TableHandle
 
     def __init__(self, *, id: str | Sequence[str] = (), horizon: DurationLike) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class _Parts(ColumnarComputation):
     """First phase: what the step's records of (key, salt) come to. Keeps nothing."""
 
+    deterministic = True
+
     def __init__(
         self, aggregates: Mapping[str, Aggregate], key: tuple[str, ...], place: str
     ) -> None:
@@ -42,6 +44,8 @@ class _Parts(ColumnarComputation):
 
 class _Whole(ColumnarComputation):
     """Second phase: what the parts of a key have come to so far."""
+
+    deterministic = True
 
     totals: TableHandle
 

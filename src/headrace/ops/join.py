@@ -85,6 +85,8 @@ class Join(ColumnarComputation):
         PipelineError: for a bound that is none; when drawn, for columns that cannot be kept or named.
     """
 
+    deterministic = True
+
     def __init__(
         self, how: How = "inner", *, within: Within = None, left: Sequence[str] | None = None,
         right: Sequence[str] | None = None, suffix: str = "_right",

@@ -65,6 +65,8 @@ class Lookup(ColumnarComputation):
             named.
     """
 
+    deterministic = True
+
     default_late = "process"  # judged here: versions are taken in, records are not
 
     heads: TableHandle

@@ -45,6 +45,8 @@ class Running(ColumnarComputation):
         PipelineError: when drawn, for a column that is not there or cannot be aggregated so.
     """
 
+    deterministic = True
+
     totals: TableHandle
 
     def __init__(self, *, emit: Emit = "step", **aggregates: Aggregate) -> None:

@@ -49,6 +49,8 @@ class Session(ColumnarComputation):
         PipelineError: for a wrong duration; when drawn, for a wrong column.
     """
 
+    deterministic = True
+
     default_late = "process"  # judged here, see above
 
     heads: TableHandle

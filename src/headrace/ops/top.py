@@ -36,6 +36,8 @@ RANK = "rank"
 class _Ranked(ColumnarComputation):
     """A list of at most so many records for each key, kept in order, produced when it changes."""
 
+    deterministic = True
+
     heads: TableHandle
     rows: TableHandle
 

@@ -81,6 +81,8 @@ class Sliding(ColumnarComputation):
         PipelineError: for a wrong duration; when drawn, for a wrong column.
     """
 
+    deterministic = True
+
     default_late = "process"  # a window is late as a whole, which process_batch judges
 
     panes: TableHandle

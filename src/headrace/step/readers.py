@@ -12,6 +12,7 @@ from headrace.state.runs import FileRef, RunReader
 from headrace.state.sources import SlicePart, StateSources
 from headrace.step.plan import Plan, StateFiles
 from headrace.storage.base import Store
+from headrace.storage.soft import is_soft
 
 
 class StateReaders:
@@ -97,7 +98,8 @@ class StateReaders:
 
     def _extent(self, file: FileRef, past: PastOwners) -> tuple[bool, Ranges | None]:
         """Return whether it is known who owned what when a file was written, and what its writer did."""
-        if file.layout != (self._files.lineage or self._then.digest):
+        # (a soft file is always the worker's own: a step that is computed again has today's owners)
+        if is_soft(file.name) or file.layout != (self._files.lineage or self._then.digest):
             return False, None
         return True, past.held(file.worker, file.step)
 
