@@ -55,7 +55,7 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Steering
 from headrace.delivery import Deliveries
-from headrace.errors import ensure
+from headrace.errors import Damaged, NotFound, ensure
 from headrace.intake import Intake
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.log import Ledger
@@ -205,6 +205,8 @@ class Driver:
         self._todo.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:
+                if isinstance(instruction.error, Damaged | NotFound):
+                    self.ledger.check_newest(self._head)  # (files are gone for who was fenced)
                 raise instruction.error
             if instruction.why != CHANGED:
                 return instruction

@@ -292,7 +292,7 @@ class Ledger:
             except AlreadyExists:
                 if self._is_mine_if_there(name, manifest):
                     return
-                raise self._fenced_by_commit(manifest) from None
+                raise self._fenced_by_commit(manifest.epoch, manifest.step) from None
             except StorageError as error:
                 failure = error
             try:
@@ -303,7 +303,7 @@ class Ledger:
                 raise failure from None
             except StorageError:
                 continue
-            raise self._fenced_by_commit(manifest)
+            raise self._fenced_by_commit(manifest.epoch, manifest.step)
         raise CommitUnknown(
             f"whether step {manifest.step} was committed is not known",
             place=name,
@@ -321,9 +321,8 @@ class Ledger:
         found = MANIFESTS.decode(self._store.read(name), name)
         return found.nonce == manifest.nonce and found.epoch == manifest.epoch
 
-    def _fenced_by_commit(self, manifest: Manifest) -> Fenced:
-        why = "its step was committed by another driver"
-        return self._fenced(manifest.epoch, manifest.step, why)
+    def _fenced_by_commit(self, epoch: int, step: int) -> Fenced:
+        return self._fenced(epoch, step, "its step was committed by another driver")
 
     def _require_head(self, head: Head, epoch: int) -> None:
         """Check that nothing after a head was cleaned away: what was just created was the first.
@@ -340,6 +339,16 @@ class Ledger:
             raise self._fenced(
                 epoch, head.step + 1, "its predecessor was cleaned away by another driver"
             )
+
+    def check_newest(self, head: Head) -> None:
+        """Check that nobody has gone on after a head.
+
+        Raises:
+            Fenced: when another driver has.
+        """
+        if self._exists(manifest_name(head.step + 1)):
+            raise self._fenced_by_commit(head.epoch, head.step + 1)
+        self._require_head(head, head.epoch)
 
     def _fenced(self, epoch: int, step: int, why: str) -> Fenced:
         return Fenced(
