@@ -267,7 +267,7 @@ class Driver:
                     range(instruction.intents_from, instruction.intents_to),
                 )
             case Sweep():
-                self.ledger.sweep(self._head)
+                self.ledger.sweep(self._head, instruction.spared)
         return None
 
     @property
@@ -467,8 +467,9 @@ class Driver:
         head, step, adopted = self._head, instruction.step, instruction.adopted
         productions = Productions(step, head.origin_of(step), head.unreleased[step])
         if adopted is not None:
+            files = adopted.outputs if instruction.again else productions.files
             productions = msgspec.structs.replace(
-                productions, inline=adopted.inline_outputs, unstaged=adopted.unstaged
+                productions, files=files, inline=adopted.inline_outputs, unstaged=adopted.unstaged
             )
         self._deliveries.give(instruction.sinks, productions)
 

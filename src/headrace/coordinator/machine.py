@@ -154,6 +154,7 @@ class Coordinator:
         self._lost = 0  # so often the stretch was lost since the last commit
         self._deferred: Steer | None = None  # until the next checkpoint
         self._now_us = 0
+        self._made_again: list[str] = []  # outputs that no manifest names
 
     @property
     def waits(self) -> bool:
@@ -225,7 +226,7 @@ class Coordinator:
             for step, sinks in self._outbox.give_all(self._at_hand(head))
         ]
         if claimed or head.step % self.settings.sweep_every == 0:
-            todo.append(Sweep())
+            todo.append(Sweep(self._made_again))
         clean = self._clean_up.after(head)
         if clean is not None:
             todo.append(clean)
@@ -495,7 +496,8 @@ class Coordinator:
         self._replay.pass_()
         step, unreleased = recorded.step, self._head.unreleased
         own = {step: unreleased[step]} if step in unreleased else {}
-        given = [Release(at, sinks, result) for at, sinks in self._outbox.give_all(own)]
+        given = [Release(at, sinks, result, again=True) for at, sinks in self._outbox.give_all(own)]
+        self._made_again += [file.name for file in result.outputs if given]
         return [*given, *self._go_on()]
 
     def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:

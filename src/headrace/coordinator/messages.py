@@ -262,12 +262,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class Release(msgspec.Struct, frozen=True):
     """Deliver a committed step's productions to the sinks that have not got them yet.
 
-    ``adopted`` has those that are in no file, and copies of others; None where all are in files.
+    Attributes:
+        step, sinks: which step, to whom.
+        adopted: has those that are in no file, and copies of others; None where all are in files.
+        again: whether the step was computed again, so that it is all in ``adopted``. (Which productions are
+            in files depends on the layout, and that may have changed.)
     """
 
     step: int
     sinks: list[str]
     adopted: Adopted | None = None
+    again: bool = False
 
 
 class AwaitSinks(msgspec.Struct, frozen=True):
@@ -285,7 +290,12 @@ class Clean(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Delete what lost tries and stale drivers have left."""
+    """Delete what lost tries and stale drivers have left.
+
+    ``spared`` are outputs that were made again, which no manifest names and sinks may still want.
+    """
+
+    spared: list[str] = []
 
 
 class Wait(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ claim afterwards. So one of the two sees the other, whatever the new one's sinks
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -424,14 +424,14 @@ class Ledger:
             with contextlib.suppress(AlreadyExists):
                 self._store.create(CLEANED_MARK, b"")
 
-    def sweep(self, head: Head) -> list[str]:
-        """Delete what lost tries and stale drivers have left; return the names.
+    def sweep(self, head: Head, spared: Collection[str] = ()) -> list[str]:
+        """Delete what lost tries and stale drivers have left, but for what is spared; return the names.
 
         A file of step *t* that no retained manifest names can go once manifest *t* exists, because
         no create of manifest *t* can be acknowledged any more.
         """
         self._store.tidy()
-        needed = set(files_of(head))
+        needed = {*files_of(head), *spared}
         gone: list[str] = []
         for folder in ("runs/", "outputs/", "streams/"):
             for name in self._store.list(folder):
