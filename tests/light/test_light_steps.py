@@ -277,7 +277,7 @@ def test_code_that_is_not_deterministic_is_found_out() -> None:
 def test_code_that_was_changed_is_found_out_and_the_old_one_goes_on() -> None:
     store, seen = MemoryStore(), Seen()
     run_to(start(draw(seen), store), 3)
-    with pytest.raises(ReplayDiffers, match="stream 'tally.out' was produced otherwise"):
+    with pytest.raises(ReplayDiffers, match=r"stream 'tally\.out' was produced otherwise"):
         finish(start(draw(seen, Tally(by=2)), store))
     finish(start(draw(seen), store))
     assert seen.by_key == expected()
