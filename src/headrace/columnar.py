@@ -27,17 +27,21 @@ that raises can be found and skipped.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
+
+import msgspec
+import numpy as np
 
 from headrace.computation import EVENT_TIME, Declaration, TimeDomain, UserCode
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.keyspace.hashing import key_type_problem
 from headrace.state.columns import ColumnType
+from headrace.versions import UpgradeLike, upgrades_of
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from headrace.state.rows import FiredBatch, KeyedBatch, Keys
@@ -57,6 +61,12 @@ class TableState(Declaration):
             that wrote it, in wall time after the step's clock reading. It is removed at the end of
             the step in which that clock gets there, timers first.
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
+        added: of columns that were not there from the first: what rows have there that were stored before.
+        dropped: columns that are declared no more, and whose values are given up.
+        version: which version of its columns this is; see :class:`headrace.ValueState`.
+        upgrade: how rows of older versions are read: version → a function of a dict of the old columns
+            (those of ``sub`` too), as arrays, many rows at once, that returns a dict with all new ones;
+            (the table as it was declared, such a function); or None, where such rows are given up.
 
     Guarantees: those of all state: it commits with the step's timers and productions, and moves with
     its bin. Cost: a step pays for the rows that it touches.
@@ -67,8 +77,13 @@ class TableState(Declaration):
     def __init__(
         self, columns: dict[str, Any], *, sub: dict[str, Any] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = EVENT_TIME,
+        added: dict[str, Any] | None = None, dropped: Collection[str] = (),
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
     ) -> None:  # fmt: skip
         self.columns = columns
+        self.added = added or {}
+        self.dropped = frozenset(dropped)
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
         self.sub = sub or {}
         self.ttl_us = None if ttl is None else duration_micros(ttl)
         self.ttl_domain = TimeDomain(ttl_domain)
@@ -85,7 +100,35 @@ class TableState(Declaration):
             if problem:
                 raise PipelineError(f"sub column {kind.name!r}: {problem}", place=place)
         columns = [ColumnType.declared(n, kind, place=place) for n, kind in self.columns.items()]
+        self._check_added({kind.name: kind for kind in columns}, place)
         return sub, columns
+
+    def _check_added(self, columns: dict[str, ColumnType], place: str) -> None:
+        """Note what older rows have in columns that were added.
+
+        Raises:
+            PipelineError: for columns that are not there, values that they cannot have, and what is dropped
+                and there.
+        """
+        for name, value in self.added.items():
+            try:
+                columns[name].added = columns[name].coerced(value, 1)[0]
+            except (KeyError, TypeError) as error:
+                what = "no such column" if name not in columns else str(error)
+                raise PipelineError(f"added={{{name!r}: {value!r}}}: {what}", place=place) from None
+        for name in self.dropped:
+            if name in columns:
+                raise PipelineError(f"column {name!r} is declared, and dropped", place=place)
+
+    def shape(self, *, place: str) -> dict[str, Any]:
+        """Return the columns as the storage remembers them; see :mod:`headrace.topology.shapes`."""
+        sub, columns = self.column_types(place=place)
+        return {
+            "sub": {kind.name: {"type": str(kind.arrow)} for kind in sub},
+            "columns": {kind.name: _told(kind) for kind in columns},
+            **({"ttl": self.ttl_domain.value} if self.ttl_us is not None else {}),
+            **({"dropped": sorted(self.dropped)} if self.dropped else {}),
+        }
 
     def describe(self, *, place: str) -> str:
         """Return a stable description of the type, kept in storage to recognise a change."""
@@ -101,6 +144,13 @@ class TableState(Declaration):
     def __get__(self, instance: UserCode, owner: type) -> TableHandle: ...
     def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
+
+
+def _told(kind: ColumnType) -> dict[str, Any]:
+    if kind.added is None:
+        return {"type": str(kind.arrow)}
+    (value,) = np.array([kind.added], dtype=kind.dtype).tolist()
+    return {"type": str(kind.arrow), "default": msgspec.to_builtins(value)}
 
 
 class BatchContext(Protocol):

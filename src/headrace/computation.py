@@ -29,6 +29,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 import msgspec
@@ -36,6 +37,7 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import TimeLike, from_micros
 from headrace.schema import ValueType, value_type_of
+from headrace.versions import Upgrade, UpgradeLike, upgrades_of
 
 if TYPE_CHECKING:
     from headrace.state.cells import ListHandle, MapHandle, TimerHandle, ValueHandle
@@ -70,10 +72,17 @@ class Codec(Protocol[V]):
 
 
 class Declaration:
-    """What value, list and map state and timers have in common: a place and a name in the class."""
+    """What value, list and map state and timers have in common: a place and a name in the class.
+
+    Attributes:
+        version: of the shape of what it keeps.
+        upgrades: how rows of older versions are read.
+    """
 
     kind: ClassVar[str]
     name: str = ""
+    version: int = 1
+    upgrades: Mapping[int, Upgrade] = MappingProxyType({})
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -94,6 +103,10 @@ class ValueState(Declaration, Generic[V]):
             containers of them), or anything at all with a ``codec``.
         default: what ``value`` is before it was set; copied when it is mutable.
         codec: an encoding of the user's own.
+        version: which version of its shape this is. Raise it with a change that does not pass by itself.
+        upgrade: how rows of older versions are read: version → a function of the old value as plain
+            data (numbers, texts, lists, dicts), or (old type, function of such values), or None, where
+            such rows are given up. The function must be pure.
 
     Guarantees: part of the key's state: commits with its timers and productions, moves with its
     bin. A mutable value that was read counts as changed, so changing it in place is safe; values
@@ -103,11 +116,13 @@ class ValueState(Declaration, Generic[V]):
     kind = "value"
 
     def __init__(
-        self, type: Any, *, default: V | None = None, codec: Codec[V] | None = None
-    ) -> None:
+        self, type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None:  # fmt: skip
         self.type = type
         self.default = default
         self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
 
     @overload
     def __get__(self, instance: None, owner: type) -> ValueState[V]: ...
@@ -118,13 +133,20 @@ class ValueState(Declaration, Generic[V]):
 
 
 class ListState(Declaration, Generic[V]):
-    """A list a key, whose elements are stored one by one: appending costs one element."""
+    """A list a key, whose elements are stored one by one: appending costs one element.
+
+    ``version`` and ``upgrade`` are of its elements; see :class:`ValueState`.
+    """
 
     kind = "list"
 
-    def __init__(self, type: Any, *, codec: Codec[V] | None = None) -> None:
+    def __init__(
+        self, type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None:  # fmt: skip
         self.type = type
         self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
 
     @overload
     def __get__(self, instance: None, owner: type) -> ListState[V]: ...
@@ -135,14 +157,21 @@ class ListState(Declaration, Generic[V]):
 
 
 class MapState(Declaration, Generic[K, V]):
-    """A map a key, whose entries are stored one by one: a change costs the entries it touches."""
+    """A map a key, whose entries are stored one by one: a change costs the entries it touches.
+
+    ``version`` and ``upgrade`` are of its values, see :class:`ValueState`; the type of its keys stays.
+    """
 
     kind = "map"
 
-    def __init__(self, key_type: Any, type: Any, *, codec: Codec[V] | None = None) -> None:
+    def __init__(
+        self, key_type: Any, type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None:  # fmt: skip
         self.key_type = key_type
         self.type = type
         self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
 
     @overload
     def __get__(self, instance: None, owner: type) -> MapState[K, V]: ...

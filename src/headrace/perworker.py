@@ -6,10 +6,11 @@ worker that is new begins with nothing, and what a worker had that goes is merge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace.computation import PER_WORKER, Codec, Declaration, UserCode
+from headrace.versions import UpgradeLike, upgrades_of
 
 if TYPE_CHECKING:
     from headrace.state.cells import ValueHandle
@@ -29,6 +30,7 @@ class PerWorker(Declaration, Generic[V]):
             stays, and what one had that goes. It may change and return the first.
         default: what ``value`` is before it was set; copied when it is mutable.
         codec: an encoding of the user's own.
+        version, upgrade: of the value's shape, as for :class:`headrace.ValueState`.
 
     Guarantees: changes with the step, exactly once: the value of a worker that goes is merged in the first
     step without it. The same in every form of computation. Costs: it is kept in the ledger, and each step
@@ -50,11 +52,14 @@ class PerWorker(Declaration, Generic[V]):
         merge: Callable[[V, V], V],
         default: V | None = None,
         codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
     ) -> None:
         self.type = type
         self.merge = merge
         self.default = default
         self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
 
     @overload
     def __get__(self, instance: None, owner: type) -> PerWorker[V]: ...

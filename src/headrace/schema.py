@@ -234,6 +234,31 @@ def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
     return pa.struct([_field(name, inner, place) for name, inner in _fields_of(kind, place)])
 
 
+def defaults_of(values: ValueType) -> dict[str, Any]:
+    """Return what a column is in records that are from before it was added, where that can be said.
+
+    A column that may be null tells null from nothing only if that is its default.
+    """
+    declared = {} if values.is_scalar else _declared_defaults(values.python_type)
+    found = {}
+    for field in values.schema:
+        default = declared.get(field.name) if field.nullable else declared.get(field.name, ...)
+        if default is None if field.nullable else type(default) in (int, float, str, bool):
+            found[field.name] = default
+    return found
+
+
+def _declared_defaults(python_type: Any) -> dict[str, Any]:
+    if isinstance(python_type, type) and issubclass(python_type, msgspec.Struct):
+        fields = [(of.name, of.default) for of in msgspec.structs.fields(python_type)]
+    elif dataclasses.is_dataclass(python_type):
+        fields = [(of.name, of.default) for of in dataclasses.fields(python_type)]
+    else:
+        return {}
+    none = (msgspec.NODEFAULT, dataclasses.MISSING)
+    return {name: default for name, default in fields if not any(default is of for of in none)}
+
+
 def describe(schema: pa.Schema) -> dict[str, str]:
     """Return column name → type, as it is kept in storage to recognise a change."""
     return {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema}

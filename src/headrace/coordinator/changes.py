@@ -15,6 +15,7 @@ import msgspec
 from headrace.coordinator.course import Course
 from headrace.coordinator.hosts import drained_after
 from headrace.coordinator.identity import Identity, check_identity
+from headrace.coordinator.reshaping import changes_of
 from headrace.coordinator.steering import decide as steer
 from headrace.coordinator.step_times import StepTimes
 from headrace.errors import PipelineError
@@ -36,6 +37,7 @@ class ChangePlan(msgspec.Struct, frozen=True):
         replaced: the same name with other code; their state is kept.
         removed: drawn no more; their state is kept in storage, their timers do not fire.
         forgotten: their state is given up.
+        reshaped: states whose stored values are of another shape, and what becomes of them, by computation.
         extended: new states and timers of computations whose state is kept, by computation.
         beginning: of those added, the ones that begin with the beginning of their streams.
         sinks_added, sinks_removed: sinks, by name.
@@ -47,6 +49,7 @@ class ChangePlan(msgspec.Struct, frozen=True):
     removed: list[str] = []
     forgotten: list[str] = []
     extended: dict[str, list[str]] = {}
+    reshaped: dict[str, dict[str, str]] = {}
     beginning: list[str] = []
     sinks_added: list[str] = []
     sinks_removed: list[str] = []
@@ -62,6 +65,8 @@ class ChangePlan(msgspec.Struct, frozen=True):
             given_up = name in self.forgotten
             what = "its state is given up" if given_up else "its state is kept"
             lines.append(f"replace {name}: {what}{f', new: {more}' if more else ''}")
+        for name, states in self.reshaped.items():
+            lines += [f"  {name}: {state!r} {what}" for state, what in states.items()]
         for name in self.removed:
             what = "given up" if name in self.forgotten else "kept"
             lines.append(f"remove {name}: its state is {what}")
@@ -110,6 +115,7 @@ def plan_change(
         removed=removed,
         forgotten=[name for name in known if name in forget],
         extended=_extended(known, after.identity()["computations"], forget),
+        reshaped=_reshaped(known, after.identity()["computations"], forget),
         beginning=_beginning(begin or {}, added, stored, after, behind),
         sinks_added=[name for name in after.sinks if name not in before.sinks],
         sinks_removed=[name for name in before.sinks if name not in after.sinks],
@@ -139,6 +145,17 @@ def _extended(
         if name in known and name not in forget
     }
     return {name: cells for name, cells in found.items() if cells}
+
+
+def _reshaped(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, dict[str, str]]:
+    found = {
+        name: changes_of(known[name], facts)
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: states for name, states in found.items() if states}
 
 
 def _beginning(

@@ -1,7 +1,8 @@
 """The identity of a pipeline's storage: what its durable data depends on, and what became of it.
 
-Plain data in the head. What is drawn: ``computations`` (also those that were removed), ``injectors``,
-``streams``, ``retained`` (stream → since which step its productions are kept). And, where there are such,
+Plain data in the head. What is drawn: ``computations`` (also those that were removed; with the ``shapes``
+of their state, see :mod:`headrace.coordinator.reshaping`), ``injectors``, ``streams``, ``retained`` (stream
+→ since which step its productions are kept). And, where there are such,
 ``groups`` (their names, in order; each computation then says its own), ``removed`` (name →
 since which step it is not drawn, its state kept) and ``void`` (name → the step up to
 which files may hold rows of a computation of that name whose state was given up).
@@ -12,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from headrace.coordinator.reshaping import merged_shapes, problems_of, undeclared_shapes
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
 from headrace.ledger.manifest import Head
 
 Identity = dict[str, Any]
-
-#: What a computation may not cease to declare: what is pending would be lost.
-_PENDING = ("timer", "posted", "waiting")
 
 
 def merged_identity(
@@ -41,9 +40,16 @@ def merged_identity(
         for name, facts in stored.get("computations", {}).items()
         if name not in forgotten
     }
+    for name, facts in computations.items():
+        if name not in wanted["computations"]:
+            computations[name] = {**facts, "shapes": undeclared_shapes(facts)}
     for name, facts in wanted["computations"].items():
         before = computations.get(name, {"cells": {}})
-        computations[name] = {**facts, "cells": {**before["cells"], **facts["cells"]}}
+        computations[name] = {
+            **{key: fact for key, fact in facts.items() if key != "upgrades"},
+            "cells": {**before["cells"], **facts["cells"]},
+            "shapes": merged_shapes(before, facts, step=step, floor=floor),
+        }
     since = stored.get("removed", {})
     drawn = wanted["computations"]
     gone = {name: since.get(name, step) for name in sorted(removed) if name not in drawn}
@@ -106,38 +112,31 @@ def check_identity(
         SchemaChanged: naming every difference.
     """
     problems = _groups_problems(stored, wanted)
-    remedy = "use the names and types that were stored, or start with a new storage directory"
-    if problems:
-        remedy = "name the groups that were stored, in their order, or start with a new storage directory"
+    remedies = ["name the groups that were stored, in their order"] if problems else []
     for name, before in stored.get("computations", {}).items():
         now = wanted["computations"].get(name)
         if name in forgotten or (now is None and name in removed):
             continue
         if now is None:
             problems.append(f"computation {name!r} is gone, and its state would be lost")
-            remedy = (
+            remedies.append(
                 f"if that is meant, say so: headrace remove {name} --storage … (its state is kept, or "
-                "given up with --forget); otherwise use the names and types that were stored"
+                "given up with --forget)"
             )
             continue
-        problems += _group_problems(stored, wanted, name)
+        moved = _group_problems(stored, wanted, name)
         if now["key"] != before["key"]:
-            problems.append(f"computation {name!r}: key {before['key']} became {now['key']}")
-        for cell, kind in before["cells"].items():
-            if kind.startswith(_PENDING) and cell not in now["cells"]:
-                what = kind.partition(" ")[0]
-                problems.append(
-                    f"computation {name!r}: {what} {cell!r} is gone, and may be pending"
-                )
-            elif now["cells"].get(cell, kind) != kind:
-                problems.append(
-                    f"computation {name!r}: {cell!r} was {kind}, is {now['cells'][cell]}"
-                )
+            moved.append(f"computation {name!r}: key {before['key']} became {now['key']}")
+        remedies += ["use the names and keys that were stored"] if moved else []
+        found = list(problems_of(name, before, now))
+        problems += [*moved, *(problem.what for problem in found)]
+        remedies += [problem.remedy for problem in found]
     if problems:
+        remedies.append("or start with a new storage directory")
         raise SchemaChanged(
             "the state in storage has another shape than this pipeline:\n    "
             + "\n    ".join(problems),
-            remedy=remedy,
+            remedy="; ".join(dict.fromkeys(remedies)),
         )
 
 

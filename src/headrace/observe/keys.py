@@ -25,7 +25,7 @@ from headrace.schema import column_to_python
 from headrace.state.cells import MISSING, KeyCells
 from headrace.state.keyed import CellType, KeyedState
 from headrace.state.runs import HASH
-from headrace.state.sections import COLUMN_PREFIX, DUE, SUB_PREFIX, table_section, timer_section
+from headrace.state.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
 from headrace.state.tables import TableSet
 from headrace.step.readers import StateReaders, state_files
 from headrace.storage.base import Store
@@ -164,11 +164,7 @@ class StoredKeys:
         rows = [
             (
                 tuple(value for name, value in row.items() if name.startswith(SUB_PREFIX)),
-                {
-                    name.removeprefix(COLUMN_PREFIX): value
-                    for name, value in row.items()
-                    if name.startswith(COLUMN_PREFIX)
-                },
+                {name.partition(":")[2]: value for name, value in row.items() if is_column(name)},
             )
             for row in self._table(state, section, key)
         ]

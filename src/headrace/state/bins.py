@@ -8,7 +8,7 @@ a bin is (cells of keys, rows of tables) is the subclass's; records that wait fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -21,11 +21,12 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.schema import ValueType, defaults_of
 from headrace.state.buffer import RecordBuffer
 from headrace.state.opening import Opening
 from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
-from headrace.state.sections import due_rows, post_section, waiting_section
+from headrace.state.sections import as_one, due_rows, post_section, waiting_section
 from headrace.state.sources import StateSources, lower_by_facts, rows_of
 from headrace.topology import Node
 
@@ -53,11 +54,11 @@ class BinnedState(ABC):
         self.layout = layout
         fields = node.key_fields
         self.posts = {
-            name: RecordBuffer(post_section(name), fields, stream.values.schema)
+            name: _buffer(post_section(name), fields, stream.values)
             for name, stream in node.posts.items()
         }
         self.waiting = [
-            RecordBuffer(waiting_section(stream.name), fields, stream.values.schema)
+            _buffer(waiting_section(stream.name), fields, stream.values)
             for stream in (node.inputs if node.ordered else ())
         ]
         self._buffers = {b.section: b for b in (*self.posts.values(), *self.waiting)}
@@ -76,6 +77,14 @@ class BinnedState(ABC):
     @abstractmethod
     def sections(self) -> Iterable[str]:
         """The sections of run files that this state is kept in."""
+
+    def as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of storage as today's code declares them: upgraded, and with all columns.
+
+        Raises:
+            UserCodeError: when an upgrade function of the user's fails.
+        """
+        return table
 
     @abstractmethod
     def absorb(self, section: str, table: pa.Table) -> None:
@@ -196,6 +205,7 @@ class BinnedState(ABC):
         return [*self.sections, *self._buffers]
 
     def _absorb(self, section: str, table: pa.Table) -> None:
+        table = self.stored_as_declared(section, table)
         if section in self._buffers:
             self._buffers[section].absorb(table)
         else:
@@ -286,14 +296,21 @@ class BinnedState(ABC):
             np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)])
         )
         missing = self.layout.ranges_of_bins(bins[~self._loaded[bins]]).within(ranges)
-        for section, stored in self._read(missing) if len(missing) else ():
+        for section, rows in self._read(missing) if len(missing) else ():
+            stored = self.stored_as_declared(section, rows)
             at_hand = found.get(section)
             found[section] = stored if at_hand is None else self.united(stored, at_hand)
         return found
 
+    def stored_as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return stored rows of any section as today's code declares them."""
+        if section in self._buffers:
+            return self._buffers[section].as_declared(table)
+        return self.as_declared(section, table)
+
     def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:
         """Return rows of storage, of bins that are not loaded, and those at hand, sorted by hash."""
-        table = pa.concat_tables([at_hand, stored]).combine_chunks()
+        table = as_one([at_hand, stored])
         return table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
@@ -403,3 +420,7 @@ class BinnedState(ABC):
             if batch is not None:
                 parts.append(Part(self.node.name, section, batch, due_rows(batch, {})))
         return parts
+
+
+def _buffer(section: str, keys: Sequence[pa.Field], values: ValueType) -> RecordBuffer:
+    return RecordBuffer(section, keys, values.schema, defaults_of(values))

@@ -7,12 +7,15 @@ logarithm, and a slice of the hash space costs its own rows (and, once for each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.computation import TimeDomain
 from headrace.errors import ensure
@@ -141,10 +144,15 @@ class RecordBuffer:
         section: its section in run files.
         keys: the parts of the key, as they are called in files.
         values: the columns of the records' values.
+        defaults: of columns that were added since: what records from before have there.
     """
 
-    def __init__(self, section: str, keys: Sequence[pa.Field], values: pa.Schema) -> None:
+    def __init__(
+        self, section: str, keys: Sequence[pa.Field], values: pa.Schema,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.section = section
+        self._defaults = {COLUMN_PREFIX + name: value for name, value in defaults.items()}
         at_work = [pa.field(f"__{field.name}", field.type) for field in keys]
         own = [
             pa.field(HASH, pa.uint64()),
@@ -280,6 +288,17 @@ class RecordBuffer:
                 column = rows.column(self._sources[field.name])
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
+
+    def as_declared(self, table: pa.Table) -> pa.Table:
+        """Return rows of the section with the columns of today, and the defaults of those that are new."""
+        for name, default in self._defaults.items():
+            value = pa.scalar(default, self._stored.field(name).type)
+            if name not in table.column_names:
+                table = table.append_column(name, pa.repeat(value, table.num_rows))
+            elif value.is_valid and table.column(name).null_count:
+                filled = pc.fill_null(table.column(name), value)
+                table = table.set_column(table.column_names.index(name), name, filled)
+        return table
 
     def absorb(self, table: pa.Table) -> None:
         """Take rows of the section over what is there; they count as no change of this step."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import PipelineError
+from headrace.shapes import shape_of_type
 
 _IMMUTABLE: tuple[Any, ...] = (
     int, float, str, bytes, bool, date, datetime, timedelta, type(None), frozenset,
@@ -82,6 +83,12 @@ class StateCodec:
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""
         return self._user.decode(data) if self._user is not None else self._decoder.decode(data)
+
+    def shape(self) -> dict[str, Any]:
+        """Return what is stored, as the storage remembers it; see :mod:`headrace.shapes`."""
+        if self._user is not None:
+            return {"codec": type(self._user).__qualname__}
+        return {"type": shape_of_type(self.declared)}
 
     def describe(self) -> str:
         """Return a stable description of the type, kept in storage to recognise a change."""

@@ -26,6 +26,7 @@ class ColumnType:
         self.arrow = arrow
         self.dtype = _numpy_type(arrow)
         self.empty: Any = _empty(arrow, self.dtype)
+        self.added: Any = None  # what rows have that were stored before there was this column
 
     @classmethod
     def declared(cls, name: str, kind: Any, *, place: str) -> ColumnType:

@@ -35,7 +35,8 @@ from headrace.state.cells import (
 from headrace.state.codecs import StateCodec
 from headrace.state.relayout import changed_bins
 from headrace.state.runs import HASH, LAST_TIMER, Part
-from headrace.state.sections import CELL, CELLS, SUB, VALUE
+from headrace.state.sections import CELL, CELLS, SUB, VALUE, VERSION
+from headrace.state.upgrading import CellRows, ValueUpgrades
 from headrace.topology import Node
 
 #: A row of the section of cells: hash, key, slot, sub, value (None when it is gone).
@@ -54,12 +55,19 @@ class CellType:
     def __init__(self, slot: int, name: str, declared: Any, place: str) -> None:
         self.slot = slot
         self.name = name
+        self.version = declared.version
+        self.upgrades: ValueUpgrades | None = None
         self.kind: str = declared.kind
         self.domain: TimeDomain | None = getattr(declared, "domain", None)
         self.default = getattr(declared, "default", None)
         if self.kind not in _DATED:
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
             self.keep = self.codec.keep
+            if declared.version > 1:
+                self.upgrades = ValueUpgrades(
+                    self.codec, declared.version, declared.upgrades,
+                    place=f"computation {place!r}, state {name!r}",
+                )  # fmt: skip
         if self.kind == "map":
             self.sub_codec = StateCodec(declared.key_type, None, place=f"{place}.{name}")
             natural = declared.key_type in _ORDERED
@@ -281,6 +289,10 @@ class KeyedState(BinnedState):
         self.holds = TimerQueue(len(self.queues), [c.slot for c in self.cells if c.kind == "hold"])
         self._all_queues = [*self.queues.values(), self.holds]
         self._empty = [cell.empty for cell in self.cells]
+        self._schema = state_schema(node)
+        self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
+        upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
+        self._stored = CellRows(upgrades, lambda row: f", key {self._keys_of(row)[0]!r}")
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # how many keys are in _bins
         self._delta: list[CellRow] = []
@@ -367,6 +379,10 @@ class KeyedState(BinnedState):
     def lowest_hold(self) -> int:
         """Return the lowest hold, or ``MAX_TIME``; exact once what is due has been loaded."""
         return self.holds.lowest()
+
+    def as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of storage with the values of older versions upgraded."""
+        return self._stored.as_declared(table)
 
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
@@ -557,6 +573,7 @@ class KeyedState(BinnedState):
         hashes, keys, slots, subs, values = zip(*rows, strict=True)
         names = pa.array([cell.name for cell in self.cells], pa.string())
         parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
+        version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
         return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),
@@ -567,13 +584,15 @@ class KeyedState(BinnedState):
                 names.take(pa.array(slots, pa.int64())),
                 pa.array(subs, pa.binary()),
                 pa.array(values, pa.binary()),
+                *version,
             ],
-            schema=state_schema(self.node),
+            schema=self._schema,
         )
 
 
 def state_schema(node: Node) -> pa.Schema:
     """Return the columns of a computation's state in a run file."""
+    versioned = any(item.version > 1 for item in node.shape.cells.values())
     return pa.schema(
         [
             pa.field(HASH, pa.uint64(), nullable=False),
@@ -581,6 +600,7 @@ def state_schema(node: Node) -> pa.Schema:
             pa.field(CELL, pa.string(), nullable=False),
             pa.field(SUB, pa.binary(), nullable=False),
             pa.field(VALUE, pa.binary()),
+            *([pa.field(VERSION, pa.uint16())] if versioned else []),
         ]
     )
 

@@ -18,6 +18,7 @@ from headrace.state.cells import (
     undo,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.upgrading import ValueUpgrades
 
 #: They travel in manifests.
 MOST_BYTES = 1 << 18
@@ -69,6 +70,11 @@ class PerWorkerState:
                 zip(self._codecs, declared.items(), strict=True)
             )
         }
+        self._names = [_stored_name(name, item.version) for name, item in declared.items()]
+        self._upgrades = [
+            _upgrades_of(name, item, codec, place)
+            for codec, (name, item) in zip(self._codecs, declared.items(), strict=True)
+        ]
         self.digest = NOTHING.digest
         self._kept: dict[str, bytes] = {}
 
@@ -80,15 +86,28 @@ class PerWorkerState:
         """Go on from what is committed."""
         self.digest, self._kept = held.digest, dict(held.values)
         self._cursor.touched = {}
-        for slot, (name, codec) in enumerate(zip(self._declared, self._codecs, strict=True)):
-            data = held.values.get(name)
+        for slot, codec in enumerate(self._codecs):
+            data = self._data(held, slot)
             self._cursor.slots[slot] = MISSING if data is None else codec.decode(data)
+
+    def _data(self, held: Held, slot: int) -> bytes | None:
+        """Return what is held for a slot, upgraded if it is of an older version.
+
+        Raises:
+            UserCodeError: when the user's upgrade function fails.
+        """
+        data = held.values.get(self._names[slot])
+        if data is None:
+            for older, (version, upgrades) in self._upgrades[slot].items():
+                if older in held.values:
+                    return upgrades.upgraded(held.values[older], version)
+        return data
 
     def take_in(self, others: Iterable[Held]) -> None:
         """Merge what workers had that are no more, one after the other."""
         for held in others:
-            for slot, (name, item) in enumerate(self._declared.items()):
-                data = held.values.get(name)
+            for slot, item in enumerate(self._declared.values()):
+                data = self._data(held, slot)
                 if data is None:
                     continue
                 other, own = self._codecs[slot].decode(data), self._cursor.slots[slot]
@@ -108,12 +127,12 @@ class PerWorkerState:
         """
         if not self._cursor.touched:
             return None
-        names = list(self._declared)
         for slot in self._cursor.touched:
-            self._kept.pop(names[slot], None)
-            value = self._cursor.slots[slot]
+            name, value = self._names[slot], self._cursor.slots[slot]
+            for known in (name, *self._upgrades[slot]):
+                self._kept.pop(known, None)
             if value is not MISSING:
-                self._kept[names[slot]], self._cursor.slots[slot] = self._codecs[slot].keep(value)
+                self._kept[name], self._cursor.slots[slot] = self._codecs[slot].keep(value)
         self._cursor.touched = {}
         nbytes = sum(len(data) for data in self._kept.values())
         if nbytes > MOST_BYTES:
@@ -140,3 +159,20 @@ class PerWorkerState:
     def end(self) -> None:
         """End it, undone or not."""
         self._cursor.saved = None
+
+
+def _stored_name(name: str, version: int) -> str:
+    """Return what a value is called in storage: it says which version it is of."""
+    return name if version == 1 else f"{name}@{version}"
+
+
+def _upgrades_of(
+    name: str, item: Any, codec: StateCodec, place: str
+) -> dict[str, tuple[int, ValueUpgrades]]:
+    """Return how values of older versions are read, by what they are called in storage; newest first."""
+    if not item.upgrades:
+        return {}
+    state = f"{place}, per-worker state {name!r}"
+    upgrades = ValueUpgrades(codec, item.version, item.upgrades, place=state)
+    newest_first = sorted(item.upgrades, reverse=True)
+    return {_stored_name(name, older): (older, upgrades) for older in newest_first}

@@ -8,6 +8,7 @@ the user's code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,23 @@ DUE = "due"
 _WHOLE = "whole:"
 SUB_PREFIX = "sub:"
 COLUMN_PREFIX = "column:"
+#: Which version of its state's shape a row is of; 1 where it says nothing.
+VERSION = "version"
+
+
+def column_name(name: str, version: int = 1) -> str:
+    """Return what a table's column is called in files: of another version, it may be of another type."""
+    return f"{COLUMN_PREFIX}{name}" if version == 1 else f"column@{version}:{name}"
+
+
+def is_column(name: str) -> bool:
+    """Say whether a column of a section has values of a table's column."""
+    return name.startswith((COLUMN_PREFIX, "column@"))
+
+
+def as_one(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return rows of a section as one table; where files have other columns, null."""
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
 def table_section(name: str) -> str:
@@ -64,7 +82,7 @@ def identity_of(schema: pa.Schema) -> list[str]:
     return [
         name
         for name in schema.names
-        if name not in (VALUE, DELETED, DUE) and not name.startswith(COLUMN_PREFIX)
+        if name not in (VALUE, DELETED, DUE, VERSION) and not is_column(name)
     ]
 
 

@@ -21,7 +21,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.runs import HASH, Block, LowestTimers, RunReader
-from headrace.state.sections import deleted, identity_of, is_whole, whole_section
+from headrace.state.sections import as_one, deleted, identity_of, is_whole, whole_section
 
 _SEQUENCE = "sequence"
 _NEVER = -1
@@ -239,7 +239,7 @@ def newest(dated: Iterable[Dated]) -> pa.Table:
 def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """Return all rows sorted by hash, and which of them have a newer row of their identity."""
     parts = sorted(dated, key=lambda part: part[0])
-    table = pa.concat_tables([table for _, table in parts]).combine_chunks()
+    table = as_one([table for _, table in parts])
     identity = identity_of(table.schema)
     key = [name for name in identity if name != HASH]
     told_apart = hash_is_key([table.schema.field(name).type for name in key])

@@ -24,7 +24,7 @@ from headrace.state.columns import Column, ColumnType
 from headrace.state.due import DueRows, Times
 from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.runs import HASH, LAST_TIMER
-from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.state.sections import DELETED, DUE, SUB_PREFIX, VERSION, column_name
 from headrace.state.segments import SlotIndex
 from headrace.state.sortedruns import SortedRuns
 
@@ -45,14 +45,17 @@ class Table:
         domain: what rows are due by, if they are.
         ranges: the hash ranges of the keys that are expected.
         hash_is_key: whether keys of one hash are one key; where not, they are compared.
+        version: of its columns.
     """
 
     def __init__(
         self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
         columns: Sequence[ColumnType], domain: TimeDomain | None,
-        ranges: Ranges | None = None, *, hash_is_key: bool = False,
+        ranges: Ranges | None = None, *, hash_is_key: bool = False, version: int = 1,
     ) -> None:  # fmt: skip
         self.section = section
+        self.version = version
+        self._names = [column_name(kind.name, version) for kind in columns]
         self.keys, self.sub, self.columns = keys, sub, columns
         self.domain = domain
         self.due = DueRows(self._pending)
@@ -290,13 +293,15 @@ class Table:
         """The columns of its section in run files."""
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]
         fields += [pa.field(kind.name, kind.arrow, nullable=False) for kind in self.keys]
-        for prefix, kinds in ((SUB_PREFIX, self.sub), (COLUMN_PREFIX, self.columns)):
-            fields += [pa.field(prefix + kind.name, kind.arrow, nullable=False) for kind in kinds]
+        names = [*(SUB_PREFIX + kind.name for kind in self.sub), *self._names]
+        for name, kind in zip(names, (*self.sub, *self.columns), strict=True):
+            fields.append(pa.field(name, kind.arrow, nullable=False))
         if self.domain is not None:
             fields.append(
                 pa.field(DUE, pa.int64(), nullable=False, metadata={"domain": self.domain.value})
             )
-        return pa.schema([*fields, pa.field(DELETED, pa.bool_(), nullable=False)])
+        fields.append(pa.field(DELETED, pa.bool_(), nullable=False))
+        return pa.schema([*fields, *([pa.field(VERSION, pa.uint16())] if self.version > 1 else [])])
 
     def take_changes(self) -> pa.RecordBatch | None:
         """Return the rows that were changed since the last time, sorted by hash, and forget it."""
@@ -323,6 +328,8 @@ class Table:
         if self.domain is not None:
             columns.append(pa.array(self.due_times(slots, live)))
         columns.append(pa.array(~live))
+        if self.version > 1:
+            columns.append(pa.array(np.full(len(slots), self.version, dtype=np.uint16)))
         return pa.record_batch(columns, schema=self.schema)
 
     def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
@@ -361,7 +368,7 @@ class Table:
         slots = self.claim(slots, hashes, row_hashes, identity)
         stays = ~gone
         content = {
-            number: kind.from_arrow(table.column(COLUMN_PREFIX + kind.name))[stays]
+            number: kind.from_arrow(table.column(self._names[number]))[stays]
             for number, kind in enumerate(self.columns)
         }
         due = None if self.domain is None else table.column(DUE).to_numpy()[stays]

@@ -23,6 +23,7 @@ from headrace.state.rows import FiredBatch, Keys
 from headrace.state.runs import LAST_TIMER, Part
 from headrace.state.sections import due_rows, table_section, timer_section
 from headrace.state.table import Mask, Table, rows_are_distinct
+from headrace.state.upgrading import TableRows
 from headrace.topology import Node
 
 _TAG = "tag"
@@ -109,11 +110,20 @@ class TableHandle:
         domain = None if declared.ttl_us is None else declared.ttl_domain
         self.table = Table(
             table_section(name), state.key_types, sub, columns, domain, state.ranges,
-            hash_is_key=state.node.hash_is_key,
+            hash_is_key=state.node.hash_is_key, version=declared.version,
         )  # fmt: skip
+        self.stored = TableRows(
+            sub, columns, declared.version, declared.upgrades,
+            place=f"computation {place!r}, table {name!r}",
+        )  # fmt: skip
+        self._schema = self.table.schema
         self._ttl_us = declared.ttl_us
         self._clock = state.clock
         self._numbers = {kind.name: number for number, kind in enumerate(columns)}
+
+    def as_declared(self, table: pa.Table) -> pa.Table:
+        """Return rows of storage upgraded, with the columns of today."""
+        return self.stored.as_declared(table, self._schema)
 
     def at(self, keys: Keys, **sub: Any) -> Rows:
         """Find the rows of some keys.
@@ -268,6 +278,7 @@ class TableSet(BinnedState):
         }
         self.handles: dict[str, Any] = {**self.states, **self.timers}
         self.tables = {handle.table.section: handle.table for handle in self.handles.values()}
+        self._stored = {of.table.section: of.as_declared for of in self.states.values()}
 
     # -- bins ---------------------------------------------------------------------------------
 
@@ -275,6 +286,11 @@ class TableSet(BinnedState):
     def sections(self) -> list[str]:
         """A section for each table and each timer."""
         return list(self.tables)
+
+    def as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of storage upgraded, with the columns of today."""
+        stored = self._stored.get(section)
+        return table if stored is None else stored(table)
 
     def absorb(self, section: str, table: pa.Table) -> None:
         """Take rows over what is there: a loaded bin's content, or a missed step's changes."""

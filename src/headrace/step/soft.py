@@ -224,6 +224,8 @@ class WorkerState:
             else:
                 found = visitor.state.whole(ranges)
             for section, table in found.items():
+                if not table.num_rows:
+                    continue  # (all of it was given up)
                 batches = table.combine_chunks().to_batches()
                 ensure(len(batches) == 1, "a slice is too large for one batch")
                 due = due_rows(batches[0], node.shape.dated_cells)
@@ -249,8 +251,14 @@ class WorkerState:
                 newer = [(step, pa.Table.from_batches([batch.filter(pa.array(inside))]))]
             table = sources.rows(section, ranges, newer)
             if table is not None:
-                found[section] = table
+                found[section] = self._as_declared(node, section, table)
         return found
+
+    def _as_declared(self, node: Node, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of a section as the code declares them; as they are, if it does not."""
+        state = self.visitors[node.name].state
+        declared = section in state.stored_sections
+        return state.stored_as_declared(section, table) if declared else table
 
 
 def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:

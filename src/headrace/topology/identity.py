@@ -8,6 +8,7 @@ from typing import Any
 from headrace.keyspace.groups import Groups
 from headrace.schema import describe
 from headrace.topology.nodes import Injector, Node
+from headrace.topology.shapes import older_shapes, state_shapes
 from headrace.topology.streams import Stream
 
 
@@ -21,6 +22,8 @@ def identity_of(
             node.name: {
                 "key": [str(field.type) for field in node.key_fields],
                 "cells": node.state_types(),
+                "shapes": state_shapes(node),
+                **_reads(node),
                 "reads": [stream.name for stream in node.inputs],
                 "watermark": "percentile" if node.by_percentile else "low",
             }
@@ -40,6 +43,11 @@ def identity_of(
         "streams": {name: describe(stream.values.schema) for name, stream in streams.items()},
         "retained": sorted(retained),
     }
+
+
+def _reads(node: Node) -> dict[str, Any]:
+    older = older_shapes(node)
+    return {"upgrades": older} if older else {}
 
 
 def with_groups(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import EVENT_TIME, Late, Shape, UserCode
+from headrace.computation import EVENT_TIME, Declaration, Late, Shape, UserCode
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group
@@ -107,15 +107,15 @@ class Node(msgspec.Struct, eq=False):
         found = {}
         for name, item in self.shape.states.items():
             if item.kind in ("table", IDS):
-                found[name] = item.describe(place=self.name)
+                found[name] = item.describe(place=self.name) + versioned(item)
                 continue
             parts = [item.kind, StateCodec(item.type, item.codec, place=self.name).describe()]
             if item.kind == "map":
                 parts.insert(1, StateCodec(item.key_type, None, place=self.name).describe())
-            found[name] = " ".join(parts)
+            found[name] = " ".join(parts) + versioned(item)
         for name, item in self.shape.per_worker.items():
             codec = StateCodec(item.type, item.codec, place=self.name)
-            found[name] = f"{item.kind} {codec.describe()}"
+            found[name] = f"{item.kind} {codec.describe()}{versioned(item)}"
         for name, timer in self.shape.timers.items():
             columnar = isinstance(self.computation, ColumnarComputation)
             how = " in bulk" if columnar else " with holds" if timer.holds else ""
@@ -126,6 +126,11 @@ class Node(msgspec.Struct, eq=False):
             for stream in self.inputs:
                 found[f"{stream.name} in order"] = f"waiting {describe(stream.values.schema)}"
         return found
+
+
+def versioned(item: Declaration) -> str:
+    """Return what a description says of a version; nothing of the first one, as it always was."""
+    return f" version {item.version}" if item.version > 1 else ""
 
 
 class Injector(msgspec.Struct, eq=False):

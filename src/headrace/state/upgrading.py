@@ -1,0 +1,230 @@
+"""Rows that older code stored, as today's code declares them: upgraded when they are read, one by one.
+
+A row of a state that has a version says it in a column of its own; a row that does not is of version 1.
+So it does not matter which file a row has come to, or how: slices, state that no code declared for some
+time, and what was read ahead may have older rows. State without versions has no such column, and costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import UserCodeError
+from headrace.state.codecs import StateCodec
+from headrace.state.columns import Column, ColumnType
+from headrace.state.sections import (
+    CELL,
+    SUB_PREFIX,
+    VALUE,
+    VERSION,
+    column_name,
+)
+from headrace.versions import Upgrade
+
+Mask = npt.NDArray[np.bool_]
+FIRST_VERSION = 1
+
+
+class ValueUpgrades:
+    """Upgrades of encoded values of one state.
+
+    Args:
+        codec: of the values today.
+        version: today's.
+        upgrades: by the version that they begin with.
+        place: names the state, for messages.
+    """
+
+    def __init__(
+        self, codec: StateCodec, version: int, upgrades: Mapping[int, Upgrade], *, place: str
+    ) -> None:
+        self.version = version
+        self._codec = codec
+        self._place = place
+        self._from = {
+            older: (upgrade.state_codec(place), upgrade.convert)
+            for older, upgrade in upgrades.items()
+        }
+
+    def upgraded(self, data: bytes, version: int, of: str = "") -> bytes | None:
+        """Return a value that was stored as an older version as it is to be stored today; None: given up.
+
+        Args:
+            data: the value.
+            version: the one it was stored as.
+            of: names the key, for messages.
+
+        Raises:
+            UserCodeError: when the user's function raises, or returns what the state cannot keep.
+        """
+        codec, convert = self._from[version]
+        if convert is None:
+            return None
+        try:
+            return self._codec.encode(convert(codec.decode(data)))
+        except Exception as error:
+            raise upgrade_error(error, f"{self._place}{of}", version, self.version) from error
+
+
+def upgrade_error(error: Exception, place: str, older: int, version: int) -> UserCodeError:
+    """Return what an upgrade function raised, with the user's lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/headrace/state/" not in frame.filename]
+    text = traceback.format_list(own) + traceback.format_exception_only(error)
+    return UserCodeError(
+        f"the upgrade from version {older} to {version} failed: {type(error).__name__}: {error}",
+        place=place,
+        remedy="mend the upgrade function and start again: the step was not committed, nothing is lost",
+        traceback_text="".join(text),
+    )
+
+
+class CellRows:
+    """The rows of cells of a per-record computation.
+
+    Args:
+        upgrades: of those states that have a version.
+        key_of: returns what a row's key is called, for messages.
+    """
+
+    def __init__(
+        self, upgrades: Mapping[str, ValueUpgrades], key_of: Callable[[pa.Table], str]
+    ) -> None:
+        self._upgrades = upgrades
+        self._key_of = key_of
+
+    def as_declared(self, table: pa.Table) -> pa.Table:
+        """Return rows as they are to be today; of those that are given up, none."""
+        if not self._upgrades:
+            return table
+        versions = versions_of(table)
+        names = np.array(table.column(CELL).to_pylist(), dtype=object)
+        is_live = pc.is_valid(table.column(VALUE)).to_numpy()
+        values, stays = None, np.ones(table.num_rows, dtype=np.bool_)
+        for name, upgrades in self._upgrades.items():
+            old = np.flatnonzero((names == name) & (versions < upgrades.version) & is_live)
+            for row in old.tolist():
+                values = table.column(VALUE).to_pylist() if values is None else values
+                key = self._key_of(table.slice(row, 1))
+                values[row] = upgrades.upgraded(values[row], int(versions[row]), key)
+                stays[row] = values[row] is not None
+            versions[old] = upgrades.version
+        if values is None:
+            return table
+        table = _with(table, VALUE, pa.array(values, pa.binary()))
+        return _with(table, VERSION, pa.array(versions)).filter(pa.array(stays))
+
+
+class TableRows:
+    """The rows of one table of a columnar computation.
+
+    Args:
+        sub: the sub columns.
+        columns: the other columns.
+        version: today's.
+        upgrades: by the version that they begin with.
+        place: names the table, for messages.
+    """
+
+    def __init__(
+        self, sub: Sequence[ColumnType], columns: Sequence[ColumnType], version: int,
+        upgrades: Mapping[int, Upgrade], *, place: str,
+    ) -> None:  # fmt: skip
+        self._sub, self._columns = sub, columns
+        self._version = version
+        self._upgrades = upgrades
+        self._place = place
+        self._names = [column_name(kind.name, version) for kind in columns]
+
+    def as_declared(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return rows of the section as they are to be today, with the columns of a schema."""
+        if table.schema.equals(schema):
+            names = [name for name in self._names if table.column(name).null_count]
+            if not names and not (self._version > 1 and table.column(VERSION).null_count):
+                return table
+        versions = versions_of(table)
+        today = table.filter(pa.array(versions == self._version))
+        parts = [_filled(today, self._columns, self._names)]
+        for older in np.unique(versions[versions < self._version]).tolist():
+            rows = table.filter(pa.array(versions == older))
+            parts += [] if (new := self._upgraded(rows, older)) is None else [new]
+        found = pa.concat_tables([self._shaped(part, schema) for part in parts])
+        if len(parts) > 1:
+            order = np.argsort(found.column(schema.names[0]).to_numpy(), kind="stable")
+            found = found.take(pa.array(order))
+        return found.combine_chunks()
+
+    def _upgraded(self, table: pa.Table, older: int) -> pa.Table | None:
+        convert = self._upgrades[older].convert
+        if convert is None:
+            return None
+        try:
+            new = convert(self._given(table, older))
+            columns = [kind.coerced(new[kind.name], table.num_rows) for kind in self._columns]
+            extra = sorted(set(new) - {kind.name for kind in self._columns})
+            if extra:
+                raise TypeError(f"it returned columns that the table does not have: {extra}")
+        except Exception as error:
+            place = f"{self._place}, {table.num_rows} rows"
+            raise upgrade_error(error, place, older, self._version) from error
+        for kind, name, column in zip(self._columns, self._names, columns, strict=True):
+            table = _with(table, name, kind.to_arrow(column))
+        return table
+
+    def _given(self, table: pa.Table, older: int) -> dict[str, Column]:
+        """Return what an upgrade function is given: the columns of an older version, by their names."""
+        given = {
+            kind.name: kind.from_arrow(table.column(SUB_PREFIX + kind.name)) for kind in self._sub
+        }
+        reads, prefix = self._upgrades[older].reads, column_name("", older)
+        if reads is not None:
+            _, columns = reads.column_types(place=self._place)
+            names = [column_name(kind.name, older) for kind in columns]
+            table = _filled(table, columns, names)
+        else:
+            names = [name for name in table.column_names if name.startswith(prefix)]
+            names = [name for name in names if not table.column(name).null_count]
+            columns = [ColumnType(n.removeprefix(prefix), table.column(n).type) for n in names]
+        for kind, name in zip(columns, names, strict=True):
+            given[kind.name] = kind.from_arrow(table.column(name))
+        return given
+
+    def _shaped(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
+        if self._version > FIRST_VERSION:
+            version = np.full(table.num_rows, self._version, dtype=np.uint16)
+            table = _with(table, VERSION, pa.array(version))
+        return pa.Table.from_arrays([table.column(name) for name in schema.names], schema=schema)
+
+
+def versions_of(table: pa.Table) -> npt.NDArray[np.uint16]:
+    """Return the version that each row of a section is of."""
+    if VERSION not in table.column_names:
+        return np.full(table.num_rows, FIRST_VERSION, dtype=np.uint16)
+    filled = pc.fill_null(table.column(VERSION), pa.scalar(FIRST_VERSION, pa.uint16()))
+    return np.array(filled.to_numpy(), dtype=np.uint16)
+
+
+def _filled(table: pa.Table, columns: Sequence[ColumnType], names: Sequence[str]) -> pa.Table:
+    """Return rows with the columns that some are older than, and in them what is declared for such rows."""
+    for kind, name in zip(columns, names, strict=True):
+        filling = kind.empty if kind.added is None else kind.added
+        (value,) = kind.to_arrow(np.array([filling], dtype=kind.dtype))
+        if name not in table.column_names:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+        elif table.column(name).null_count:
+            table = _with(table, name, pc.fill_null(table.column(name), value))
+    return table
+
+
+def _with(table: pa.Table, name: str, column: Any) -> pa.Table:
+    if name not in table.column_names:
+        return table.append_column(name, column)
+    return table.set_column(table.column_names.index(name), name, column)
