@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.coordinator.identity import as_noted, check_identity, merged_identity
 from headrace.errors import PipelineError, SchemaChanged, UserCodeError
 from headrace.testing import Harness, drive
 
@@ -296,11 +297,39 @@ def test_a_change_of_the_running_pipeline_upgrades_too_and_says_what_becomes_of_
         assert t.state("it", "b")["seen"] == SeenBoth(2.0, -1)
 
 
+def test_code_does_not_change_the_shape_of_what_is_still_to_be_computed_again() -> None:
+    class Light(hr.Computation):
+        seen = hr.ValueState(int, default=0)
+        deterministic = True
+
+        def process_record(self, ctx: Any, record: hr.Record) -> None:
+            self.seen.value += record.value.n
+
+    class Nullable(Light):
+        seen = hr.ValueState(int | None, default=0)  # type: ignore[assignment]
+
+    class Doubled(Light):
+        seen = hr.ValueState(int, default=0, version=2, upgrade={1: lambda n: 2 * n})
+
+    light = msgspec.structs.replace(SETTINGS, checkpoint_steps=8)
+    with drive(drawn(Light()), settings=light) as t:
+        push(t, ("a", 1))
+        push(t, ("b", 2))
+        t.crash()
+        for computation in (Nullable(), Doubled()):
+            with pytest.raises(SchemaChanged, match="computed by another drawing"):
+                t.resume(pipeline=drawn(computation))
+        t.crash()
+        t.resume(pipeline=drawn(Light()))
+        t.change(drawn(Doubled()))
+        push(t, ("a", 5))
+        t.change(drawn(Doubled()))
+        assert (t.state("it", "a"), t.state("it", "b")) == ({"seen": 7}, {"seen": 4})
+
+
 def test_storage_that_knows_a_shape_by_its_digest_only_opens_if_it_is_the_same() -> None:
     class OtherFields(First):
         seen = hr.ValueState(SeenMore)  # type: ignore[assignment]
-
-    from headrace.coordinator.identity import check_identity
 
     wanted = drawn(First()).identity()
     stored: Any = msgspec.json.decode(msgspec.json.encode(wanted))
@@ -309,6 +338,9 @@ def test_storage_that_knows_a_shape_by_its_digest_only_opens_if_it_is_the_same()
     with pytest.raises(SchemaChanged, match="the old shape is only known by its digest"):
         check_identity(stored, drawn(OtherFields()).identity())
     check_identity(stored, drawn(Upgraded()).identity())
+    assert as_noted(merged_identity(stored, wanted), stored) == merged_identity(stored, stored) | {
+        "computations": stored["computations"]
+    }, "what older versions of Headrace have begun is gone on with"
 
     class OtherOld(First):
         seen = hr.ValueState(SeenBoth, version=2, upgrade={1: (SeenMore, both)})  # type: ignore[assignment]

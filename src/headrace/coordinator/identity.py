@@ -66,6 +66,20 @@ def merged_identity(
     }
 
 
+def as_noted(identity: Identity, stored: Identity) -> Identity:
+    """Return an identity without the shapes that are not in another: of a storage of older versions."""
+    noted = stored.get("computations", {})
+    computations = {
+        name: {
+            key: fact
+            for key, fact in facts.items()
+            if key != "shapes" or "shapes" in noted.get(name, {})
+        }
+        for name, facts in identity["computations"].items()
+    }
+    return {**identity, "computations": computations}
+
+
 def groups_of(identity: Identity) -> Groups:
     """Return the groups that it knows of."""
     return Groups(identity.get("groups", []))

@@ -16,6 +16,7 @@ from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
 from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.identity import (
+    as_noted,
     check_identity,
     flows_otherwise,
     merged_identity,
@@ -90,7 +91,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
 def _check_as_drawn(head: Head, shape: Shape) -> None:
     """Check that steps can be computed again as they were: by the drawing that computed them."""
     drawn = merged_identity(head.identity, shape.identity, removed=removed_of(head))
-    if drawn != head.identity:
+    if as_noted(drawn, head.identity) != head.identity:
         raise SchemaChanged(
             f"steps {head.checkpoint + 1} to {head.step} are to be computed again, and were computed by "
             "another drawing",
