@@ -64,8 +64,8 @@ class TableState(Declaration):
         added: of columns that were not there from the first: what rows have there that were stored before.
         dropped: columns that are declared no more, and whose values are given up.
         version: which version of its columns this is; see :class:`headrace.ValueState`.
-        upgrade: how rows of older versions are read: version → a function of a dict of the old columns
-            (those of ``sub`` too), as arrays, many rows at once, that returns a dict with all new ones;
+        upgrade: how rows of older versions are read: version → a function of the old columns (those of
+            ``sub`` too), a dict of arrays, many rows at once, that returns a dict with all of today's; or
             (the table as it was declared, such a function); or None, where such rows are given up.
 
     Guarantees: those of all state: it commits with the step's timers and productions, and moves with

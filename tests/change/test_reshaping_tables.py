@@ -151,6 +151,18 @@ def test_rows_that_move_are_upgraded_as_they_would_be_where_they_were() -> None:
         assert found == {f"k{n}": float(n + (n == 3)) for n in range(40)}
 
 
+def test_a_value_for_older_rows_that_is_no_number_is_the_same_at_the_next_start() -> None:
+    class NoNumber(Added):
+        sums = hr.TableState(  # type: ignore[assignment]
+            {"n": int, "said": str, "most": float}, added={"most": float("nan")}
+        )
+
+    with stored_by(Sums()) as t:
+        again(t, NoNumber())
+        again(t, NoNumber())
+        assert np.isnan(sums(t, "b")["most"])
+
+
 def test_an_upgrade_of_rows_that_lack_columns_is_told_the_table_as_it_was() -> None:
     def total(old: dict[str, Any]) -> dict[str, Any]:
         return {"n": old["n"] + old["most"], "long": 0}

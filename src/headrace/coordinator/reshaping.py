@@ -295,7 +295,7 @@ def _has_defaults(shape: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and (one == other or one != one)  # noqa: PLR0124 (a NaN)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _type_in_words(shape: Facts) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from headrace.recordids import IDS
 from headrace.schema import defaults_of, describe
 from headrace.state.codecs import StateCodec
@@ -34,7 +36,9 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
     if node.ordered:
         for stream in node.inputs:
             found[f"{stream.name} in order"] = {"kind": "waiting", **_columns(stream)}
-    return found
+    # (as it will be read back: there a NaN is none)
+    plain: dict[str, dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(found))
+    return plain
 
 
 def older_shapes(node: Node) -> dict[str, dict[str, Any]]:
