@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import s3server
 
 settings.register_profile(
     "headrace", deadline=None, print_blob=True,
@@ -12,3 +16,14 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile("headrace")
 logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3server.S3Server]:
+    """A real S3 server, which this process's environment names; started when it is first asked for."""
+    server = s3server.start(tmp_path_factory.mktemp("s3"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+    server.process.stop()

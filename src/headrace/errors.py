@@ -161,6 +161,18 @@ class StateLost(NotFound):
     code = "HR311"
 
 
+class StorageDenied(StorageError):
+    """The storage does not let these credentials, or this user, do what is needed."""
+
+    code = "HR312"
+
+
+class StorageUnsuitable(StorageError):
+    """The storage does not do what the commit protocol rests on."""
+
+    code = "HR313"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 

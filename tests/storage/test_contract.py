@@ -1,8 +1,12 @@
-"""What every store must do; the same tests for each backend."""
+"""What every store must do; the same tests for each backend.
+
+Remote ones are real servers, started once for all tests (`tests/support/s3server.py`).
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -14,9 +18,15 @@ from headrace.errors import AlreadyExists, NotFound, PipelineError, StorageReadO
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "store")
+    match request.param:
+        case "memory":
+            return MemoryStore()
+        case "local":
+            return LocalStore(tmp_path / "store")
+        case remote:
+            return open_store(request.getfixturevalue(remote).location())
 
 
 def test_what_was_created_is_read(store: Store) -> None:
@@ -25,6 +35,25 @@ def test_what_was_created_is_read(store: Store) -> None:
     assert store.read("a/b", 2, 3) == b"nte"
     assert store.read("a/b", 5) == b"nt"
     assert store.read("a/b", 5, 100) == b"nt"
+
+
+@pytest.mark.parametrize("content", [b"", b"content"])
+def test_nothing_is_read_behind_the_end(store: Store, content: bytes) -> None:
+    store.create("name", content)
+    for offset in (len(content), len(content) + 1, 1000):
+        assert store.read("name", offset) == b""
+        assert store.read("name", offset, 3) == b""
+    assert store.read("name", 2, 0) == b""
+
+
+@pytest.mark.parametrize("size", [100_000, 12_000_000])
+def test_large_files_are_whole(store: Store, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    store.write_all({"a/1": content, "a/2": content[::-1], "a/3": b"", "a/4": b"x" * 2_000_000})
+    assert store.read("a/1") == content
+    assert store.read("a/2", size - 10) == content[:10][::-1]
+    assert store.read("a/1", 70_000, 1000) == content[70_000:71_000]
+    assert [len(store.read(name)) for name in store.list("a/")] == [size, size, 0, 2_000_000]
 
 
 def test_a_name_is_created_once_and_never_changed(store: Store) -> None:
@@ -56,8 +85,9 @@ def test_of_many_creators_one_wins(store: Store) -> None:
 
 
 def test_what_is_not_there_is_not_found(store: Store) -> None:
-    with pytest.raises(NotFound):
-        store.read("nothing")
+    for asked in [(), (5,), (0, 1), (0, 0)]:
+        with pytest.raises(NotFound):
+            store.read("nothing", *asked)
 
 
 def test_deleting_is_idempotent(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 
@@ -9,8 +10,9 @@ from headrace.errors import PipelineError
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.memory import MemoryStore
+from headrace.storage.objects import SCHEMES, ObjectStore
 
-__all__ = ["LocalStore", "MemoryStore", "Store", "open_store"]
+__all__ = ["LocalStore", "MemoryStore", "ObjectStore", "Store", "open_store"]
 
 _OWN = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*):(.*)")
 
@@ -19,12 +21,15 @@ def open_store(location: str) -> Store:
     """Return the store at a location.
 
     Args:
-        location: ``memory:NAME``; a directory; or ``MODULE:CLASS:REST`` for a class of one's own, which
-            driver and executors can import, and which is called with the rest.
+        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``); or
+            ``MODULE:CLASS:REST`` for a class of one's own, which driver and executors can import, and
+            which is called with the rest.
 
     Raises:
-        PipelineError: for a class that is no store.
+        PipelineError: for a class that is no store, or a location that is none.
     """
+    if location.partition("://")[0] in SCHEMES:
+        return _remote(location)
     if location.startswith("memory:"):
         return MemoryStore.named(location.removeprefix("memory:"))
     own = _OWN.fullmatch(location)
@@ -37,3 +42,9 @@ def open_store(location: str) -> Store:
             f"{module}:{name} is no store", remedy="subclass headrace.storage.Store"
         )
     return store
+
+
+@functools.cache
+def _remote(location: str) -> Store:
+    """Return the one store of a location in this process: its connections are kept."""
+    return ObjectStore(location)

@@ -24,7 +24,8 @@ class Store(ABC):
         Guarantees: atomic (nobody ever sees a part) and durable when it returns.
 
         Raises:
-            AlreadyExists: when the name is taken; nothing was changed.
+            AlreadyExists: when the name is taken. Perhaps by this very call: a remote store may have
+                been asked twice, after the first reply was lost. Who must know looks at what is there.
             StorageError: for anything else. Whether the name was created is then *unknown*: ask
                 by reading it back.
         """

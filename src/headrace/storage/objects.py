@@ -1,0 +1,249 @@
+"""Objects in a bucket: S3 and what speaks like it; also Google's and Azure's, as far as the library goes.
+
+A name is created by a conditional put (``If-None-Match: *``). The library (object_store, by its binding
+obstore) signs, tries again, and uploads large files in parts; here its answers become the contract's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from headrace.errors import (
+    AlreadyExists,
+    NotFound,
+    PipelineError,
+    StorageDenied,
+    StorageError,
+)
+from headrace.storage.base import Store
+
+#: What the locations of object stores begin with.
+SCHEMES = ("s3", "gs", "az")
+#: So long the library tries again what may be tried again: server errors, lost connections, reads.
+PATIENCE_S = 120.0
+#: So many uploads are under way at once.
+_AT_ONCE = 16
+#: So often a create is tried that met another one (409); after this long first, then twice that, and so on.
+_CONFLICTS = 6
+_PAUSE_S = 0.05
+_STATUS = re.compile(r"status code: (\d+)[A-Za-z ]*")
+_CODE = re.compile(r"<Code>\w+")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+
+class ObjectStore(Store):
+    """A prefix in a bucket.
+
+    Credentials, region and endpoint come from the environment or the machine, as the library finds them
+    (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …); a location holds nothing secret.
+
+    Cost: a request for each operation; one more where a create finds its name taken.
+
+    Args:
+        location: ``s3://BUCKET/PREFIX``.
+        patience_s: how long a request is tried again, in seconds.
+        pause: waits some seconds before a create that met another one is tried again.
+
+    Raises:
+        PipelineError: for a location that is none, or where the library is not installed.
+    """
+
+    def __init__(
+        self, location: str, *, patience_s: float = PATIENCE_S,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        self._library = _library()
+        self._location = checked(location)
+        self._pause = pause
+        self._objects = self._opened(patience_s)
+
+    def _opened(self, patience_s: float) -> Any:
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        try:
+            # (client_options= would take the place of what the environment says of the client)
+            options: Any = {"retry_config": {"retry_timeout": timedelta(seconds=patience_s)}}
+            return from_url(self._location, **options)
+        except (BaseError, ValueError) as error:
+            raise PipelineError(
+                f"{self._location} cannot be opened: {_reason(str(error))}",
+                remedy="see to the location, and to the settings in the environment",
+            ) from None
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    def create(self, name: str, data: bytes) -> None:
+        for number in range(_CONFLICTS):
+            if number:
+                self._pause(_PAUSE_S * 2 ** (number - 1))
+            try:
+                with self._typed_errors(name, writes=True):
+                    self._library.put(self._objects, name, data, mode="create")
+                return
+            except AlreadyExists:
+                # The library says so of a 409, too: another create is under way, and may yet fail.
+                if self._size(name) is not None:
+                    raise
+        raise StorageError(
+            f"{name} met other creates of that name, again and again; whether it is there is not known",
+            place=self._place(name),
+            remedy="start again; every committed step is intact",
+        )
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._typed_errors(name, writes=True):
+            self._library.put(self._objects, name, data)
+
+    def write_all(self, files: dict[str, bytes]) -> None:
+        if len(files) < 2:
+            super().write_all(files)
+            return
+        with ThreadPoolExecutor(min(len(files), _AT_ONCE)) as pool:
+            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
+                done.result()
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            self._require(name)
+            return b""
+        if not offset and length is None:
+            return self._get(name)
+        wanted = {"offset": offset} if length is None else (offset, offset + length)
+        try:
+            return self._get(name, {"range": wanted})
+        except _BehindTheEnd:
+            return b""
+
+    def _get(self, name: str, options: Any = None) -> bytes:
+        with self._typed_errors(name):
+            return bytes(self._library.get(self._objects, name, options=options).bytes())
+
+    def list(self, prefix: str) -> list[str]:
+        directory = prefix.rpartition("/")[0]
+        with self._typed_errors(prefix):
+            pages = self._library.list(self._objects, prefix=directory or None, chunk_size=1000)
+            names = [item["path"] for page in pages for item in page]
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(NotFound), self._typed_errors(name):
+            self._library.delete(self._objects, name)
+
+    def _size(self, name: str) -> int | None:
+        """Return the number of bytes, or None when the name is not there."""
+        try:
+            with self._typed_errors(name):
+                return int(self._library.head(self._objects, name)["size"])
+        except NotFound:
+            return None
+
+    def _require(self, name: str) -> int:
+        size = self._size(name)
+        if size is None:
+            raise self._not_found(name)
+        return size
+
+    def _place(self, name: str) -> str:
+        return f"{self._location.rstrip('/')}/{name}"
+
+    def _not_found(self, name: str) -> NotFound:
+        return NotFound(f"{name} is not there", place=self._place(name))
+
+    @contextmanager
+    def _typed_errors(self, name: str, *, writes: bool = False) -> Iterator[None]:
+        """Turn the library's errors into ones that say what to do.
+
+        They are not chained: their texts hold addresses and answers, which may hold signatures.
+        """
+        from obstore import exceptions
+
+        try:
+            yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise self._typed(error, name, writes=writes) from None
+
+    def _typed(self, error: Exception, name: str, *, writes: bool) -> StorageError:
+        text, place = str(error), self._place(name)
+        missing = isinstance(error, FileNotFoundError)
+        if any(sign in text for sign in _NO_BUCKET) or (missing and writes):
+            return StorageError(
+                "the bucket is not there",
+                place=self._location,
+                remedy="make the bucket, or correct storage= (or AWS_ENDPOINT_URL, or the region)",
+            )
+        if missing:
+            return self._not_found(name)
+        status = _STATUS.search(text)
+        if status is not None and status[1] == "416":
+            return _BehindTheEnd(f"{name} has no such range", place=place)
+        if status is not None and status[1] in ("401", "403"):
+            return StorageDenied(
+                f"the object store does not allow it: {_reason(text)}",
+                place=place,
+                remedy="see to the credentials in the environment (AWS_ACCESS_KEY_ID, a role, …), and "
+                "give them the right to get, put, list and delete there",
+            )
+        return StorageError(
+            f"the object store failed: {_reason(text)}",
+            place=place,
+            remedy="see to the network, the endpoint (AWS_ENDPOINT_URL; AWS_ALLOW_HTTP=true for one "
+            "without TLS), the region and the credentials; every committed step is intact",
+        )
+
+
+class _BehindTheEnd(StorageError):
+    """A range that begins where the content has ended."""
+
+
+def checked(location: str) -> str:
+    """Return the location of an object store, if it is one.
+
+    Raises:
+        PipelineError: when it has no bucket, or has credentials in it.
+    """
+    parts = urlsplit(location)
+    if parts.username is not None or parts.password is not None:
+        raise PipelineError(
+            f"a location of {parts.scheme}:// must not hold credentials: it is written into logs and plans",
+            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+        )
+    if parts.scheme not in SCHEMES or not parts.netloc or parts.query or parts.fragment:
+        raise PipelineError(
+            f"{location!r} is no location of an object store",
+            remedy="say for instance s3://BUCKET/PREFIX",
+        )
+    return location
+
+
+def _library() -> Any:
+    try:
+        import obstore
+    except ImportError as error:
+        raise PipelineError(
+            "object stores need the package obstore", remedy="pip install 'headrace[s3]'"
+        ) from error
+    return obstore
+
+
+def _reason(text: str) -> str:
+    """Return why a request failed: status and code, or what the network said; no address, no content."""
+    text = text.partition("\n\nDebug source")[0]
+    found = [match[0] for match in (_STATUS.search(text), _CODE.search(text)) if match]
+    if found:
+        return ", ".join(
+            item.removeprefix("status code: ").removeprefix("<Code>") for item in found
+        )
+    return re.sub(r"\S+://\S+", "…", text.partition("\n")[0].rpartition(" - ")[2])[:200]
