@@ -66,6 +66,7 @@ from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
+from headrace.storage.probe import check_creates
 from headrace.summary import Listener, StepSummary
 from headrace.topology import Pipeline
 from headrace.tries import WARM_EVERY_S, Tries
@@ -180,6 +181,7 @@ class Driver:
             HeadraceError: when the pipeline cannot be run here.
         """
         self.ledger.check_owner(self.pipeline.name)
+        check_creates(self.store, self._nonce())
         opened = self._open()
         self._todo.extend(self._tell(opened))
         self.runner.avoid(opened.drained_hosts or ())

@@ -53,6 +53,7 @@ from headrace.ledger.manifest import (
     step_of_name,
 )
 from headrace.storage.base import Store
+from headrace.storage.probe import FOLDER as PROBES
 from headrace.storage.reading import InTurn, Reading
 
 #: How often a commit whose outcome is unknown is asked for again before it is given up.
@@ -100,6 +101,7 @@ class Ledger:
         self._store = store
         self._reading = reading or InTurn()
         self._check_predecessor = check_predecessor
+        self._probes: set[str] = set()  # that were there when it was swept last
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -445,7 +447,16 @@ class Ledger:
         intents = [n for n in self._store.list(INTENT_FOLDER) if step_of_name(n) <= head.settled]
         for name in intents:
             self._store.delete(name)
-        return gone + old + intents
+        return gone + old + intents + self._sweep_probes()
+
+    def _sweep_probes(self) -> list[str]:
+        """Delete probes that were there at the last sweep; younger ones may be in use."""
+        there = set(self._store.list(PROBES))
+        old = sorted(there & self._probes)
+        for name in old:
+            self._store.delete(name)
+        self._probes = there.difference(old)
+        return old
 
 
 def files_of(head: Head) -> Iterator[str]:

@@ -39,6 +39,7 @@ from headrace.step.plan import Exchange, Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
+from headrace.storage.probe import FOLDER as PROBES
 from headrace.topology import Pipeline
 
 log = logging.getLogger("headrace.spark")
@@ -193,8 +194,8 @@ class SparkRunner(Runner):
 
     def _probe(self, store: Store, workers: int) -> None:
         """Check that every executor sees the storage; get Python processes started meanwhile."""
-        name, content = f"probes/{uuid.uuid4().hex}", os.urandom(16)
-        store.create(name, content)
+        name, content = f"{PROBES}{uuid.uuid4().hex}", os.urandom(16)
+        store.write(name, content)
         try:
             tasks = max(workers, self.default_workers())
             assert self._crews is not None

@@ -1,0 +1,66 @@
+"""Whether a store does what the commit protocol rests on: tried before a driver begins.
+
+Some do not: object stores that ignore the condition of a put, mounts whose links overwrite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace.errors import AlreadyExists, NotFound, StorageUnsuitable
+from headrace.storage.base import Store
+
+#: Where names are made that are only tried. Whoever is killed leaves one; the ledger sweeps them away.
+FOLDER = "probes/"
+_REMEDY = (
+    "use a directory on a local disk, a mount that links without overwriting, or an object store that "
+    "honours If-None-Match; docs/how-to/choose-a-storage.md says which do"
+)
+
+
+def check_creates(store: Store, nonce: str) -> None:
+    """Check that of two creates of one name the first one wins, and is read back.
+
+    Cost: four operations.
+
+    Args:
+        store: what is to be tried.
+        nonce: a name that nobody else uses.
+
+    Raises:
+        StorageUnsuitable: when it does not.
+        StorageError: when it cannot be tried.
+    """
+    name, content = FOLDER + nonce, nonce.encode()
+    with contextlib.suppress(AlreadyExists):  # by this very call, if a reply was lost
+        store.create(name, content)
+    overwrites = _creates(store, name)
+    found = _content(store, name)
+    store.delete(name)
+    if overwrites:
+        raise _unsuitable(store, "creates a name that is there already")
+    if found != content:
+        raise _unsuitable(store, "does not read back what was created")
+
+
+def _creates(store: Store, name: str) -> bool:
+    try:
+        store.create(name, b"another")
+    except AlreadyExists:
+        return False
+    return True
+
+
+def _content(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read(name)
+    except NotFound:
+        return None
+
+
+def _unsuitable(store: Store, what: str) -> StorageUnsuitable:
+    return StorageUnsuitable(
+        f"the storage {what}: two drivers could commit the same step",
+        place=store.location,
+        remedy=_REMEDY,
+    )
