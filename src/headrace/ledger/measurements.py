@@ -7,6 +7,8 @@ that has been fenced may leave a file behind. Who reads takes the newest.
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import numpy as np
 
@@ -125,7 +127,7 @@ class Notices:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._newest: str | None = None
+        self._there: list[str] | None = None  # of what was written, what may be there
 
     def write(self, published: Published) -> None:
         """Let others see what was measured.
@@ -134,17 +136,16 @@ class Notices:
             StorageError: when it cannot be written; nothing depends on it.
         """
         name = name_of(published)
-        if name == self._newest:
+        if self._there == [name]:
             return
-        old = [self._newest] if self._newest is not None else self._store.list(FOLDER)
-        try:
+        old = self._store.list(FOLDER) if self._there is None else self._there
+        self._there = [*old, name]  # even if that is not known
+        with contextlib.suppress(AlreadyExists):  # it is of our epoch: by this very call
             self._store.create(name, PUBLISHED.encode(published))
-        except AlreadyExists:
-            return  # of the same step; who wrote it measured what we do
-        self._newest = name
         for other in old:
             if other != name:
                 self._store.delete(other)
+        self._there = [name]
 
 
 def newest_measurements(store: Store) -> Published | None:
