@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 
@@ -10,7 +9,8 @@ from headrace.errors import PipelineError
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.memory import MemoryStore
-from headrace.storage.objects import SCHEMES, ObjectStore
+from headrace.storage.objects import ObjectStore
+from headrace.storage.remote import is_remote, open_remote
 
 __all__ = ["LocalStore", "MemoryStore", "ObjectStore", "Store", "open_store"]
 
@@ -21,15 +21,16 @@ def open_store(location: str) -> Store:
     """Return the store at a location.
 
     Args:
-        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``); or
+        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``),
+            with ``?cache=256MiB`` for how much a process keeps of what it has read; or
             ``MODULE:CLASS:REST`` for a class of one's own, which driver and executors can import, and
             which is called with the rest.
 
     Raises:
         PipelineError: for a class that is no store, or a location that is none.
     """
-    if location.partition("://")[0] in SCHEMES:
-        return _remote(location)
+    if is_remote(location):
+        return open_remote(location)
     if location.startswith("memory:"):
         return MemoryStore.named(location.removeprefix("memory:"))
     own = _OWN.fullmatch(location)
@@ -42,9 +43,3 @@ def open_store(location: str) -> Store:
             f"{module}:{name} is no store", remedy="subclass headrace.storage.Store"
         )
     return store
-
-
-@functools.cache
-def _remote(location: str) -> Store:
-    """Return the one store of a location in this process: its connections are kept."""
-    return ObjectStore(location)

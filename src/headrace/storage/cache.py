@@ -1,0 +1,81 @@
+"""What was read of files that never change is kept, up to a bound; for stores that are far away.
+
+Only data is kept, never what a protocol asks for: whether a manifest, an intent, a mark or a batch is
+*still* there is what keeps a stale driver out, so that must always be asked of the store itself.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from cachetools import LRUCache
+
+from headrace.storage.base import Store
+
+#: Files of these folders have one content for ever, and nobody asks whether they are there.
+_DATA = ("runs/", "outputs/", "streams/", "batches/")
+#: What an entry takes beside its content, roughly.
+_ENTRY_BYTES = 200
+
+_Range = tuple[str, int, int | None]
+
+
+class CachedStore(Store):
+    """A store whose data is read once, as long as it fits.
+
+    A range is kept as it was asked for; another range of the same file is read on its own. From any thread.
+
+    Args:
+        inner: the store.
+        most_bytes: how much is kept; what was used longest ago goes first.
+    """
+
+    def __init__(self, inner: Store, most_bytes: int) -> None:
+        self.inner = inner
+        self._kept: LRUCache[_Range, bytes] = LRUCache(most_bytes, getsizeof=_size)
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return f"{self.inner.location}?cache={int(self._kept.maxsize)}"
+
+    def create(self, name: str, data: bytes) -> None:
+        self.inner.create(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.inner.write(name, data)
+
+    def write_all(self, files: dict[str, bytes]) -> None:
+        self.inner.write_all(files)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if not name.startswith(_DATA):
+            return self.inner.read(name, offset, length)
+        asked = (name, offset, length)
+        with self._lock:
+            found = self._kept.get(asked)
+        if found is None:
+            found = self.inner.read(name, offset, length)
+            self._keep(asked, found)
+        return found
+
+    def _keep(self, asked: _Range, found: bytes) -> None:
+        with self._lock:
+            if _size(found) <= self._kept.maxsize:
+                self._kept[asked] = found
+
+    def list(self, prefix: str) -> list[str]:
+        return self.inner.list(prefix)
+
+    def tidy(self) -> None:
+        self.inner.tidy()
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(name)
+        with self._lock:
+            for asked in [asked for asked in self._kept if asked[0] == name]:
+                del self._kept[asked]
+
+
+def _size(content: bytes) -> int:
+    return len(content) + _ENTRY_BYTES

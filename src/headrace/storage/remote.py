@@ -1,0 +1,55 @@
+"""Stores that are far away, by their locations: one for each in a process, with a cache in front."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+from headrace.errors import PipelineError
+from headrace.storage.base import Store
+from headrace.storage.objects import SCHEMES, ObjectStore
+
+#: How much of what was read a process keeps, if the location does not say.
+DEFAULT_CACHE = 64 << 20
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_CACHE = re.compile(r"cache=(\d+)(|KiB|MiB|GiB)")
+_KINDS: dict[str, Callable[[str], Store]] = dict.fromkeys(SCHEMES, ObjectStore)
+
+
+def is_remote(location: str) -> bool:
+    """Say whether a location is of a store that is far away."""
+    scheme, colon, _ = location.partition("://")
+    return bool(colon) and scheme in _KINDS
+
+
+def open_remote(location: str) -> Store:
+    """Return the one store of a location in this process: its connections are kept, and what it has read.
+
+    Raises:
+        PipelineError: for a location that is none.
+    """
+    place, _, query = location.partition("?")
+    return _opened(place, _cache_of(location, query))
+
+
+@functools.cache
+def _opened(place: str, most_bytes: int) -> Store:
+    store = _KINDS[place.partition("://")[0]](place)
+    if not most_bytes:
+        return store
+    from headrace.storage.cache import CachedStore
+
+    return CachedStore(store, most_bytes)
+
+
+def _cache_of(location: str, query: str) -> int:
+    if not query:
+        return DEFAULT_CACHE
+    found = _CACHE.fullmatch(query)
+    if found is None:
+        raise PipelineError(
+            f"{query!r} at the end of {location!r} is not known",
+            remedy="say ?cache=64MiB (KiB, MiB, GiB, or bytes), or ?cache=0 for no cache",
+        )
+    return int(found[1]) * _UNITS[found[2]]
