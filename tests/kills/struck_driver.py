@@ -1,4 +1,4 @@
-"""A driver process that is killed at its system calls; see test_strace.py.
+"""A driver process that is killed; see test_strace.py, and tests/storage/test_remote_pipelines.py.
 
 usage: struck_driver.py STORAGE EFFECTS RECORDS
 """
@@ -15,7 +15,7 @@ import msgspec
 import headrace as hr
 from headrace.driver import Driver, Settings
 from headrace.runners.inline import InlineRunner
-from headrace.storage import LocalStore
+from headrace.storage import open_store
 
 
 class Hit(msgspec.Struct):
@@ -56,7 +56,7 @@ def main() -> None:
     counts = pipeline.compute("counts", Numbering(), keys={stream: "key"})
     pipeline.sink("counts", counts, hr.sinks.Calls(take, idempotent=True))
     driver = Driver(
-        pipeline, LocalStore(storage), InlineRunner(), workers=2, bins=16, drain=True,
+        pipeline, open_store(storage), InlineRunner(), workers=2, bins=16, drain=True,
         settings=Settings(
             limit=hr.Limit(4, 1 << 20), base_every=3, slices=2, retain_steps=1, sweep_every=4
         ),

@@ -11,10 +11,13 @@ import random
 
 import pytest
 
+from headrace.storage import Store
 from tests.ledger.worlds import Driver, run, split_brain
 
 
-def paused_at(stop_after: int, *, check: bool, commits: int = 6) -> tuple[list[Driver], list[str]]:
+def paused_at(
+    stop_after: int, *, check: bool, commits: int = 6, store: Store | None = None
+) -> tuple[list[Driver], list[str]]:
     """Driver a stops after so many operations; b takes over, commits and cleans; a goes on."""
     drivers = [
         Driver("a", 3, check_predecessor=check),
@@ -24,7 +27,7 @@ def paused_at(stop_after: int, *, check: bool, commits: int = 6) -> tuple[list[D
     def schedule() -> itertools.chain[int]:
         return itertools.chain([0] * stop_after, _until_done(drivers[1], 1), itertools.repeat(0))
 
-    return drivers, run(drivers, schedule())
+    return drivers, run(drivers, schedule(), store)
 
 
 def _until_done(driver: Driver, index: int):  # type: ignore[no-untyped-def]

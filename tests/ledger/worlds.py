@@ -83,7 +83,7 @@ class Driver:
         self.done = False
         self.at = "start"
 
-    def start(self, store: MemoryStore) -> None:
+    def start(self, store: Store) -> None:
         stepped = SteppedStore(store, self._turn)
         self._thread = threading.Thread(target=self._live, args=(stepped,), daemon=True)
         self._thread.start()
@@ -122,9 +122,9 @@ class Driver:
             self._back.release()
 
 
-def run(drivers: list[Driver], schedule: Iterator[int]) -> list[str]:
+def run(drivers: list[Driver], schedule: Iterator[int], store: Store | None = None) -> list[str]:
     """Run drivers on a fresh store by a schedule; return what happened."""
-    store = MemoryStore()
+    store = store or MemoryStore()
     for driver in drivers:
         driver.start(store)
     story = []

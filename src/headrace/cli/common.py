@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
-from headrace.storage import open_store
+from headrace.storage import LocalStore, open_store
 
 FAILED, NOTHING_THERE, REFUSED, UNANSWERED, INTERRUPTED = 4, 5, 6, 7, 130
 
@@ -27,7 +27,7 @@ class NothingThere(Exception):
 
 storage_option = click.option(
     "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
-    help="The directory that keeps the pipeline's state.",
+    help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
 )  # fmt: skip
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -70,9 +70,10 @@ def ledger_of(storage: str) -> Ledger:
     Raises:
         NothingThere: when it is not.
     """
-    if not storage.startswith("memory:") and not Path(storage).is_dir():
+    store = open_store(storage)
+    if isinstance(store, LocalStore) and not Path(store.location).is_dir():
         raise NothingThere(f"{storage} is not there")
-    return Ledger(open_store(storage))
+    return Ledger(store)
 
 
 def head_of(storage: str) -> Head:

@@ -1,0 +1,124 @@
+"""Pipelines on storage that is far away: killed and resumed, overtaken, and looked at from outside."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.cli.common import NOTHING_THERE
+from headrace.storage import open_store
+from tests.kills.test_strace import RECORDS, effects, expected
+from tests.ledger.test_interleavings import paused_at
+from tests.ledger.worlds import Driver, run, split_brain
+from tests.oracle.model import Model, NodeSpec, Spec
+from tests.support import processes
+from tests.support.pipelines import Collected, draw, run_inline, run_until_read
+
+SPEC = Spec(
+    injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(60)]},
+    bound=20,
+    rows=9,
+    nodes=[
+        NodeSpec("node0", [("first", "a")], delay=10, echo=True),
+        NodeSpec("node1", [("node0", "b")], delay=5, echo=True),
+    ],
+)
+UPKEEP = {"base_every": 2, "slices": 8, "retain_steps": 1}
+
+
+@pytest.fixture(params=["s3"])
+def location(request: pytest.FixtureRequest) -> str:
+    """Somewhere on a server, where nobody was before."""
+    return request.getfixturevalue(request.param).location()
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_a_pipeline_stops_and_goes_on_with_other_workers(location: str, weak: bool) -> None:
+    model = Model(SPEC, hr.hash_key)
+    model.run()
+    collected, store = Collected(), open_store(location)
+    run_until_read(draw(SPEC, collected, weak=weak), store, 30, rows=SPEC.rows, **UPKEEP)
+    run_inline(
+        draw(SPEC, collected, weak=weak), store=store, rows=SPEC.rows, workers=3, **UPKEEP
+    )  # fmt: skip
+    assert collected.rows() == dict(model.outputs)
+    assert store.list("probes/") == []
+
+
+def test_a_driver_that_is_killed_again_and_again_loses_nothing(
+    location: str, tmp_path: Path
+) -> None:
+    script = str(processes.ROOT / "tests/kills/struck_driver.py")
+    told, rng = tmp_path / "effects", random.Random(7)
+    told.touch()
+
+    def start() -> subprocess.Popen[bytes]:
+        return processes.start([script, location, str(told), str(RECORDS)], tmp_path / "log")
+
+    killed = 0
+    for _ in range(3):
+        running = start()
+        enough = told.stat().st_size + rng.randrange(1, 500)
+        if processes.wait_for(lambda enough=enough: told.stat().st_size >= enough, process=running):
+            running.send_signal(signal.SIGKILL)
+            killed += 1
+        running.wait(timeout=60)
+    assert killed == 3
+    assert start().wait(timeout=60) == 0, (tmp_path / "log").read_text()
+    assert effects(told) == expected()
+
+
+def test_a_driver_that_was_paused_anywhere_is_fenced(request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue("s3")
+    for stop_after in range(14):
+        drivers, story = paused_at(stop_after, check=True, store=open_store(server.location()))
+        assert split_brain(drivers) is None, story
+        assert drivers[1].error is None, story
+        if not drivers[0].done or drivers[0].error:
+            assert type(drivers[0].error).__name__ == "Fenced", story
+
+
+def test_without_the_check_of_the_predecessor_one_of_them_is_told_committed(
+    request: pytest.FixtureRequest,
+) -> None:
+    """The negative control: the server, too, creates again a name that was deleted."""
+    server = request.getfixturevalue("s3")
+    found = [
+        split_brain(paused_at(stop, check=False, store=open_store(server.location()))[0])
+        for stop in range(14)
+    ]
+    assert any(found), "the protection protects from nothing"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_schedules_of_three_drivers_never_split_a_step(location: str, seed: int) -> None:
+    rng = random.Random(seed)
+    drivers = [Driver(name, rng.randint(2, 5), check_predecessor=True) for name in "abc"]
+
+    def schedule():  # type: ignore[no-untyped-def]
+        while True:
+            yield from [rng.randrange(3)] * rng.choice([1, 1, 2, 5, 20])
+
+    story = run(drivers, schedule(), open_store(location))
+    assert split_brain(drivers) is None, story
+
+
+def test_the_command_line_looks_at_it_from_outside(location: str) -> None:
+    def ask() -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-m", "headrace.cli", "watermark", "bins", "node0"]
+        return subprocess.run(
+            [*asked, "--storage", location], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    nothing = ask()
+    assert nothing.returncode == NOTHING_THERE, nothing.stderr
+    run_inline(draw(SPEC, Collected()), store=open_store(location), rows=SPEC.rows, workers=2)
+    done = ask()
+    assert done.returncode == 0, done.stderr
+    assert "node0 has no work pending" in done.stdout
