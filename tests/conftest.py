@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import hdfs as hdfs_server
 from tests.support import s3server
 
 settings.register_profile(
@@ -26,4 +27,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3server.S3Server]:
         for name, value in server.environment.items():
             patch.setenv(name, value)
         yield server
+    server.process.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hdfs_server.Hdfs]:
+    """A real HDFS; started when it is first asked for."""
+    server = hdfs_server.start(tmp_path_factory.mktemp("hdfs"))
+    yield server
     server.process.stop()

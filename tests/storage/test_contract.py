@@ -1,6 +1,6 @@
 """What every store must do; the same tests for each backend.
 
-Remote ones are real servers, started once for all tests (`tests/support/s3server.py`).
+Remote ones are real servers, started once for all tests (`tests/support/s3server.py`, `hdfs.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.errors import AlreadyExists, NotFound, PipelineError, StorageReadO
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
 
 
-@pytest.fixture(params=["memory", "local", "s3"])
+@pytest.fixture(params=["memory", "local", "s3", "hdfs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     match request.param:
         case "memory":

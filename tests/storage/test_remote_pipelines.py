@@ -19,41 +19,46 @@ from tests.ledger.worlds import Driver, run, split_brain
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.support import processes
 from tests.support.pipelines import Collected, draw, run_inline, run_until_read
+from tests.support.s3server import S3Server
 
-SPEC = Spec(
-    injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(60)]},
-    bound=20,
-    rows=9,
-    nodes=[
-        NodeSpec("node0", [("first", "a")], delay=10, echo=True),
-        NodeSpec("node1", [("node0", "b")], delay=5, echo=True),
-    ],
-)
+
+def spec(rows: int) -> Spec:
+    """Return two computations, one after the other, that read so many records a step."""
+    return Spec(
+        injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(40)]},
+        bound=20,
+        rows=rows,
+        nodes=[
+            NodeSpec("node0", [("first", "a")], delay=10, echo=True),
+            NodeSpec("node1", [("node0", "b")], delay=5, echo=True),
+        ],
+    )
+
+
 UPKEEP = {"base_every": 2, "slices": 8, "retain_steps": 1}
 
 
-@pytest.fixture(params=["s3"])
-def location(request: pytest.FixtureRequest) -> str:
-    """Somewhere on a server, where nobody was before."""
-    return request.getfixturevalue(request.param).location()
-
-
-@pytest.mark.parametrize("weak", [False, True])
-def test_a_pipeline_stops_and_goes_on_with_other_workers(location: str, weak: bool) -> None:
-    model = Model(SPEC, hr.hash_key)
+@pytest.mark.parametrize(
+    ("where", "rows", "weak"), [("s3", 9, False), ("s3", 9, True), ("hdfs", 20, False)]
+)
+def test_a_pipeline_stops_and_goes_on_with_other_workers(
+    request: pytest.FixtureRequest, where: str, rows: int, weak: bool
+) -> None:
+    location, drawn = request.getfixturevalue(where).location(), spec(rows)
+    model = Model(drawn, hr.hash_key)
     model.run()
     collected, store = Collected(), open_store(location)
-    run_until_read(draw(SPEC, collected, weak=weak), store, 30, rows=SPEC.rows, **UPKEEP)
-    run_inline(
-        draw(SPEC, collected, weak=weak), store=store, rows=SPEC.rows, workers=3, **UPKEEP
-    )  # fmt: skip
+    run_until_read(draw(drawn, collected, weak=weak), store, 20, rows=rows, **UPKEEP)
+    again = draw(drawn, collected, weak=weak)
+    run_inline(again, store=store, rows=rows, workers=3, **UPKEEP)
     assert collected.rows() == dict(model.outputs)
     assert store.list("probes/") == []
 
 
 def test_a_driver_that_is_killed_again_and_again_loses_nothing(
-    location: str, tmp_path: Path
+    s3: S3Server, tmp_path: Path
 ) -> None:
+    location = s3.location()
     script = str(processes.ROOT / "tests/kills/struck_driver.py")
     told, rng = tmp_path / "effects", random.Random(7)
     told.touch()
@@ -62,42 +67,41 @@ def test_a_driver_that_is_killed_again_and_again_loses_nothing(
         return processes.start([script, location, str(told), str(RECORDS)], tmp_path / "log")
 
     killed = 0
-    for _ in range(3):
+    for _ in range(2):
         running = start()
-        enough = told.stat().st_size + rng.randrange(1, 500)
+        enough = told.stat().st_size + rng.randrange(1, 300)
         if processes.wait_for(lambda enough=enough: told.stat().st_size >= enough, process=running):
             running.send_signal(signal.SIGKILL)
             killed += 1
         running.wait(timeout=60)
-    assert killed == 3
+    assert killed == 2
     assert start().wait(timeout=60) == 0, (tmp_path / "log").read_text()
     assert effects(told) == expected()
 
 
-def test_a_driver_that_was_paused_anywhere_is_fenced(request: pytest.FixtureRequest) -> None:
-    server = request.getfixturevalue("s3")
+def test_a_driver_that_was_paused_anywhere_is_fenced(s3: S3Server) -> None:
     for stop_after in range(14):
-        drivers, story = paused_at(stop_after, check=True, store=open_store(server.location()))
+        drivers, story = paused_at(stop_after, check=True, store=open_store(s3.location()))
         assert split_brain(drivers) is None, story
         assert drivers[1].error is None, story
         if not drivers[0].done or drivers[0].error:
             assert type(drivers[0].error).__name__ == "Fenced", story
 
 
-def test_without_the_check_of_the_predecessor_one_of_them_is_told_committed(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_without_the_check_of_the_predecessor_one_of_them_is_told_committed(s3: S3Server) -> None:
     """The negative control: the server, too, creates again a name that was deleted."""
-    server = request.getfixturevalue("s3")
     found = [
-        split_brain(paused_at(stop, check=False, store=open_store(server.location()))[0])
+        split_brain(paused_at(stop, check=False, store=open_store(s3.location()))[0])
         for stop in range(14)
     ]
     assert any(found), "the protection protects from nothing"
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_random_schedules_of_three_drivers_never_split_a_step(location: str, seed: int) -> None:
+@pytest.mark.parametrize(("where", "seed"), [*(("s3", n) for n in range(5)), ("hdfs", 5)])
+def test_random_schedules_of_three_drivers_never_split_a_step(
+    request: pytest.FixtureRequest, where: str, seed: int
+) -> None:
+    location = request.getfixturevalue(where).location()
     rng = random.Random(seed)
     drivers = [Driver(name, rng.randint(2, 5), check_predecessor=True) for name in "abc"]
 
@@ -109,7 +113,9 @@ def test_random_schedules_of_three_drivers_never_split_a_step(location: str, see
     assert split_brain(drivers) is None, story
 
 
-def test_the_command_line_looks_at_it_from_outside(location: str) -> None:
+def test_the_command_line_looks_at_it_from_outside(s3: S3Server) -> None:
+    location = s3.location()
+
     def ask() -> subprocess.CompletedProcess[str]:
         asked = [sys.executable, "-m", "headrace.cli", "watermark", "bins", "node0"]
         return subprocess.run(
@@ -118,7 +124,7 @@ def test_the_command_line_looks_at_it_from_outside(location: str) -> None:
 
     nothing = ask()
     assert nothing.returncode == NOTHING_THERE, nothing.stderr
-    run_inline(draw(SPEC, Collected()), store=open_store(location), rows=SPEC.rows, workers=2)
+    run_inline(draw(spec(20), Collected()), store=open_store(location), rows=20, workers=2)
     done = ask()
     assert done.returncode == 0, done.stderr
     assert "node0 has no work pending" in done.stdout

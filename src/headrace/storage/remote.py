@@ -8,19 +8,24 @@ from collections.abc import Callable
 
 from headrace.errors import PipelineError
 from headrace.storage.base import Store
+from headrace.storage.hdfs import SCHEME as WEBHDFS
+from headrace.storage.hdfs import HdfsStore
 from headrace.storage.objects import SCHEMES, ObjectStore
 
 #: How much of what was read a process keeps, if the location does not say.
 DEFAULT_CACHE = 64 << 20
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CACHE = re.compile(r"cache=(\d+)(|KiB|MiB|GiB)")
-_KINDS: dict[str, Callable[[str], Store]] = dict.fromkeys(SCHEMES, ObjectStore)
+_KINDS: dict[str, Callable[[str], Store]] = {
+    **dict.fromkeys(SCHEMES, ObjectStore),
+    WEBHDFS: HdfsStore,
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def is_remote(location: str) -> bool:
     """Say whether a location is of a store that is far away."""
-    scheme, colon, _ = location.partition("://")
-    return bool(colon) and scheme in _KINDS
+    return _SCHEME.match(location) is not None
 
 
 def open_remote(location: str) -> Store:
@@ -30,6 +35,11 @@ def open_remote(location: str) -> Store:
         PipelineError: for a location that is none.
     """
     place, _, query = location.partition("?")
+    if place.partition("://")[0] not in _KINDS:
+        raise PipelineError(
+            f"{location!r} is no storage that is known",
+            remedy=f"say a directory, or a location of {', '.join(f'{kind}://' for kind in _KINDS)}",
+        )
     return _opened(place, _cache_of(location, query))
 
 

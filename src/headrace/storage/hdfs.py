@@ -1,0 +1,253 @@
+"""HDFS, by its web interface (WebHDFS): no Java, and no Hadoop, where driver and executors run.
+
+A name is created by writing aside and renaming. The NameNode renames under one lock and does not
+overwrite a file, so of many that create a name one wins, and nobody sees a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from getpass import getuser
+from typing import Any
+from urllib.parse import urlsplit
+
+from headrace.errors import (
+    AlreadyExists,
+    NotFound,
+    PipelineError,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+)
+from headrace.storage.base import Store
+
+#: What the locations of this store begin with.
+SCHEME = "webhdfs"
+#: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
+_ASIDE_FOR_MS = 900_000
+_AT_ONCE = 8
+#: To connect, and for each part of an answer.
+_TIMEOUTS_S = (10.0, 60.0)
+_TRIES = 4
+#: Of this process, wherever it runs.
+_TOKEN = os.urandom(8).hex()
+_FULL = {"DSQuotaExceededException", "NSQuotaExceededException", "QuotaExceededException"}
+_SEE_TO_IT = "see to the NameNode and DataNodes; every committed step is intact"
+_DENIED = {"AccessControlException", "SecurityException", "AuthorizationException"}
+
+
+class HdfsStore(Store):
+    """A directory in HDFS, of a cluster that believes the name of a user (``HADOOP_USER_NAME``).
+
+    Durability: what is acknowledged is in the memory of all its DataNodes, and on their disks if
+    the cluster says so (``dfs.datanode.synconclose``).
+
+    Cost: two requests for a read, three for a write, six for a create.
+
+    Args:
+        location: ``webhdfs://NAMENODE:PORT/PATH``, with the port of the NameNode's web interface.
+
+    Raises:
+        PipelineError: for a location that is none, or where the library is not installed.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, location: str) -> None:
+        parts = urlsplit(location)
+        if parts.scheme != SCHEME or not parts.port or not parts.path.strip("/") or parts.username:
+            raise PipelineError(
+                f"{location!r} is no location in HDFS",
+                remedy="say webhdfs://NAMENODE:PORT/PATH, with the port of the NameNode's web interface "
+                "(9870, mostly); the user is HADOOP_USER_NAME in the environment",
+            )
+        self._location = location
+        self._root = "/" + parts.path.strip("/")
+        self._client = _client(f"http://{parts.hostname}:{parts.port}")
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    def create(self, name: str, data: bytes) -> None:
+        folder, _, file = self._path(name).rpartition("/")
+        aside = f"{folder}/.{file}.{_TOKEN}-{os.getpid()}-{next(self._numbers)}.tmp"
+        try:
+            with self._typed_errors(name):
+                self._client.write(aside, data, overwrite=True)
+            self._rename(aside, name)
+        finally:
+            with contextlib.suppress(StorageError), self._typed_errors(name):
+                self._client.delete(aside)
+
+    def _rename(self, aside: str, name: str) -> None:
+        try:
+            with self._typed_errors(name):
+                self._client.rename(aside, self._path(name))
+        except StorageError:
+            # The NameNode only says that it did not; or the reply to one that it did was lost.
+            if self._size(name) is None:
+                raise
+            raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._typed_errors(name):
+            self._client.write(self._path(name), data, overwrite=True)
+
+    def write_all(self, files: dict[str, bytes]) -> None:
+        if len(files) < 2:
+            super().write_all(files)
+            return
+        with ThreadPoolExecutor(min(len(files), _AT_ONCE)) as pool:
+            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
+                done.result()
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            self._require(name)
+            return b""
+        try:
+            with (
+                self._typed_errors(name),
+                self._client.read(self._path(name), offset=offset, length=length) as content,
+            ):
+                return bytes(content.read())
+        except NotFound:
+            raise
+        except StorageError:
+            # An offset behind the end is refused, like any bad request.
+            if offset and offset >= self._require(name):
+                return b""
+            raise
+
+    def list(self, prefix: str) -> list[str]:
+        directory, _, start = prefix.rpartition("/")
+        join = f"{directory}/" if directory else ""
+        return sorted(
+            join + name
+            for name, facts in self._entries(directory).items()
+            if facts["type"] == "FILE" and name.startswith(start) and not name.startswith(".")
+        )
+
+    def tidy(self) -> None:
+        """Remove files that were being written aside by a process that was killed."""
+        for folder, facts in self._entries("").items():
+            if facts["type"] == "DIRECTORY":
+                self._tidy(folder)
+
+    def _tidy(self, folder: str) -> None:
+        entries = self._entries(folder)
+        newest = max((facts["modificationTime"] for facts in entries.values()), default=0)
+        for name, facts in entries.items():
+            aside = name.startswith(".") and name.endswith(".tmp")
+            if aside and newest - facts["modificationTime"] > _ASIDE_FOR_MS:
+                self.delete(f"{folder}/{name}")
+
+    def delete(self, name: str) -> None:
+        with self._typed_errors(name):
+            gone = self._client.delete(self._path(name))
+        if not gone and self._size(name) is not None:  # (the library does not say why)
+            raise StorageError(
+                f"HDFS did not delete {name}", place=self._place(name), remedy=_SEE_TO_IT
+            )
+
+    def _entries(self, directory: str) -> dict[str, dict[str, Any]]:
+        try:
+            with self._typed_errors(directory):
+                path = f"{self._root}/{directory}".rstrip("/")
+                return dict(self._client.list(path, status=True))
+        except NotFound:
+            return {}
+
+    def _size(self, name: str) -> int | None:
+        """Return the number of bytes, or None when the name is not there."""
+        try:
+            with self._typed_errors(name):
+                return int(self._client.status(self._path(name))["length"])
+        except NotFound:
+            return None
+
+    def _require(self, name: str) -> int:
+        size = self._size(name)
+        if size is None:
+            raise NotFound(f"{name} is not there", place=self._place(name))
+        return size
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _place(self, name: str) -> str:
+        return f"{self._location.rstrip('/')}/{name}"
+
+    @contextmanager
+    def _typed_errors(self, name: str) -> Iterator[None]:
+        """Turn the errors of the library, the servers and the network into ones that say what to do."""
+        from hdfs import HdfsError
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            yield
+        except HdfsError as error:
+            raise self._typed(error, name) from error
+        except (RequestException, HTTPError, OSError) as error:
+            raise StorageError(
+                f"HDFS could not be asked: {type(error).__name__}",
+                place=self._place(name),
+                remedy="see that NameNode and DataNodes can be reached by their web ports, by the names "
+                "that they give themselves; every committed step is intact",
+            ) from error
+
+    def _typed(self, error: Any, name: str) -> StorageError:
+        place, kind = self._place(name), error.exception
+        what = str(error.message).partition("\n")[0]
+        if kind == "FileNotFoundException":
+            return NotFound(f"{name} is not there", place=place)
+        if kind in _DENIED or "Authentication failure" in what:
+            return StorageDenied(
+                f"HDFS does not allow it: {what}",
+                place=place,
+                remedy="set HADOOP_USER_NAME to a user who may write there; clusters with Kerberos are not "
+                "supported",
+            )
+        if kind == "SafeModeException":
+            return StorageReadOnly(
+                "the NameNode is in safe mode",
+                place=place,
+                remedy="wait until it has left that, and start again; every committed step is intact",
+            )
+        if kind in _FULL:
+            return StorageFull(
+                f"the quota is used up: {what}",
+                place=place,
+                remedy="make room and start again; every committed step is intact",
+            )
+        return StorageError(
+            f"HDFS failed: {what}",
+            place=place,
+            remedy=_SEE_TO_IT,
+        )
+
+
+def _client(address: str) -> Any:
+    try:
+        from hdfs import InsecureClient
+        from requests import Session
+        from requests.adapters import HTTPAdapter
+        from urllib3.util.retry import Retry
+    except ImportError as error:
+        raise PipelineError(
+            "HDFS needs the package hdfs", remedy="pip install 'headrace[hdfs]'"
+        ) from error
+    session = Session()
+    # Tried again: what was never sent, and reads. (A rename that was sent twice may find itself.)
+    again = Retry(_TRIES, backoff_factor=0.1, allowed_methods={"GET"}, status=0)
+    session.mount("http://", HTTPAdapter(max_retries=again, pool_maxsize=2 * _AT_ONCE))
+    user = os.environ.get("HADOOP_USER_NAME") or getuser()
+    return InsecureClient(address, user=user, timeout=_TIMEOUTS_S, session=session)
