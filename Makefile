@@ -53,4 +53,4 @@ bench: $(VENV)/.bench java
 	. scripts/java-home.sh && for program in floor latency count user bins migrate rescale recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
-	rm -rf $(VENV) demo-data dist
+	rm -rf $(VENV) .tools demo-data dist

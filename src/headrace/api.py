@@ -242,7 +242,8 @@ def run(
 
     Args:
         pipeline: what to run.
-        storage: a directory that driver and executors share; it belongs to this pipeline.
+        storage: a directory that driver and executors share, or a location such as
+            ``s3://BUCKET/PREFIX``; it belongs to this pipeline.
         workers: how many workers; by default as many as there are in storage; for a new one, as there
             are task slots (2 inline). Another number than was asked for before is a rescale while
             nothing runs: the least state changes hands. The same number, or none, leaves the layout as

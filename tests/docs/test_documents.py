@@ -31,6 +31,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/move-state.md",
         "docs/how-to/follow-the-load.md",
         "docs/how-to/change-the-shape-of-state.md",
+        "docs/how-to/choose-a-storage.md",
     ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(

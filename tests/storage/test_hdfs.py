@@ -120,8 +120,8 @@ def test_a_name_node_that_is_not_there_is_a_typed_error() -> None:
 @pytest.mark.parametrize(
     "location",
     [
-        "webhdfs://host/path", "webhdfs://host:1", "webhdfs://me@host:1/path", "hdfs://host:1/path",
-        "ftp://host/path", "s3a://bucket",
+        "webhdfs://host/path", "webhdfs://host:1", "webhdfs://host:1/", "webhdfs://host:x/y",
+        "webhdfs://me@host:1/path", "hdfs://host:1/path", "ftp://host/path", "s3a://bucket",
     ],
 )  # fmt: skip
 def test_a_location_that_is_none_is_refused(location: str) -> None:

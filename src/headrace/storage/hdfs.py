@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from getpass import getuser
 from typing import Any
-from urllib.parse import urlsplit
 
 from headrace.errors import (
     AlreadyExists,
@@ -29,6 +29,7 @@ from headrace.storage.base import Store
 
 #: What the locations of this store begin with.
 SCHEME = "webhdfs"
+_LOCATION = re.compile(rf"{SCHEME}://([\w.-]+:\d+)(/[^?#]*[^?#/]/*)")
 #: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
 _ASIDE_FOR_MS = 900_000
 _AT_ONCE = 8
@@ -60,16 +61,16 @@ class HdfsStore(Store):
     _numbers = itertools.count()
 
     def __init__(self, location: str) -> None:
-        parts = urlsplit(location)
-        if parts.scheme != SCHEME or not parts.port or not parts.path.strip("/") or parts.username:
+        found = _LOCATION.fullmatch(location)
+        if found is None:
             raise PipelineError(
-                f"{location!r} is no location in HDFS",
+                "a location in HDFS has a host, a port and a path, and nothing else",
                 remedy="say webhdfs://NAMENODE:PORT/PATH, with the port of the NameNode's web interface "
                 "(9870, mostly); the user is HADOOP_USER_NAME in the environment",
             )
         self._location = location
-        self._root = "/" + parts.path.strip("/")
-        self._client = _client(f"http://{parts.hostname}:{parts.port}")
+        self._root = "/" + found[2].strip("/")
+        self._client = _client(f"http://{found[1]}")
 
     @property
     def location(self) -> str:

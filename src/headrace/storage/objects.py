@@ -222,7 +222,7 @@ def checked(location: str) -> str:
         )
     if parts.scheme not in SCHEMES or not parts.netloc or parts.query or parts.fragment:
         raise PipelineError(
-            f"{location!r} is no location of an object store",
+            "a location of an object store has a bucket and a prefix, and nothing else",
             remedy="say for instance s3://BUCKET/PREFIX",
         )
     return location

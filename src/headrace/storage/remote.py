@@ -35,12 +35,13 @@ def open_remote(location: str) -> Store:
         PipelineError: for a location that is none.
     """
     place, _, query = location.partition("?")
-    if place.partition("://")[0] not in _KINDS:
+    scheme = place.partition("://")[0]
+    if scheme not in _KINDS:
         raise PipelineError(
-            f"{location!r} is no storage that is known",
+            f"{scheme}:// is no storage that is known",
             remedy=f"say a directory, or a location of {', '.join(f'{kind}://' for kind in _KINDS)}",
         )
-    return _opened(place, _cache_of(location, query))
+    return _opened(place, _cache_of(query))
 
 
 @functools.cache
@@ -53,13 +54,13 @@ def _opened(place: str, most_bytes: int) -> Store:
     return CachedStore(store, most_bytes)
 
 
-def _cache_of(location: str, query: str) -> int:
+def _cache_of(query: str) -> int:
     if not query:
         return DEFAULT_CACHE
     found = _CACHE.fullmatch(query)
     if found is None:
         raise PipelineError(
-            f"{query!r} at the end of {location!r} is not known",
+            "what follows the question mark of a location is not known",  # and may be secret
             remedy="say ?cache=64MiB (KiB, MiB, GiB, or bytes), or ?cache=0 for no cache",
         )
     return int(found[1]) * _UNITS[found[2]]
