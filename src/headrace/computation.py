@@ -29,6 +29,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
@@ -553,10 +554,16 @@ def _defines(cls: type[UserCode], handler: str) -> bool:
 
 def source_place(thing: object) -> str:
     """Return the user's file and line of a class or function, for error messages."""
-    target = thing if inspect.isclass(thing) or callable(thing) else type(thing)
+    target: Any = thing if inspect.isclass(thing) or callable(thing) else type(thing)
+    return _place_of(target)
+
+
+@lru_cache(maxsize=256)
+def _place_of(target: Any) -> str:
+    # (to find a class, Python parses its whole file: 5 ms and more at each call)
     try:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)
     except (OSError, TypeError):
-        return getattr(target, "__qualname__", repr(thing))
+        return getattr(target, "__qualname__", repr(target))
     return f"{path}:{line}"
