@@ -217,14 +217,14 @@ def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice
 ) -> None:
     """Also the new one's steps after it has claimed are struck, up to the end of the input.
 
-    Crashes come at every operation, other faults at every second one.
+    At every second one: a crash after one of them is a crash before the next.
     """
     shared = MemoryStore()
     counting = FaultStore(shared), FaultStore(shared)
     assert played(*counting, Collected(), light=light)
     total = counting[0 if who == "old" else 1].operations
     struck = 0
-    for at in range(1, total + 1, 1 if act.startswith("crash") else 2):
+    for at in range(1, total + 1, 2):
         inner, collected = MemoryStore(), Collected()
         faulty = FaultStore(inner, at, act)
         stores = (faulty, inner) if who == "old" else (inner, faulty)
