@@ -7,6 +7,7 @@ sees it.
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import StorageError
 from headrace.heart import Heart, Pulse
 from headrace.ledger.lease import (
     BEATS,
@@ -26,6 +28,7 @@ from headrace.ledger.lease import (
     leader_among,
 )
 from headrace.storage import MemoryStore
+from tests.support.faults import FaultStore
 
 PATIENCE_S = 3.0
 
@@ -174,10 +177,10 @@ def test_beats_of_earlier_epochs_are_nobodys_who_leads() -> None:
 
 def test_only_the_newest_beat_of_each_process_is_left_and_damage_is_passed_over() -> None:
     store = MemoryStore()
-    beats = Beats(store)
+    beats, others = Beats(store), Beats(store)
     for counter in range(3):
         beats.show(beat(counter))
-        beats.show(beat(counter, token="b", role="waits"))
+        others.show(beat(counter, token="b", role="waits"))
     assert [(one.token, one.counter) for one in beats.all()] == [("a", 2), ("b", 2)]
     assert len(store.list("drivers/")) == 2
     store.create(beat_name("a", 3), b"torn")
@@ -187,6 +190,17 @@ def test_only_the_newest_beat_of_each_process_is_left_and_damage_is_passed_over(
     assert [one.token for one in beats.all()] == ["b"]
     beats.take_back("b")
     assert not store.list("drivers/")
+
+
+@pytest.mark.parametrize("act", ["error", "lost reply"])
+def test_whatever_the_storage_replies_the_next_beats_leave_only_the_newest(act: str) -> None:
+    for at in range(1, 7):
+        inner = MemoryStore()
+        beats = Beats(FaultStore(inner, at, act))
+        for counter in range(5):
+            with contextlib.suppress(StorageError):
+                beats.show(beat(counter))
+        assert inner.list("drivers/") == [beat_name("a", 4)], f"{act} at {at}"
 
 
 class Hands:

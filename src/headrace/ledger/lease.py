@@ -12,6 +12,7 @@ what it reads changes: the beat's counter, or the newest manifest.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -89,7 +90,7 @@ def beat_name(token: str, counter: int) -> str:
 
 
 class Beats:
-    """The beats of a pipeline's drivers.
+    """The beats of a pipeline's drivers, as one process sees them, and its own.
 
     Args:
         store: the pipeline's storage.
@@ -97,20 +98,22 @@ class Beats:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._shown: list[str] = []  # what may be there of those that this has written
 
     def show(self, beat: Beat) -> None:
-        """Write a beat, and delete the one before.
+        """Write a beat, and delete those before.
 
         Raises:
             StorageError: when it cannot be written; it is the next one's turn then.
         """
         name = beat_name(beat.token, beat.counter)
-        try:
+        before = [shown for shown in self._shown if shown != name]
+        self._shown = [*before, name]
+        with contextlib.suppress(AlreadyExists):  # its reply was lost
             self._store.create(name, BEATS.encode(beat))
-        except AlreadyExists:
-            return  # its reply was lost
-        if beat.counter:
-            self._store.delete(beat_name(beat.token, beat.counter - 1))
+        for shown in before:
+            self._store.delete(shown)
+            self._shown.remove(shown)
 
     def all(self) -> list[Beat]:
         """Return the newest beat of each process, by token.
