@@ -39,6 +39,7 @@ from headrace.eventtime.watermark import (
 )
 from headrace.forms import TwoInput, state_machine
 from headrace.keyspace.hashing import hash_key
+from headrace.ledger.lease import Lease
 from headrace.migrating import Migration
 from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.perworker import PerWorker
@@ -64,6 +65,7 @@ __all__ = [
     "Job",
     "KeyedBatch",
     "Keys",
+    "Lease",
     "Limit",
     "ListState",
     "MapState",

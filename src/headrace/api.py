@@ -18,11 +18,13 @@ from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
+from headrace.ledger.lease import Lease
 from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
 from headrace.placing import PlacesWorkers
 from headrace.policies import How, Policy
+from headrace.reign import Reign, TakeOver
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.summary import Listener
@@ -41,15 +43,16 @@ class Job(PlacesWorkers):
     storage goes on from there.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, reign: Reign | None = None) -> None:
         self._driver = driver
+        self._reign = reign or Reign(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
         self._error: BaseException | None = None
         self._why: str | None = None
 
     def _run(self) -> None:
         try:
-            self._why = self._driver.run()
+            self._why = self._reign.run()
         except BaseException as error:  # handed to whoever waits
             self._error = error
         finally:
@@ -75,6 +78,21 @@ class Job(PlacesWorkers):
     def head(self) -> Head | None:
         """The pipeline as of the last committed step: watermarks, counts, positions."""
         return self._driver.coordinator.head
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads the pipeline; one that stands by does not yet."""
+        return self.running and self._driver.pulse.epoch is not None
+
+    @property
+    def ended(self) -> str | None:
+        """Why it has ended, such as ``stopped``, ``drained``, to whom it was handed over; None before."""
+        return self._why
+
+    @property
+    def take_over(self) -> TakeOver | None:
+        """How it has taken over from another driver, and how long that took; None before its first step."""
+        return self._reign.take_over
 
     @property
     def decision(self) -> Decision | None:
@@ -199,10 +217,46 @@ class Job(PlacesWorkers):
         self._driver.ask_to_stop(drain=True)
         return self.wait(timeout)
 
-    def stop(self, timeout: float | None = None) -> bool:
-        """Stop after the running step; return whether it has stopped."""
-        self._driver.ask_to_stop(drain=False)
+    def stop(self, timeout: float | None = None, *, at_step: int | None = None) -> bool:
+        """Stop after the running step, or after a later one.
+
+        Args:
+            timeout: seconds to wait for the end; None waits for ever.
+            at_step: stop when exactly this step is committed (steps without records count, too). It is
+                noted durably: a driver that takes over before keeps to it. Stopping at once, or
+                :meth:`resume`, takes it back.
+
+        Returns:
+            Whether it has stopped.
+
+        Raises:
+            ChangeRefused: when that step is committed already.
+        """
+        if at_step is not None:
+            self._ask(Command("stop", at_step=at_step))
+        else:
+            self._driver.ask_to_stop(drain=False)
         return self.wait(timeout)
+
+    def pause(self, *, at_step: int | None = None) -> None:
+        """Run no more steps until :meth:`resume`, also after a restart.
+
+        Args:
+            at_step: not before exactly this step is committed; by default at once.
+
+        Raises:
+            ChangeRefused: when that step is committed already.
+        """
+        self._ask(Command("pause", at_step=at_step or 0))
+
+    def resume(self) -> None:
+        """Let a paused pipeline go on; take back a stop or a pause that is to come."""
+        self._ask(Command("resume"))
+
+    def _ask(self, command: Command) -> None:
+        answer = self.answered(command, float("inf"))
+        if answer is not None and not answer.applied:
+            raise ChangeRefused(answer.why)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; return whether it was reached.
@@ -237,8 +291,14 @@ def run(
     policy: Policy | None = None,
     policy_how: How | None = None,
     policy_dry_run: bool = False,
+    standby: bool = False,
+    handover: bool = False,
+    handover_timeout: float | None = 60.0,
+    lease: Lease | None = None,
 ) -> Job:
     """Run a pipeline, or resume it where its storage says it was.
+
+    Whoever runs it already is fenced, unless it is to be waited for (``standby``) or asked (``handover``).
 
     Args:
         pipeline: what to run.
@@ -263,6 +323,14 @@ def run(
             by default.
         policy_how: how often it is asked, and how what it wants is carried out.
         policy_dry_run: only tell what it wants (:attr:`Job.decision`, ``headrace policy show``, the log).
+        standby: get ready, and begin only when nobody runs it any more: when who did was killed, hangs or
+            has failed. If another standby is first, go on waiting; so, too, when fenced later. Ends when
+            the pipeline is stopped on purpose, or its input has ended.
+        handover: get ready, and then ask who runs it to end after its running step; begin where that one
+            was. Refused before anything stops if this pipeline does not fit what is stored. Where nobody
+            runs it, begin when nobody was seen for long enough.
+        handover_timeout: seconds to wait for that; None waits for ever. Who runs it then goes on.
+        lease: how often this process shows that it lives, and how long it waits for a sign of others.
 
     Returns:
         A job, to be used in a ``with`` statement.
@@ -278,7 +346,8 @@ def run(
         policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
     )  # fmt: skip
     driver.listeners += listeners or []
-    return Job(driver)
+    reign = Reign(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    return Job(driver, reign)
 
 
 def _runner(runner: RunnerName | Runner) -> Runner:

@@ -76,14 +76,14 @@ class Control(PlacesWorkers):
 
     def ask(
         self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
-        forget: bool = False,
+        forget: bool = False, at_step: int = 0,
     ) -> int:  # fmt: skip
-        """Ask for something; return the command's number.
+        """Ask for something (a stop or a pause at once, or at a step); return the command's number.
 
         A pipeline that runs applies it between two of its steps; one that does not, when it is started
         (``stop`` and ``drain`` are refused then: there is nothing to stop).
         """
-        return self.put(Command(kind, names or [], sinks or [], forget))
+        return self.put(Command(kind, names or [], sinks or [], forget, at_step=at_step))
 
     def answer(self, number: int) -> Answer | None:
         """Return what became of a command; None when it was not answered yet.

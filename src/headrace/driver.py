@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +22,8 @@ from headrace.coordinator.changes import ChangePlan, Standing, check_behind, wit
 from headrace.coordinator.machine import CHANGED, Coordinator
 from headrace.coordinator.measuring import Meter
 from headrace.coordinator.messages import (
+    AwaitClaim,
+    Awaited,
     AwaitSinks,
     Checkpoint,
     Checkpointed,
@@ -55,10 +58,12 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Steering
 from headrace.delivery import Deliveries
-from headrace.errors import Damaged, NotFound, ensure
+from headrace.errors import Damaged, NotFound, StorageError, ensure
+from headrace.heart import Pulse
 from headrace.intake import Intake
 from headrace.ledger.commands import CommandLog
-from headrace.ledger.log import Ledger
+from headrace.ledger.lease import Beats
+from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest
 from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint
@@ -81,13 +86,21 @@ _PHASES: dict[type[Instruction], str] = {
     PollAgain: "poll",
     Release: "release",
     AwaitSinks: "outbox",
+    AwaitClaim: "hand over",
     Clean: "clean",
     Sweep: "sweep",
 }
 
 
+#: A driver that hands over looks so often for the claim of the next one.
+_CLAIM_LOOK_US = 2_000
+
 #: So many bins a new pipeline gets. More cost next to nothing.
 DEFAULT_BINS = 256
+
+
+#: What a driver begins with that is not told a head: the newest there is, or a storage that holds nothing.
+Fresh = Literal["newest", "new"]
 
 
 class Clock:
@@ -100,6 +113,14 @@ class Clock:
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
         """Wait until a time, or until somebody sets ``woken``."""
         woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
+
+
+def _head_of(on: Head | Fresh) -> Head | None:
+    return on if isinstance(on, Head) else None
+
+
+def _nothing() -> None:
+    """Rehearse nothing."""
 
 
 class Driver:
@@ -119,6 +140,9 @@ class Driver:
             :mod:`headrace.policies`.
         check_predecessor: see :mod:`headrace.ledger.log`.
         stopwatch: measures where time goes; by default by the monotonic clock.
+
+    Attributes:
+        pulse: what it is at, for those who show others that it lives.
     """
 
     def __init__(
@@ -137,12 +161,14 @@ class Driver:
         self.clock = clock or Clock()
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
         self.listeners: list[Listener] = []
+        self.pulse = Pulse()
         self.woken = threading.Event()
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
+        self._started: Pipeline | None = None  # what the runner is ready for
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
@@ -152,7 +178,9 @@ class Driver:
         )
         self._intake = Intake(store)
         self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
-        self.requests = Requests(CommandLog(store), self._intake, runner, self._settings)
+        self.requests = Requests(
+            CommandLog(store), self._intake, runner, self._settings, Beats(store)
+        )
         self._steering = Steering(Meter(self._settings.measure_us))
         self.controller = Controller(
             policy, how or How(), dry_run=policy_dry_run, store=store,
@@ -162,31 +190,79 @@ class Driver:
 
     # -- the loop -----------------------------------------------------------------------------
 
-    def run(self) -> str:
+    def run(self, on: Head | Fresh = "newest") -> str:
         """Run until the coordinator stops; return why it stopped.
+
+        Args:
+            on: see :meth:`open`.
 
         Raises:
             HeadraceError: what went wrong. Every committed step is intact.
         """
-        self.open()
+        self.open(on)
         while True:
             stop = self.turn()
             if stop is not None:
                 return stop.why
 
-    def open(self) -> None:
-        """Look at the storage, and get ready for the first :meth:`turn`.
+    def open(self, on: Head | Fresh = "newest") -> None:
+        """Look at the storage, and get ready for the first :meth:`turn`, which claims the epoch.
+
+        Args:
+            on: the head that the claim is to follow, and nothing else; ``"new"`` for the first of all. By
+                default the newest, whoever has committed it.
 
         Raises:
             HeadraceError: when the pipeline cannot be run here.
         """
-        self.ledger.check_owner(self.pipeline.name)
-        check_creates(self.store, self._nonce())
-        opened = self._open()
-        self._todo.extend(self._tell(opened))
-        self.runner.avoid(opened.drained_hosts or ())
-        self.runner.start(self.pipeline, self.store, self.coordinator.begins_with.workers)
+        self._begin(on)
         self._intake.open()
+
+    def prepare(self, on: Head | Fresh = "newest", rehearse: Callable[[], None] = _nothing) -> None:
+        """Do what takes time before :meth:`open` while another driver leads. Claims nothing.
+
+        Args:
+            on: what is stored; see :meth:`open`.
+            rehearse: what the runner lets its processes do once.
+
+        Raises:
+            HeadraceError: when the pipeline cannot be run on what is stored.
+        """
+        self._begin(on)
+        self._todo.clear()
+        self.runner.warm_up(rehearse)
+
+    def keep_ready(self) -> None:
+        """Keep what was prepared from growing cold."""
+        self._tries.keep_warm()
+
+    def _begin(self, on: Head | Fresh) -> None:
+        """Read the storage, draw what it leaves, and let the runner be ready for that."""
+        self.ledger.check_owner(self.drawing.name)
+        if self._started is None:
+            check_creates(self.store, self._nonce())
+        opened = self._open(on)
+        self._todo = deque(self._tell(opened))
+        self.runner.avoid(opened.drained_hosts or ())
+        workers = self.coordinator.begins_with.workers
+        if self._started is None:
+            self.runner.start(self.pipeline, self.store, workers)
+        elif set(self._started.nodes) != set(self.pipeline.nodes):
+            self.runner.prepare(self.pipeline)()
+        self._started = self.pipeline
+
+    def step_back(self) -> None:
+        """Let go of sources and sinks after another driver has taken over; the runner stays ready."""
+        self.pulse.lost()
+        self.requests.ready = None
+        self._deliveries.close()
+        self._intake.rest()
+        for node in self.drawing.sinks.values():
+            node.sink.close()
+        self._deliveries = Deliveries(
+            self.drawing, self.store, self._stopwatch, concurrent=self.runner.concurrent
+        )
+        self._todo.clear()
 
     @property
     def upcoming(self) -> Instruction:
@@ -204,6 +280,7 @@ class Driver:
             self._told.append(self._asked.popleft())
             self._todo.extend(self._tell(self._told[-1]))
         instruction = self.upcoming
+        self.pulse.begins(type(instruction).__name__)
         self._todo.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:
@@ -262,6 +339,8 @@ class Driver:
                 self._release(instruction)
             case AwaitSinks():
                 return self._await_sinks()
+            case AwaitClaim():
+                return self._await_claim(instruction.within_us)
             case Clean():
                 self.ledger.clean(
                     instruction.names,
@@ -285,6 +364,11 @@ class Driver:
         self._asked.append(StopAsked(drain))
         self.woken.set()
         self._deliveries.news.set()
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether somebody wants it to stop that no coordinator was told of."""
+        return any(not asked.drain for asked in self._asked)
 
     def ask_to_change(self, change: Change) -> None:
         """Ask for another drawing, between two steps. From any thread; the change says how it went."""
@@ -319,6 +403,8 @@ class Driver:
 
     def _commit(self, instruction: Commit) -> Committed:
         lap, adopted = self._stopwatch.lap(), instruction.adopted
+        if instruction.hands_over:
+            self._intake.rest()
         begun = time.perf_counter()
         with self._stopwatch.phase("commit"):
             head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
@@ -331,6 +417,7 @@ class Driver:
         if adopted is None:
             if instruction.manifest.claim:
                 self.requests.begun(head)
+                self.pulse.claimed(head.epoch)
             return Committed(head, instruction.manifest)
         tried = self._tries.newest
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
@@ -379,6 +466,23 @@ class Driver:
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
 
+    def _await_claim(self, within_us: int) -> Awaited:
+        """Wait for another's claim; if none comes, or this is to stop, sources are read again."""
+        until = self.clock.now_us() + within_us
+        while not self._is_followed():
+            now_us = self.clock.now_us()
+            if now_us >= until or self._asked:
+                self._intake.open()
+                return Awaited(False)
+            self.clock.wait_until(min(until, now_us + _CLAIM_LOOK_US), self.woken)
+        return Awaited(True)
+
+    def _is_followed(self) -> bool:
+        try:
+            return self.ledger.is_followed(self._head)
+        except StorageError:  # it is looked for again
+            return False
+
     # -- drawings -----------------------------------------------------------------------------
 
     def _draw(
@@ -401,18 +505,18 @@ class Driver:
         for asked in self._told:
             self.coordinator.handle(asked)
 
-    def _open(self) -> Opened:
+    def _open(self, on: Head | Fresh) -> Opened:
         """Read the ledger, and the commands that came before this run; draw what these leave."""
-        there = self.ledger.open_stretch()
+        there = Stretch(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
         head = there.head
         opening = self.requests.opening(head, self.drawing, self.clock.now_us())
         standing = opening.standing
-        if standing.removed or standing.forgotten:
+        if standing.removed or standing.forgotten or self._started is not None:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
         return Opened(
             head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
-            sorted(standing.drained_hosts), there.checkpoint, there.light,
+            sorted(standing.drained_hosts), there.checkpoint, there.light, standing.halt,
         )  # fmt: skip
 
     def _between_steps(self) -> Event | None:
@@ -431,6 +535,7 @@ class Driver:
         assert ready is not None
         before = self.drawing
         ready.switch()
+        self._started = ready.pipeline
         if ready.change is not None:
             self.drawing = ready.pipeline
             self._deliveries.close()  # nothing is under way

@@ -65,6 +65,11 @@ class Intake:
         kept = {id(source) for source in self._sources.values()}
         self._close([source for at, source in self._opened.items() if at not in kept])
 
+    def rest(self) -> None:
+        """Close all, so that another process can read it; :meth:`open` opens what the drawing reads."""
+        self.close()
+        self._opened, self._again, self._left = {}, {}, []
+
     def close(self) -> None:
         """Close all, also what is open for a drawing that was still to begin."""
         ours = [*self._opened.values(), *self._sources.values()]

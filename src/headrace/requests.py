@@ -36,7 +36,8 @@ from headrace.coordinator.steering import has_turn
 from headrace.coordinator.stretch import is_behind
 from headrace.errors import HeadraceError, StorageError
 from headrace.intake import Intake
-from headrace.ledger.commands import MOVING, Answer, Asked, CommandLog
+from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
+from headrace.ledger.lease import Beats
 from headrace.ledger.manifest import Head
 from headrace.runners.base import Runner
 from headrace.topology import Pipeline
@@ -94,19 +95,21 @@ class Requests:
         intake: opens the sources of a drawing to come.
         runner: prepares to run it.
         settings: how it will be run.
+        beats: tell whether who wants to be handed over to is still there.
 
     Attributes:
         ready: the drawing to begin anew with, from when that is asked of the coordinator to the claim.
     """
 
     def __init__(
-        self, commands: CommandLog, intake: Intake, runner: Runner, settings: Settings
+        self, commands: CommandLog, intake: Intake, runner: Runner, settings: Settings, beats: Beats
     ) -> None:
         self.ready: Ready | None = None
         self._commands = commands
         self._intake = intake
         self._runner = runner
         self._settings = settings
+        self._beats = beats
         self._changes: deque[Change] = deque()
         self._closed = False
         self._look_again_s = 0.0
@@ -199,8 +202,13 @@ class Requests:
         begun = time.perf_counter()
         head = current.head
         before, places = _standing_of(head), self._runner.places
-        result = decide(before, head.identity, current.drawing, asked, running=True, places=places)
+        result = decide(
+            before, head.identity, current.drawing, asked, running=True, step=head.step + 1,
+            places=places,
+        )  # fmt: skip
         kind = None if asked.command is None else asked.command.kind
+        if kind == "hand_over" and asked.command is not None:
+            return self._hand_over(asked, asked.command, result, head.step + 1)
         if isinstance(result, Standing) and kind in ("remove", "restore"):
             try:
                 pipeline = without(current.drawing, result.removed)
@@ -215,7 +223,20 @@ class Requests:
             drained = sorted(result.drained_hosts)
             why = remark(drained, places) if kind == "drain_hosts" else ""
             return Commanded(msgspec.structs.replace(answer, why=why), kind, drained)
-        return Commanded(answer, kind)
+        halt = result.halt if isinstance(result, Standing) else None
+        return Commanded(answer, kind, halt=halt)
+
+    def _hand_over(
+        self, asked: Asked, command: Command, result: Standing | str, step: int
+    ) -> Commanded:
+        """Refuse it if the process that is to take over is not there any more."""
+        try:
+            there = bool(command.to) and self._beats.is_there(command.to)
+        except StorageError as error:
+            there, result = False, error.what
+        if not there and isinstance(result, Standing):
+            result = "who asked for it does not wait for it any more"
+        return Commanded(answer_to(asked, result, step), "hand_over", to=command.by)
 
     def _prepare(self, pipeline: Pipeline, standing: Standing, head: Head) -> Callable[[], None]:
         """Do all of beginning anew that can fail; return what switches the runner.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from headrace import errors
+from headrace.cli import main
+from tests.support.processes import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +73,59 @@ def test_the_visits_pipeline_runs_and_resumes(tmp_path: Path, document: str) -> 
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     status = headrace(tmp_path, "status", "--storage", "state/visits")
     assert "computation visits: watermark end, 4 records, 0 late" in status.stdout
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with open(folder / f"{len(list(folder.glob('*-log')))}-log", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli", *arguments], cwd=folder, stdout=log, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_commands_of_upgrading_do_what_their_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = "docs/how-to/upgrade-and-fail-over.md"
+    (tmp_path / "clicks.py").write_text(blocks(document, "python")[0])
+    told = [line for block in blocks(document, "text") for line in block.splitlines()]
+
+    def of(line: str, *more: str) -> list[str]:
+        assert line in told
+        return [*line.split()[1:], *more]
+
+    monkeypatch.chdir(tmp_path)
+    status = of("headrace status --storage state/clicks")
+
+    def until(said: str) -> None:
+        wait_for(lambda: said in CliRunner().invoke(main, status).output)
+
+    fast = ["--runner", "inline", "--rows", "100"]
+    run = of("headrace run clicks.py --storage state/clicks", *fast)
+    standby = of("headrace run clicks.py --storage state/clicks --standby", *fast)
+    handover = of("headrace handover clicks.py --storage state/clicks", *fast)
+    with started(tmp_path, *run) as old:
+        until(" leads: since")
+        with started(tmp_path, *standby, "--patience", "0.6") as waits:
+            until(" stands by: since")
+            with started(tmp_path, *handover) as new:
+                assert old.wait(60) == 0
+                until("epoch 2")
+                new.kill()
+                until("epoch 3")
+                at = of("headrace stop --at-step 12000 --storage state/clicks")
+                assert CliRunner().invoke(main, at).exit_code == 0
+                until("stop after step 12000")
+                stop = ["stop", "--storage", "state/clicks"]
+                assert CliRunner().invoke(main, stop).exit_code == 0
+                assert waits.wait(60) == 0
+    logs = "".join(path.read_text() for path in sorted(tmp_path.glob("*-log")))
+    assert "handed over to " in logs
 
 
 def test_the_command_line_answers_with_its_exit_codes(tmp_path: Path) -> None:

@@ -76,15 +76,30 @@ def _plain(kind: Kind, help: str) -> click.Command:
     return command
 
 
+def _halting(kind: Kind, help: str) -> click.Command:
+    """Return the command that stops or pauses, at once or at a step."""
+
+    @click.command(kind, help=help)
+    @storage_option
+    @click.option("--at-step", type=click.IntRange(1), metavar="N",
+                  help="Not before exactly step N is committed.  [default: the running step]")  # fmt: skip
+    @_wait
+    @output_option
+    def command(storage: str, at_step: int | None, seconds: float, output: str) -> None:
+        _ask(storage, kind, seconds, output, at_step=at_step or 0)
+
+    return command
+
+
 def _ask(
     storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
-    sinks: list[str] | None = None, forget: bool = False,
+    sinks: list[str] | None = None, forget: bool = False, at_step: int = 0,
 ) -> None:  # fmt: skip
     """Ask for something, wait for the answer, and end with the exit code that it has."""
     code = 0
     with typed_errors():
         control = _control_of(storage)
-        number = control.ask(kind, names, sinks=sinks, forget=forget)
+        number = control.ask(kind, names, sinks=sinks, forget=forget, at_step=at_step)
         answer = control.wait(number, seconds) if seconds else None
         facts: dict[str, Any] = {"command": number, "kind": kind, "answered": answer is not None}
         if answer is not None:
@@ -129,9 +144,9 @@ def _control_of(storage: str) -> Control:
 COMMANDS = [
     remove,
     restore,
-    _plain("stop", "Stop a running pipeline after its running step."),
+    _halting("stop", "Stop a running pipeline after its running step, or after a later one."),
     _plain("drain", "Let a running pipeline stop when all its input has ended."),
-    _plain(
+    _halting(
         "pause", 'Let a pipeline run no more steps until "resume"; also when it is started again.'
     ),
     _plain("resume", "Let a paused pipeline go on."),

@@ -21,11 +21,13 @@ from headrace.cli.common import (
 )
 from headrace.eventtime.timestamps import show_time
 from headrace.keyspace.layout import Layout
+from headrace.ledger.lease import Beat, Beats
 from headrace.ledger.manifest import Head
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View, view_of
 from headrace.recordids import IDS
+from headrace.storage import open_store
 
 
 @click.command()
@@ -36,7 +38,7 @@ def status(storage: str, output: str) -> None:
     with typed_errors():
         head = head_of(storage)
         name = ledger_of(storage).read(0)[0].pipeline
-        facts = status_of(name, head)
+        facts = status_of(name, head, Beats(open_store(storage)).all())
         tell(facts, _status_text(facts), output)
 
 
@@ -72,14 +74,16 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
             show_live(Console(), look, lambda: time.sleep(every))
 
 
-def status_of(name: str, head: Head) -> dict[str, Any]:
-    """Return a pipeline's status as plain data."""
+def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
+    """Return a pipeline's status as plain data, with what its drivers have shown last."""
     return {
         "pipeline": name,
         "step": head.step,
         "epoch": head.epoch,
         "workers": head.layout.workers,
         "paused": head.paused,
+        "halt": None if head.halt is None else msgspec.to_builtins(head.halt),
+        "drivers": [_driver(beat) for beat in beats if beat.epoch >= head.epoch or not beat.epoch],
         "removed": head.identity.get("removed", {}),
         "catching_up": head.resting,
         "bins": len(Layout.from_wire(head.layout)),
@@ -107,6 +111,20 @@ def status_of(name: str, head: Head) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _driver(beat: Beat) -> dict[str, Any]:
+    """Return what a driver's process has shown last: when, is told by its own time of day."""
+    return {
+        "role": beat.role, "where": beat.where, "epoch": beat.epoch, "why": beat.why,
+        "since": show_time(beat.since_us), "seen": show_time(beat.now_us),
+    }  # fmt: skip
+
+
+def _driver_text(of: dict[str, Any]) -> str:
+    said = {"leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "ended"}
+    why = f" ({of['why']})" if of["why"] else ""
+    return f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}"
+
+
 def _status_text(facts: dict[str, Any]) -> str:
     """Return a status for people."""
     outbox = facts["outbox"]
@@ -114,6 +132,9 @@ def _status_text(facts: dict[str, Any]) -> str:
         f"{facts['pipeline']}: step {facts['step']}, epoch {facts['epoch']}, "
         f"{facts['workers']} workers, {facts['bins']} bins{', paused' if facts['paused'] else ''}"
     ]
+    if facts["halt"] is not None:
+        lines.append(f"  {facts['halt']['kind']} after step {facts['halt']['step']}")
+    lines += [_driver_text(driver) for driver in facts["drivers"]]
     if outbox["waits_for"]:
         lines.append(
             f"  the outbox is full ({outbox['steps']} steps, {outbox['bytes']:,} "

@@ -1,9 +1,10 @@
-"""The command that runs a pipeline."""
+"""The commands that run a pipeline: from where it is, or from who runs it now."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +15,94 @@ from headrace.cli.common import INTERRUPTED, storage_option, typed_errors
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
+from headrace.ledger.lease import HANDED_OVER, Lease
 from headrace.observe.progress import ProgressLine
 from headrace.sources.base import Limit
 from headrace.topology import Pipeline
 
+_OPTIONS = [
+    click.argument("target"),
+    storage_option,
+    click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]"),
+    click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline."),
+    click.option(
+        "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+    ),
+    click.option(
+        "--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
+        show_default=True, help="Who carries records between layers.",
+    ),
+    click.option(
+        "--checkpoint-every", metavar="STEPS|TIME",
+        help="State goes to storage so often; a time is like 5s.  [default: 1]",
+    ),
+    click.option(
+        "--rows", type=click.IntRange(1), default=100_000, show_default=True,
+        help="Records a step takes from each injector, at most.",
+    ),
+    policy_option,
+    set_option,
+    click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
+    click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
+    click.option(
+        "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
+        help="Seconds without a sign after which who runs it is taken for gone.",
+    ),
+]  # fmt: skip
+
+
+def _as_run(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of ``run``."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
 
 @click.command()
-@click.argument("target")
-@storage_option
-@click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]")
-@click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline.")
-@click.option(
-    "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
-)
-@click.option("--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
-              show_default=True, help="Who carries records between layers.")  # fmt: skip
-@click.option("--checkpoint-every", metavar="STEPS|TIME",
-              help="State goes to storage so often; a time is like 5s.  [default: 1]")  # fmt: skip
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True,
-              help="Records a step takes from each injector, at most.")  # fmt: skip
-@policy_option
-@set_option
-@click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants.")
-@click.option("--keep-running", is_flag=True, help="Go on when all input has ended.")
-def run(
-    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
-    checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
-    options: dict[str, str], policy_dry_run: bool,
-) -> None:  # fmt: skip
+@_as_run
+@click.option("--standby", is_flag=True,
+              help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
+def run(standby: bool, **options: Any) -> None:
     """Run (or resume) the pipeline of TARGET, until its input has ended.
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by default
-    "pipeline"). Ctrl-C stops after the running step.
+    "pipeline"). Ctrl-C stops after the running step. Whoever runs it already is fenced, unless this one
+    stands by.
     """
+    _run(**options, standby=standby)
+
+
+@click.command()
+@_as_run
+@click.option("--standby", is_flag=True, help="Stand by when another one has taken over later.")
+@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
+              help="Seconds to wait for who runs it now; it goes on if that is not enough.")  # fmt: skip
+def handover(standby: bool, seconds: float, **options: Any) -> None:
+    """Take a running pipeline over: get TARGET ready, let who runs it end after its step, and go on.
+
+    Refused before anything stops, if the code of TARGET does not fit what is stored. Takes the options of
+    "run", and goes on as that would.
+    """
+    _run(**options, standby=standby, handover=True, handover_timeout=seconds)
+
+
+def _run(
+    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
+    checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
+    options: dict[str, str], policy_dry_run: bool, patience: float, **how: Any,
+) -> None:  # fmt: skip
     with typed_errors():
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
             Settings(limit=Limit(rows, 16 << 20), exchange=exchange),
             _steps_or_time(checkpoint_every),
         )
+        lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
         with ProgressLine(pipeline.name) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
                 settings=settings, listeners=[progress], policy=checked(name, options),
-                policy_dry_run=policy_dry_run,
+                policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
             with job:
                 try:
@@ -66,6 +111,8 @@ def run(
                     click.echo("stopping after the running step", err=True)
                     job.stop()
                     sys.exit(INTERRUPTED)
+        if job.ended is not None and job.ended.startswith(HANDED_OVER):
+            click.echo(job.ended, err=True)
 
 
 def _steps_or_time(text: str | None) -> int | str | None:
@@ -99,4 +146,4 @@ def load_pipeline(target: str) -> Pipeline:
     return found
 
 
-COMMANDS = [run]
+COMMANDS = [run, handover]

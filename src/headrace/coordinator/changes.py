@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.coordinator.course import Course
+from headrace.coordinator.halting import NOT_RUNNING, halt_after
 from headrace.coordinator.hosts import drained_after
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.reshaping import changes_of
@@ -20,7 +21,7 @@ from headrace.coordinator.steering import decide as steer
 from headrace.coordinator.step_times import StepTimes
 from headrace.errors import PipelineError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command
-from headrace.ledger.manifest import CatchUp
+from headrace.ledger.manifest import CatchUp, Halt
 from headrace.ledger.places import Places
 from headrace.ledger.retained import producer_of
 from headrace.topology import Pipeline
@@ -286,17 +287,19 @@ class Standing(msgspec.Struct, frozen=True):
         removed, forgotten: computations that are removed, and that are given up.
         paused: whether no step is to be run.
         drained_hosts: those on which no worker is to live.
+        halt: what is to be done after a later step; None where no command has said so.
     """
 
     removed: frozenset[str]
     forgotten: frozenset[str] = frozenset()
     paused: bool = False
     drained_hosts: frozenset[str] = frozenset()
+    halt: Halt | None = None
 
 
 def obey(
     standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
-    places: Places | None = None,
+    step: int, places: Places | None = None,
 ) -> Standing | str:  # fmt: skip
     """Return how things stand after a command, or why it is refused.
 
@@ -306,15 +309,14 @@ def obey(
         drawing: all that the driver's process can draw, with what is removed.
         command: what is asked.
         running: whether the pipeline runs, or is about to.
+        step: the one that comes next.
         places: where workers live; None before the pipeline runs.
     """
     match command.kind:
-        case "pause":
-            return msgspec.structs.replace(standing, paused=True)
-        case "resume":
-            return msgspec.structs.replace(standing, paused=False)
-        case "stop" | "drain":
-            return standing if running else "the pipeline was not running"
+        case "pause" | "stop" | "resume":
+            return _halt(standing, command, running=running, step=step)
+        case "drain" | "hand_over":
+            return standing if running else NOT_RUNNING
         case "remove":
             return _remove(standing, stored, drawing, command)
         case "restore":
@@ -326,6 +328,16 @@ def obey(
             return msgspec.structs.replace(standing, drained_hosts=drained)
         case _:
             return "the pipeline has no layout yet"
+
+
+def _halt(standing: Standing, command: Command, *, running: bool, step: int) -> Standing | str:
+    """Return how things stand after a stop, a pause or a resumption, at once or at a step."""
+    halt = halt_after(command, running=running, step=step)
+    if isinstance(halt, str):
+        return halt
+    if command.at_step or command.kind == "stop":
+        return msgspec.structs.replace(standing, halt=halt)
+    return msgspec.structs.replace(standing, halt=halt, paused=command.kind == "pause")
 
 
 def _remove(
@@ -445,7 +457,7 @@ def at_opening(
             course = decided.course
             answers.append(decided.answer)
             continue
-        result = decide(standing, stored, drawing, item, running=False)
+        result = decide(standing, stored, drawing, item, running=False, step=step)
         if isinstance(result, Standing):
             standing = result
         answers.append(answer_to(item, result, step))
@@ -454,12 +466,12 @@ def at_opening(
 
 def decide(
     standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
-    places: Places | None = None,
+    step: int, places: Places | None = None,
 ) -> Standing | str:  # fmt: skip
     """Return how things stand after a command that was found, or why it is refused."""
     if asked.command is None:
         return asked.problem
-    return obey(standing, stored, drawing, asked.command, running=running, places=places)
+    return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
 
 
 def answer_to(asked: Asked, result: Standing | str, step: int) -> Answer:

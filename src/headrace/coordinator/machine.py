@@ -11,7 +11,9 @@ After a claim, ``Recall`` comes before ``Poll``: an earlier driver may have show
 comes next, so that this very step must be run. Where there are weak sinks, ``HandOut`` (and for
 those that are late, ``Checkpoint``) comes before ``Commit``. When the outbox is full, ``AwaitSinks`` comes
 before ``Poll``, and so it does at the end: a stop, too, delivers what was committed. Steps since the last
-checkpoint are computed again before anything else: ``Regain`` and ``Run`` for each, and no ``Commit``.
+checkpoint are computed again before anything else: ``Regain`` and ``Run`` for each, and no ``Commit``. A
+handover is a stop that waits for the claim of the next one (``AwaitClaim``), and goes on if that does not
+come.
 
 It reads no clock, draws no number and touches no store: times come with events, the nonces from a
 source that is passed in. So a run is a function of its events, and can be replayed.
@@ -41,6 +43,8 @@ from headrace.coordinator.manifests import (
     step_manifest,
 )
 from headrace.coordinator.messages import (
+    AwaitClaim,
+    Awaited,
     AwaitSinks,
     ChangeAsked,
     Checkpoint,
@@ -85,6 +89,7 @@ from headrace.errors import ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
 from headrace.ledger.intent import Intent
+from headrace.ledger.lease import HANDED_OVER
 from headrace.ledger.manifest import CatchUp, Head, Manifest
 from headrace.sources.base import Limit, Offer
 from headrace.state.runs import FileRef
@@ -140,6 +145,7 @@ class Coordinator:
         self._live_rows = settings.limit.rows
         self._caught_up_steps = 0  # in a row
         self._changing = False
+        self._heir: Commanded | None = None  # who is handed over to
         self._most: Mapping[str, Limit] = {}  # how much the poll lets sources bring
         self._listening_us = 0  # since when sources are asked for what they have
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
@@ -187,8 +193,8 @@ class Coordinator:
             case Released():
                 self._outbox.note(event.sink, event.step)
                 return []
-            case Woken():
-                return self._woken()
+            case Woken() | Awaited():
+                return self._woken() if isinstance(event, Woken) else self._awaited(event)
             case StopAsked() | Commanded() | Steer() | ChangeAsked():
                 return self._asked(event)
 
@@ -217,8 +223,11 @@ class Coordinator:
         adopted = None if self._pending is None else self._pending.adopted
         self._pending, self._lost = None, 0
         self._stretch.committed(head, event.manifest, adopted)
+        self._stopping |= head.stops_here
         if self._ending is not None:
             return [Stop(self._ending)]
+        if self._heir is not None and event.manifest.answers:
+            return [AwaitClaim(self.settings.handover_us)]
         if claimed and is_behind(head):
             self._replay = self._stretch.replay()
         todo: list[Instruction] = [
@@ -250,6 +259,8 @@ class Coordinator:
             return self._end(CHANGED)
         if self._stopping:
             return self._end("stopped")
+        if self._heir is not None:
+            return self._hand_over(self._heir)
         if self._outbox.waits_for(self._head.unreleased):
             self._awaiting = "room"
             return [AwaitSinks()]
@@ -563,12 +574,33 @@ class Coordinator:
     def _commanded(self, event: Commanded) -> list[Instruction]:
         """Note an answer durably, before anything follows from it."""
         answer = event.answer
+        if answer.applied and event.kind == "hand_over":
+            return self._hand_over(event)
         if answer.applied and event.kind == "drain":
             self._drain = True
-        if answer.applied and event.kind == "stop":
+        at_once = answer.applied and (event.halt is None or event.halt.kind == "none")
+        if at_once and event.kind == "stop":
             self._stopping = True
-        paused = {"pause": True, "resume": False}.get(event.kind or "") if answer.applied else None
-        return [self._note([answer], paused=paused, drained_hosts=event.drained_hosts)]
+        paused = {"pause": True, "resume": False}.get(event.kind or "") if at_once else None
+        return [self._note([answer], paused=paused, told=event)]
+
+    def _hand_over(self, event: Commanded) -> list[Instruction]:
+        """Bring all to storage and to sinks; then answer, by the manifest that the claim is to follow."""
+        self._heir = event
+        if is_behind(self._head) and not self._head.paused:
+            return self._begin_checkpoint()
+        if self._outbox.undelivered(self._head.unreleased):
+            self._awaiting = "all"
+            return [AwaitSinks()]
+        answer = msgspec.structs.replace(event.answer, step=self._head.step + 1)
+        return [msgspec.structs.replace(self._note([answer]), hands_over=True)]
+
+    def _awaited(self, event: Awaited) -> list[Instruction]:
+        """End if the pipeline was claimed; otherwise go on, in the same epoch: nothing has come between."""
+        heir, self._heir = self._heir, None
+        if heir is None or not event.claimed:
+            return self._go_on()
+        return [Stop(f"{HANDED_OVER} to {heir.to}, step {self._head.step}")]
 
     def _steered(self, event: Steer) -> list[Instruction]:
         """Note what becomes of the layout, and the answer to who has asked for it."""
@@ -582,7 +614,7 @@ class Coordinator:
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first deliver what was committed, and note that durably."""
         head = self._head
-        if is_behind(head) and not head.paused:
+        if is_behind(head) and not (head.paused or head.stops_here):
             return self._begin_checkpoint()
         if self._outbox.undelivered(head.unreleased):
             self._awaiting = "all"
@@ -595,12 +627,14 @@ class Coordinator:
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
         catch_up: CatchUp | None = None, course: Course | None = None,
-        drained_hosts: list[str] | None = None,
+        told: Commanded | None = None,
     ) -> Commit:  # fmt: skip
         """Commit a step in which nothing is computed, for what it says."""
         head = self._head
         note = note_manifest(
             head, self.shape, answers=answers, paused=paused, catch_up=catch_up, course=course,
-            drained_hosts=drained_hosts, nonce=self._nonce(), cleaned=self._clean_up.cleaned,
+            drained_hosts=None if told is None else told.drained_hosts,
+            halt=None if told is None else told.halt,
+            nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
         return Commit(head, self._outbox.noted(head, note))

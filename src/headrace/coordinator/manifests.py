@@ -33,7 +33,7 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
-from headrace.ledger.manifest import CatchUp, Division, Head, Manifest, fold
+from headrace.ledger.manifest import CatchUp, Division, Halt, Head, Manifest, fold
 from headrace.sources.base import Position
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"
@@ -81,6 +81,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         answers=event.answers,
         paused=event.paused,
         drained_hosts=event.drained_hosts,
+        halt=event.halt,
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
         light=head is not None and is_behind(head),
@@ -119,7 +120,7 @@ def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course
 def note_manifest(
     head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
     catch_up: CatchUp | None = None, course: Course | None = None,
-    drained_hosts: list[str] | None = None, nonce: str, cleaned: int,
+    drained_hosts: list[str] | None = None, halt: Halt | None = None, nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step in which nothing is computed.
 
@@ -131,6 +132,7 @@ def note_manifest(
         catch_up: who is to catch up from now on; None for as it was.
         course: what becomes of the layout; None for as it was.
         drained_hosts: where no worker is to live from now on; None for as it was.
+        halt: what is to be done after a later step; None for as it was.
         nonce: tells this manifest from any other.
         cleaned: those files are gone that died up to this step.
     """
@@ -150,6 +152,7 @@ def note_manifest(
         answers=list(answers),
         paused=paused,
         drained_hosts=drained_hosts,
+        halt=halt,
         catch_up=catch_up,
         light=is_behind(head),
         **({} if course is None else course.told(head)),

@@ -9,7 +9,7 @@ from headrace.coordinator.course import Course
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Head, Manifest, Origin
+from headrace.ledger.manifest import Halt, Head, Manifest, Origin
 from headrace.sources.base import Limit, Offer, Position
 from headrace.state.runs import FileRef
 from headrace.step.plan import Plan, TaskReport
@@ -24,6 +24,7 @@ class Opened(msgspec.Struct, frozen=True):
         answers: to the commands that are answered by beginning.
         paused: whether it begins paused; None for as it was.
         drained_hosts: where no worker is to live; None for as it was.
+        halt: what is to be done after a later step; None for as it was.
         course: the course of the layout after the commands; None for as it was.
         checkpoint: the head of the last checkpoint, if steps were committed since.
         light: the manifests since.
@@ -37,6 +38,7 @@ class Opened(msgspec.Struct, frozen=True):
     drained_hosts: list[str] | None = None
     checkpoint: Head | None = None
     light: list[Manifest] = []
+    halt: Halt | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -138,11 +140,15 @@ class Commanded(msgspec.Struct, frozen=True):
         answer: what becomes of it.
         kind: what it asked for, if that could be read.
         drained_hosts: where no worker is to live from now on; None for as it was.
+        halt: what is to be done after a later step; None for as it was.
+        to: who is handed over to, in words.
     """
 
     answer: Answer
     kind: Kind | None
     drained_hosts: list[str] | None = None
+    halt: Halt | None = None
+    to: str = ""
 
 
 class Steer(msgspec.Struct, frozen=True):
@@ -155,6 +161,12 @@ class Steer(msgspec.Struct, frozen=True):
 
     asked: Asked | None
     now_us: int
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """The pipeline was handed over, or not: whether somebody has claimed it in time."""
+
+    claimed: bool
 
 
 class ChangeAsked(msgspec.Struct, frozen=True):
@@ -177,6 +189,7 @@ Event = (
     | StopAsked
     | Commanded
     | Steer
+    | Awaited
     | ChangeAsked
 )
 
@@ -184,11 +197,12 @@ Event = (
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit a manifest on top of a head."""
+    """Commit a manifest on top of a head. If it ``hands_over``, another process reads the sources then."""
 
     head: Head | None
     manifest: Manifest
     adopted: Adopted | None = None
+    hands_over: bool = False
 
 
 class Poll(msgspec.Struct, frozen=True):
@@ -279,6 +293,12 @@ class AwaitSinks(msgspec.Struct, frozen=True):
     """Wait while the coordinator says that it must (``waits``), or until somebody asks for something."""
 
 
+class AwaitClaim(msgspec.Struct, frozen=True):
+    """Wait for the claim of who is handed over to, at most so long; nothing is under way."""
+
+    within_us: int
+
+
 class Clean(msgspec.Struct, frozen=True):
     """Delete dead files, then manifests below the boundary (ascending), then intents below it."""
 
@@ -322,6 +342,7 @@ Instruction = (
     | Checkpoint
     | Release
     | AwaitSinks
+    | AwaitClaim
     | Clean
     | Sweep
     | Wait

@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
         straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
             stages that itself, and goes on.
         measure_us: between two steps whose loads are measured is so much time, at least.
+        handover_us: how long a driver that was asked to hand over waits for the claim; then it goes on.
         ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to it.
         checkpoint_steps: how many steps there are from one checkpoint to the next, at most. With 1 each
             step brings what it changes to storage. With more, the others are *light*: they record what they
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     straggler_us: int = 1_000_000
     measure_us: int = 250_000
     ahead_bytes: int = 2 << 20
+    handover_us: int = 5_000_000
     checkpoint_steps: int = 1
     checkpoint_us: int = 0
 

@@ -62,15 +62,18 @@ class Stretch:
     def is_due(self, head: Head, now_us: int) -> bool:
         """Say whether the next step is to be a checkpoint.
 
-        It always is while state moves, or somebody catches up: both read what is in storage.
+        It always is while state moves, or somebody catches up: both read what is in storage. And it is
+        where a stop or a pause was agreed on.
         """
         settings = self._settings
         long = settings.checkpoint_us > 0 and now_us - self._begun_us >= settings.checkpoint_us
         moves = bool(head.updates) or head.migration is not None
+        halts = head.halt is not None and head.halt.step <= head.step + 1
         return (
             head.step + 1 - head.checkpoint >= settings.checkpoint_steps
             or long
             or moves
+            or halts
             or head.catch_up is not None
         )
 

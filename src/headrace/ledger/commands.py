@@ -21,6 +21,7 @@ Kind = Literal[
     "remove", "restore", "stop", "drain", "pause", "resume",
     "migrate", "update", "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
     "drain_hosts", "undrain_hosts",
+    "hand_over",
 ]  # fmt: skip
 #: Those that move state, or say how.
 MOVING: frozenset[Kind] = frozenset(
@@ -46,6 +47,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         update: ``update``: a configuration update for the very step that it names.
         migration: the id of the one that is paused, resumed, aborted or hastened.
         hosts: those that are drained, or not any more.
+        at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
+        to: ``hand_over``: the token of the process that is ready to take over.
         by: who asks, and why, where that is to be remembered.
         nonce: tells this command from any other, when a reply was lost.
         format: of this file.
@@ -60,6 +63,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     update: Update | None = None
     migration: int = 0
     hosts: list[str] = []
+    at_step: int = 0
+    to: str = ""
     by: str = ""
     nonce: str = ""
     format: int = FORMAT
@@ -72,7 +77,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         if self.update is not None:
             return f"update of step {self.update.step}"
         number = [str(self.migration)] if self.migration else []
-        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number])
+        at = [f"at step {self.at_step}"] if self.at_step else []
+        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at])
 
 
 class Asked(msgspec.Struct, frozen=True):

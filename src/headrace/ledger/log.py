@@ -129,14 +129,18 @@ class Ledger:
                 newest = now
         return None
 
-    def open_stretch(self) -> Stretch:
+    def open_stretch(self, on: Head | None = None) -> Stretch:
         """Return the pipeline as of its newest step, with the steps since its last checkpoint.
 
+        Args:
+            on: the head that is taken for the newest one; by default it is looked for.
+
         Raises:
+            Fenced: when that head is not the newest by far.
             Damaged, NewerFormat: for manifests that cannot be computed with.
         """
         while True:
-            head = self.open()
+            head = on or self.open()
             if head is None or head.checkpoint >= head.step:
                 return Stretch(head)
             since = range(head.checkpoint + 1, head.step + 1)
@@ -148,6 +152,9 @@ class Ledger:
                 now = self._newest_step()
                 if now is None or now <= head.step:
                     raise
+                if on is not None:
+                    why = "another driver has gone on"
+                    raise self._fenced(on.epoch + 1, on.step + 1, why) from None
 
     def _sum(self, newest: int, known: Head | None) -> Head:
         """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""
@@ -242,6 +249,10 @@ class Ledger:
                 place=self._store.location,
                 remedy=f"give {pipeline!r} a storage directory of its own",
             )
+
+    def is_followed(self, head: Head) -> bool:
+        """Say whether something was committed on top of a head; one short read of the store."""
+        return self._exists(manifest_name(head.step + 1))
 
     def _newest_step(self) -> int | None:
         names = self._store.list("manifests/")

@@ -8,7 +8,7 @@ one line of JSON: nothing read back is executed, and a person can read it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -155,6 +155,18 @@ class CatchUp(msgspec.Struct, frozen=True):
     retained: int | None = None
 
 
+class Halt(msgspec.Struct, frozen=True):
+    """What is to be done once a step is committed.
+
+    Attributes:
+        kind: ``stop`` or ``pause``; ``none`` takes back what was to be done.
+        step: the step, empty ones counted; in force until it is committed.
+    """
+
+    kind: Literal["stop", "pause", "none"]
+    step: int
+
+
 class HeldBy(msgspec.Struct, frozen=True, array_like=True):
     """What a computation holds in a worker from a step on; nothing where the worker is gone."""
 
@@ -210,6 +222,7 @@ class Head(msgspec.Struct, frozen=True):
         drained_hosts: those on which nobody is to live.
         checkpoint: the newest step as of which state is in storage; what light steps have changed since
             is computed again by whoever takes over.
+        halt: a stop or a pause after a step that is not committed yet, or is the newest.
     """
 
     step: int
@@ -257,6 +270,18 @@ class Head(msgspec.Struct, frozen=True):
     places: Places = Places()
     drained_hosts: list[str] = []
     checkpoint: int = -1
+    halt: Halt | None = None
+
+    @property
+    def stops_here(self) -> bool:
+        """Whether a stop was asked for after this very step."""
+        halt = self.halt
+        return halt is not None and halt.kind == "stop" and halt.step <= self.step
+
+    @property
+    def brought_to_storage(self) -> Head:
+        """The same, as it will be once all of its state is in storage."""
+        return msgspec.structs.replace(self, checkpoint=self.step)
 
     @property
     def layout_now(self) -> LayoutNow:
@@ -367,6 +392,7 @@ class Manifest(msgspec.Struct, frozen=True):
         light: whether state is not in storage as of this step, but as of an earlier one.
         intent: what a light step has read, so that it can be computed again.
         unstaged: whether sinks get something of a light step that is in no file.
+        halt: what is to be done after a later step, or this one; None where that does not change.
     """
 
     pipeline: str
@@ -417,6 +443,7 @@ class Manifest(msgspec.Struct, frozen=True):
     light: bool = False
     intent: Intent | None = None
     unstaged: bool = False
+    halt: Halt | None = None
 
     @property
     def has_outputs(self) -> bool:
@@ -496,7 +523,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         chains_since=_since(manifest) if manifest.claim else head.chains_since,
         commands=head.commands + len(manifest.answers),
         answers=[*head.answers, *manifest.answers][-RECENT_ANSWERS:],
-        paused=head.paused if manifest.paused is None else manifest.paused,
+        paused=_paused_after(head, manifest),
+        halt=_halt_after(head, manifest),
         catch_up=catch_up if catch_up is not None and catch_up.names else None,
         per_worker=_without(_per_worker_after(head, manifest), gone),
         checkpoint=head.checkpoint if manifest.light else step,
@@ -524,6 +552,20 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     after = _with_layout(after, _layout_after(head, manifest).since(floor))
     dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
     return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _halt_after(head: Head, manifest: Manifest) -> Halt | None:
+    """Return what is to be done later: it is over once a step follows the one that it names."""
+    halt = head.halt if manifest.halt is None else manifest.halt
+    over = halt is None or halt.kind == "none" or halt.step < manifest.step
+    return None if over else halt
+
+
+def _paused_after(head: Head, manifest: Manifest) -> bool:
+    halt = _halt_after(head, manifest)
+    if halt is not None and halt.kind == "pause" and halt.step == manifest.step:
+        return True
+    return head.paused if manifest.paused is None else manifest.paused
 
 
 def _per_worker_after(head: Head, manifest: Manifest) -> dict[str, dict[int, Held]]:

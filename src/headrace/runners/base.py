@@ -63,6 +63,14 @@ class Runner(ABC):
         May be called by another thread. A plan that comes before it is done is run all the same.
         """
 
+    def warm_up(self, rehearse: Callable[[], None]) -> None:
+        """Do what the first try would otherwise have to wait for: while another driver still leads.
+
+        Args:
+            rehearse: to be called in each process in which tasks are going to run. It touches nothing.
+        """
+        rehearse()
+
     def avoid(self, hosts: Collection[str]) -> None:
         """Let no worker live on some hosts, if there are others.
 

@@ -154,6 +154,12 @@ class SparkRunner(Runner):
         while crews is not None and not crews.make_ready(workers) and crews is not self._crews:
             crews = self._crews  # another drawing is at work by now
 
+    def warm_up(self, rehearse: Callable[[], None]) -> None:
+        rehearse()  # the driver reads and routes small steps itself
+        if self._crews is not None:
+            for workers in self._crews.numbers():
+                self._crews.of(workers).rehearse(rehearse)
+
     def avoid(self, hosts: Collection[str]) -> None:
         with self._homes.lock:
             self._homes.drain(hosts)

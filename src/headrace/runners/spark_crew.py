@@ -15,6 +15,10 @@ from headrace.runners.spark_homes import Homes
 _CREWS = 2
 
 
+#: A job runs so many times before it is needed: the JVM, too, is faster then.
+_REHEARSALS = 8
+
+
 class Crew:
     """So many workers, and the jobs that run a pipeline's layers on them.
 
@@ -73,6 +77,12 @@ class Crew:
         """Start the Python processes of the workers from a number on, and load the code there."""
         if first < self.workers:
             self._job(functools.partial(spark_task.load, self.code), first)()
+
+    def rehearse(self, rehearse: Callable[[], None]) -> None:
+        """Start the Python processes of all workers, load the code, and let them do what steps do."""
+        collect = self._job(functools.partial(spark_task.rehearse, self.code, rehearse))
+        for _ in range(_REHEARSALS):
+            collect()
 
     def shuffle(self) -> list[bytes]:
         """Run a whole step as one job through Spark's shuffle; return what its last layer reports."""

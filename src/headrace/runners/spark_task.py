@@ -7,7 +7,7 @@ import gc
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ _encoder = msgspec.msgpack.Encoder()
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
+_rehearsed: set[str] = set()  # for which code
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -176,6 +177,14 @@ def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
     pickle.loads(code.broadcast.value)
     gc.collect()
     yield os.getpid()
+
+
+def rehearse(code: Code, play: Callable[[], None], numbers: Iterable[int]) -> Iterator[int]:
+    """Load the code, and do what a step does, in the process of a worker that will be needed soon."""
+    if code.digest not in _rehearsed:
+        play()
+        _rehearsed.add(code.digest)
+    yield from load(code, numbers)
 
 
 # -- start ------------------------------------------------------------------------------------

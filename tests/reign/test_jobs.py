@@ -1,0 +1,266 @@
+"""Jobs that stand by and are handed over to, in one process: what its users see of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import headrace as hr
+from headrace import rehearsal
+from headrace.cli import main
+from headrace.control import Control
+from headrace.errors import ChangeRefused, Fenced, SchemaChanged, WrongPipeline
+from headrace.heart import Heart
+from headrace.ledger.lease import Beats
+from headrace.storage import LocalStore
+from tests.change.worlds import Count, CountBetter, CountOtherwise, Item
+from tests.support.pipelines import Collected
+
+SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
+QUICK = hr.Lease(period_s=0.05, patience_s=0.4)
+
+
+def endless() -> Iterator[Item]:
+    """Return records without end."""
+    n = 0
+    while True:
+        yield Item(f"p{n % 5}", n % 4, n * 10)
+        n += 1
+
+
+def drawing(collected: Collected, count: hr.Computation | None = None) -> hr.Pipeline:
+    pipeline = hr.Pipeline("led")
+    stream = pipeline.inject("items", hr.sources.Iterable(endless, Item, event_time="at"))
+    node = pipeline.compute("count", count or Count(), keys={stream: "page"})
+    pipeline.sink("count", node, collected.sink("count"))
+    return pipeline
+
+
+def job(
+    folder: Path, collected: Collected, count: hr.Computation | None = None, **how: Any
+) -> hr.Job:
+    return hr.run(drawing(collected, count), storage=folder, runner="inline", settings=SETTINGS,
+                  **{"lease": QUICK, **how})  # fmt: skip
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+def roles(folder: Path) -> list[str]:
+    return sorted(beat.role for beat in Beats(LocalStore(folder)).all())
+
+
+def check_exactly_once(collected: Collected, folder: Path) -> None:
+    read = Control(LocalStore(folder)).head().positions["items"]
+    rows = [row for _, rows in collected.steps["count"] for row in rows]
+    found = sorted((row[0], int(row[-1].split()[1])) for row in rows)
+    assert found == sorted((f"p{n % 5}", n // 5 + 1) for n in range(read))
+
+
+def test_a_handover_lets_the_old_job_end_with_a_reason_and_the_new_one_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collected = Collected()
+    with job(tmp_path, collected) as old:
+        until(lambda: old.head is not None and old.head.step > 5)
+        with job(tmp_path, collected, CountBetter(), handover=True) as new:
+            until(lambda: new.take_over)
+            assert old.wait(60)
+            assert old.ended is not None
+            assert old.ended.startswith("handed over to ")
+            assert not old.leads
+            assert new.leads
+            until(lambda: new.current().positions["items"] > 100)
+    take_over = new.take_over
+    assert take_over is not None
+    assert take_over.why == "handed over"
+    assert take_over.epoch == 2
+    assert 0 < take_over.claim_s < take_over.first_step_s < take_over.gap_s
+    assert "handed over: leads in epoch 2" in caplog.text
+    assert new.ended == "stopped"
+    check_exactly_once(collected, tmp_path)
+
+
+def test_code_that_does_not_fit_is_refused_and_the_old_job_never_notices(tmp_path: Path) -> None:
+    collected = Collected()
+    with job(tmp_path, collected) as old:
+        until(lambda: old.head is not None and old.head.step > 5)
+        with (
+            pytest.raises(SchemaChanged),
+            job(tmp_path, Collected(), CountOtherwise(), handover=True) as new,
+        ):
+            new.wait()
+        step = old.current().step
+        until(lambda: old.current().step > step + 3)
+    assert Control(LocalStore(tmp_path)).head().commands == 0
+    assert roles(tmp_path) == ["ended"]
+    check_exactly_once(collected, tmp_path)
+
+
+def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: Path) -> None:
+    collected, held = Collected(), [True]
+
+    def hold(summary: hr.StepSummary) -> None:
+        if summary.step == 5:
+            until(lambda: not held[0])
+
+    with job(tmp_path, collected, listeners=[hold]) as old:
+        until(lambda: old.head is not None and old.head.step >= 4)
+        with (
+            pytest.raises(ChangeRefused, match="did not hand over in time"),
+            job(tmp_path, collected, handover=True, handover_timeout=0.2,
+                lease=hr.Lease(period_s=0.05, patience_s=50)) as new,
+        ):  # fmt: skip
+            new.wait()
+        held[0] = False
+        until(lambda: any("hand over" in one.text for one in old.current().answers))
+        (answer,) = old.current().answers
+        assert "does not wait for it any more" in answer.why
+        step = old.current().step
+        until(lambda: old.current().step > step + 3)
+    check_exactly_once(collected, tmp_path)
+
+
+def test_who_wants_to_take_over_where_nobody_leads_just_begins(tmp_path: Path) -> None:
+    collected = Collected()
+    with job(tmp_path, collected, handover=True) as first:
+        until(lambda: first.leads and first.current().positions.get("items", 0) > 20)
+        assert first.take_over is not None
+        assert first.take_over.why == "gone"
+    with job(tmp_path, collected, handover=True, lease=hr.Lease(patience_s=1_000)) as second:
+        until(lambda: second.take_over)
+        assert second.current().epoch == 2, "the one before has said that it has ended"
+    check_exactly_once(collected, tmp_path)
+
+
+def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_by_again(
+    tmp_path: Path,
+) -> None:
+    """Where nobody was killed, nobody waits for a patience to run out."""
+    collected, patient = Collected(), hr.Lease(period_s=0.05, patience_s=1_000)
+
+    class Breaks(Exception):
+        """What a listener of the second job raises."""
+
+    def fail(summary: hr.StepSummary) -> None:
+        if broken:
+            raise Breaks
+
+    broken: list[bool] = []
+    with job(tmp_path, collected, standby=True) as first:
+        until(lambda: first.leads and first.current().step > 3)
+        with (
+            pytest.raises(Breaks),
+            job(tmp_path, collected, listeners=[fail], lease=patient) as two,
+        ):
+            until(lambda: two.leads)
+            until(lambda: not first.leads and roles(tmp_path) == ["leads", "waits"])
+            broken.append(True)
+            two.wait(60)
+        until(lambda: first.leads and first.current().epoch == 3)
+        step = first.current().step
+        until(lambda: first.current().step > step + 3)
+    assert first.ended == "stopped"
+    check_exactly_once(collected, tmp_path)
+
+
+def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
+    collected = Collected()
+    with pytest.raises(Fenced), job(tmp_path, collected) as first:
+        until(lambda: first.head is not None and first.head.step > 3)
+        with job(tmp_path, collected):
+            first.wait(60)
+    assert roles(tmp_path) == ["ended"], "one who was fenced leaves nothing behind"
+
+
+def test_who_stands_by_can_be_stopped_and_has_claimed_nothing(tmp_path: Path) -> None:
+    collected = Collected()
+    with job(tmp_path, collected) as leads:
+        until(lambda: leads.leads)
+        with job(tmp_path, collected, standby=True) as waits:
+            until(lambda: "waits" in roles(tmp_path))
+            assert not waits.leads
+        assert waits.ended == "stopped"
+        assert roles(tmp_path) == ["leads"]
+    assert Control(LocalStore(tmp_path)).head().epoch == 1
+
+
+def test_a_storage_of_another_pipeline_is_refused_and_nothing_is_left_there(tmp_path: Path) -> None:
+    with job(tmp_path, Collected()) as first:
+        until(lambda: first.leads)
+    other = hr.Pipeline("other")
+    stream = other.inject("items", hr.sources.Iterable(endless, Item, event_time="at"))
+    other.compute("count", Count(), keys={stream: "page"})
+    for how in ({"standby": True}, {"handover": True}, {}):
+        with (
+            pytest.raises(WrongPipeline),
+            hr.run(other, storage=tmp_path, runner="inline", lease=QUICK, **how) as job_,  # type: ignore[arg-type]
+        ):
+            job_.wait()
+    assert roles(tmp_path) == ["ended"]
+
+
+def test_the_status_tells_who_leads_and_who_waits(tmp_path: Path) -> None:
+    collected = Collected()
+
+    def status() -> str:
+        return CliRunner().invoke(main, ["status", "--storage", str(tmp_path)]).stdout
+
+    with job(tmp_path, collected) as leads:
+        until(lambda: "leads" in roles(tmp_path))
+        with job(tmp_path, collected, standby=True):
+            until(lambda: "waits" in roles(tmp_path))
+            told = status()
+            assert " leads: since 20" in told
+            assert " stands by: since 20" in told
+        assert leads.leads
+        at = leads.current().step + 1_000_000
+        Control(LocalStore(tmp_path)).ask("stop", at_step=at)
+        until(lambda: leads.current().halt)
+        assert f"stop after step {at}" in status()
+    assert " ended (stopped)" in status()
+
+
+def test_a_storage_that_takes_no_beats_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Heart) -> None:
+        raise hr.errors.StorageError("the disk hiccupped")
+
+    monkeypatch.setattr(Heart, "_beat", fails)
+    collected = Collected()
+    with job(tmp_path, collected) as runs:
+        until(lambda: "could not show others" in caplog.text)
+        step = runs.current().step
+        until(lambda: runs.current().step > step + 3)
+    check_exactly_once(collected, tmp_path)
+
+
+def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done: list[str] = []
+    for kind in (rehearsal.ByRecord, rehearsal.InBulk):
+        for name in ("process_record", "process_timer", "process_batch", "process_timers"):
+            handler = getattr(kind, name, None)
+            if name not in vars(kind):
+                continue
+
+            def noted(self: Any, *given: Any, of: Any = handler, name: str = name) -> None:
+                done.append(name)
+                of(self, *given)
+
+            monkeypatch.setattr(kind, name, noted)
+    rehearsal.rehearse()
+    assert set(done) == {"process_record", "process_timer", "process_batch", "process_timers"}
+    assert not list(tmp_path.iterdir())
