@@ -173,6 +173,12 @@ class StorageUnsuitable(StorageError):
     code = "HR313"
 
 
+class Expired(StorageError):
+    """A checkpoint is not kept any more; nothing of it was given out."""
+
+    code = "HR314"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 

@@ -265,6 +265,20 @@ class RunReader:
         """Return the kinds of section that an owner has in this file."""
         return [kind for name, kind in self._sections if name == owner]
 
+    @property
+    def sections(self) -> list[Section]:
+        """What the footer says of all sections, in the order in which they lie in the file."""
+        return list(self._sections.values())
+
+    def schema(self, owner: str, kind: str) -> pa.Schema | None:
+        """Return the columns of a section, or None when the file does not have it."""
+        section = self._sections.get((owner, kind))
+        return None if section is None else self._schema(section)
+
+    def block(self, section: Section, block: Block) -> pa.RecordBatch:
+        """Return the rows of one block of a section."""
+        return self._block(block, self._schema(section))
+
     def section(self, owner: str, kind: str) -> Section | None:
         """Return what the footer says of a section, or None."""
         return self._sections.get((owner, kind))
