@@ -32,9 +32,11 @@ from headrace.coordinator.messages import (
     HandedOut,
     HandOut,
     Instruction,
+    LookForPins,
     Offered,
     OfferedAgain,
     Opened,
+    PinsFound,
     Poll,
     PollAgain,
     Recall,
@@ -60,6 +62,7 @@ from headrace.intake import Intake
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint
 from headrace.requests import Current, Requests, plan_of
@@ -83,6 +86,7 @@ _PHASES: dict[type[Instruction], str] = {
     AwaitSinks: "outbox",
     Clean: "clean",
     Sweep: "sweep",
+    LookForPins: "clean",
 }
 
 
@@ -136,6 +140,7 @@ class Driver:
         self.runner = runner
         self.clock = clock or Clock()
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self._pins = Pins(store)
         self.listeners: list[Listener] = []
         self.woken = threading.Event()
         self._settings = settings or Settings()
@@ -270,6 +275,8 @@ class Driver:
                 )
             case Sweep():
                 self.ledger.sweep(self._head, instruction.spared)
+            case LookForPins():
+                return PinsFound(self._pins.lowest(self.clock.now_us()))
         return None
 
     @property
