@@ -215,6 +215,10 @@ class InvariantBroken(HeadraceError):
     code = "HR999"
 
 
+#: What decoders raise for bytes that are not what was written (msgspec's own error is a ``ValueError``).
+NOT_DECODED = (ValueError, RecursionError, OverflowError)
+
+
 def ensure(condition: bool, what: str) -> None:
     """Check an invariant, in production too (unlike ``assert``, which ``-O`` strips).
 

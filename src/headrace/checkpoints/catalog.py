@@ -24,9 +24,11 @@ from headrace.checkpoints.contents import (
     schema_of,
     stored_section,
 )
+from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
 from headrace.checkpoints.files import StateReaders, state_files
 from headrace.checkpoints.partitions import Partition, partitions_of
-from headrace.errors import Damaged, Expired, NotFound, PipelineError
+from headrace.checkpoints.verifying import Finding, Verifier
+from headrace.errors import Damaged, Expired, NewerFormat, NotFound, PipelineError
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.ranges import Ranges
@@ -103,6 +105,82 @@ class Checkpoints:
         if head is None:
             raise NotFound(f"no pipeline has run on {self.store.location}")
         return Checkpoint(self.store, head)
+
+    def verify(self, step: int | None = None) -> Iterator[Finding]:
+        """Yield what is wrong with the checkpoint of a step, or of every step that is kept.
+
+        Each manifest and each file is read whole, and checked against the checksums in the manifests: the
+        chain of manifests, lengths, footers, blocks, the Arrow data in them, the order of rows, and that
+        they are in bins that their worker owned. Nothing is found when nothing is yielded. A running
+        pipeline is not disturbed; what it cleans meanwhile is left out.
+
+        Args:
+            step: which one; None for all, and for what the next step would begin with.
+
+        Cost: reading all files of the checkpoints once, a block at a time.
+
+        Raises:
+            StorageError: when the storage fails.
+        """
+        verifier = Verifier(self.store)
+        if step is not None:
+            yield from verifier.step(step)
+            return
+        try:
+            head = self.newest()
+        except (Damaged, NewerFormat):
+            head = None
+        boundary = 0 if head is None else head.boundary
+        listed = [at for at in steps_of(self.store.list(MANIFEST_FOLDER)) if at >= boundary]
+        for at in reversed(listed):
+            for finding in verifier.step(at):
+                if not self._cleaned(finding):
+                    yield finding
+        if head is not None:
+            yield from verifier.pending(head)
+
+    def copy(self, step: int | None, to: Store) -> Copied:
+        """Copy one checkpoint to another store, where it is a pipeline that can go on from there.
+
+        What is copied is verified. A crash leaves nothing that could be taken for a pipeline. Nobody else
+        may use the target meanwhile.
+
+        Args:
+            step: which one; None for the newest.
+            to: an empty store.
+
+        Cost: reading all of the checkpoint's files, writing them, and reading them back, one at a time;
+            the longest file fits in memory.
+
+        Raises:
+            PipelineError: when the target is not empty.
+            NotFound, Expired: when there is no such step, or it is not kept any more.
+            Damaged, NewerFormat: when something of it is not what was written.
+            StorageError: when one of the stores fails.
+        """
+        checkpoint = self.open(step)
+        at = checkpoint.step
+        with checkpoint.kept():
+            first, newest = self._ledger.read(0)[0], self._ledger.read(at)[0]
+            before = self._ledger.open(at - 1) if newest.base is None and at else newest.base
+            if at:
+                take_place(first, at, to)
+            files = checkpoint.files()
+            nbytes = copy_files(files, self.store, to)
+            if at:
+                finish(newest, before, to)
+            else:
+                take_place(first, -1, to)
+        return Copied(at, len(files), nbytes)
+
+    def _cleaned(self, finding: Finding) -> bool:
+        """Say whether something is missing because a running pipeline has cleaned it away meanwhile."""
+        try:
+            self.store.read(finding.file, 0, 1)
+        except NotFound:
+            head = self.newest()
+            return head is not None and finding.step < head.boundary
+        return False
 
     def _exists(self, step: int) -> bool:
         try:
@@ -199,7 +277,7 @@ class Checkpoint:
             Damaged: when a file is not what was written.
         """
         of = self.component(component)
-        with self._whole():
+        with self.kept():
             return partitions_of(self.sources(component), self.layout, self.groups, of.place)
 
     def read(
@@ -229,7 +307,7 @@ class Checkpoint:
         if chosen == WORKERS:
             return held_by_workers(of, self.head)
         where = self._where(of, bins, ranges, key)
-        with self._whole():
+        with self.kept():
             sources = self.sources(component, where)
             rows = sources.rows(stored_section(chosen), where)
         if rows is None:
@@ -247,7 +325,7 @@ class Checkpoint:
         chosen = of.section(section)
         stored = None
         if chosen not in (WORKERS, TIMERS):
-            with self._whole():
+            with self.kept():
                 stored = _stored_schema(self.sources(component), stored_section(chosen))
         return schema_of(of, chosen, stored)
 
@@ -278,7 +356,7 @@ class Checkpoint:
         return wanted
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
+    def kept(self) -> Iterator[None]:
         """Tell a file that is gone because the checkpoint is, from one that is missing."""
         try:
             yield

@@ -77,8 +77,8 @@ class CleanUp:
 def next_boundary(head: Head, settings: Settings, pinned: int | None = None) -> int:
     """Return the newest base that leaves enough steps readable; older manifests may go.
 
-    A step stays while its number, its age, or a pin wants it; and the last checkpoint, since the steps after
-    it are computed again from there.
+    A step stays while its number, its age, or a pin wants it; and the last checkpoint, since the steps
+    after it are computed again from there.
 
     Args:
         head: as of the newest step.

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from headrace.errors import Damaged, NewerFormat
+from headrace.errors import NOT_DECODED, Damaged, NewerFormat
 
 FORMAT = 1
 _MOST_DIGITS = 9
@@ -57,7 +57,7 @@ class Sealed(Generic[T]):
         body = _unsealed(self._kind, data, name)
         try:
             return self._decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
+        except NOT_DECODED as error:
             raise Damaged(
                 f"{name} does not hold what it should: {error}",
                 place=name,
