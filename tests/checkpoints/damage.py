@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.checkpoints.catalog import Checkpoint, Checkpoints
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import HeadraceError, InvariantBroken
 from headrace.ledger.manifest import manifest_name
 from headrace.storage import MemoryStore

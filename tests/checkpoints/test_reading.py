@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.checkpoints.catalog import Checkpoint, Checkpoints
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.contents import as_json
 from headrace.errors import Expired, NotFound, PipelineError
 from headrace.storage import MemoryStore

@@ -8,38 +8,16 @@ of drivers, workers or Spark, or needs the user's code. Reading fences nobody an
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headrace.checkpoints.components import TIMERS, WORKERS, Component, components_of
-from headrace.checkpoints.contents import (
-    held_by_workers,
-    readable,
-    schema_of,
-    stored_section,
-)
+from headrace.checkpoints.checkpoint import Checkpoint, expired, newest_of
 from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
-from headrace.checkpoints.files import StateReaders, state_files
-from headrace.checkpoints.partitions import Partition, partitions_of
 from headrace.checkpoints.verifying import Finding, Verifier
-from headrace.errors import Damaged, Expired, NewerFormat, NotFound, PipelineError
-from headrace.keyspace.groups import Groups
-from headrace.keyspace.layout import Bin, Layout
-from headrace.keyspace.ranges import Ranges
-from headrace.ledger.log import Ledger
+from headrace.errors import Damaged, Expired, NewerFormat, NotFound
+from headrace.ledger.log import FILE_FOLDERS, Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head, manifest_name, steps_of
-from headrace.state.runs import FileRef, RunReader
-from headrace.state.sections import whole_section
-from headrace.state.sources import StateSources
+from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
-
-Bins = str | Bin | Iterable[str | Bin]
 
 
 class Checkpoints:
@@ -78,13 +56,7 @@ class Checkpoints:
 
     def newest(self) -> Head | None:
         """Return the pipeline as of the newest step that can be opened; None where none has run."""
-        try:
-            return self._ledger.open()
-        except Damaged:
-            for step in reversed(steps_of(self.store.list(MANIFEST_FOLDER))):
-                with contextlib.suppress(Damaged):
-                    return self._ledger.open(step)
-            raise
+        return newest_of(self.store)
 
     def open(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of a step; without one, of the newest.
@@ -173,6 +145,36 @@ class Checkpoints:
                 take_place(first, -1, to)
         return Copied(at, len(files), nbytes)
 
+    def clean(self, now_us: int, *, dry_run: bool = False) -> list[str]:
+        """Delete what nobody needs; return the names.
+
+        What lost tries have left, what died up to the boundary, manifests and intents below it, and pins
+        that have expired. That is what a driver deletes, by the rules of :mod:`headrace.ledger.log`: so a
+        running one is not harmed, and commits nothing differently. The boundary itself stays.
+
+        Args:
+            now_us: the time of day, for pins.
+            dry_run: only say what would be deleted.
+
+        Raises:
+            Damaged, NewerFormat: when the newest step cannot be opened: then nothing is deleted.
+            StorageError: when the storage fails.
+        """
+        head = self._ledger.open()
+        if head is None:
+            return []
+        left = self._ledger.leftovers(head)
+        died = {name for name, at in head.dead if at <= head.boundary}
+        dead = [name for folder in FILE_FOLDERS for name in self.store.list(folder) if name in died]
+        pins = Pins(self.store)
+        gone = [name for name, pin in pins.known().items() if pin is None or not pin.holds(now_us)]
+        if not dry_run:
+            self._ledger.clean(dead, range(0))
+            self._ledger.sweep(head)
+            for name in gone:
+                pins.drop(name)
+        return [*dead, *left.names, *gone]
+
     def _cleaned(self, finding: Finding) -> bool:
         """Say whether something is missing because a running pipeline has cleaned it away meanwhile."""
         try:
@@ -207,195 +209,3 @@ class Checkpoints:
             place=self.store.location,
             remedy=f"open a step from {head.boundary} to {head.step}",
         )
-
-
-class Checkpoint:
-    """One checkpoint: the state of all computations as of a committed step.
-
-    Everything that is read is verified against the checksums in the manifest; a call returns all that was
-    asked for, or raises.
-
-    Args:
-        store: where it is.
-        head: the pipeline as of the step.
-    """
-
-    def __init__(self, store: Store, head: Head) -> None:
-        self.store = store
-        self.head = head
-        self._files = state_files(head)
-        self._opened: dict[str, RunReader] = {}
-
-    @property
-    def step(self) -> int:
-        """The step."""
-        return self.head.step
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Bins and owners."""
-        return Layout.from_wire(self.head.layout)
-
-    @cached_property
-    def groups(self) -> Groups:
-        """The groups of computations whose state moves on its own, if any are named."""
-        return Groups(self.head.identity.get("groups", []))
-
-    @cached_property
-    def components(self) -> dict[str, Component]:
-        """Its computations, by name; also those that were removed and whose state is kept."""
-        return components_of(self.head)
-
-    def component(self, name: str) -> Component:
-        """Return a computation.
-
-        Raises:
-            PipelineError: when there is none of that name.
-        """
-        if name not in self.components:
-            known = ", ".join(self.components) or "none"
-            raise PipelineError(
-                f"the pipeline has no computation {name!r}", remedy=f"it has: {known}"
-            )
-        return self.components[name]
-
-    def files(self) -> list[FileRef]:
-        """Return every file that the checkpoint needs, each once."""
-        head = self.head
-        found = [*head.runs, *(file for part in head.slices.values() for file in part.files)]
-        found += [file for files in head.unreleased.values() for file in files]
-        return list({file.name: file for file in [*found, *head.retained]}.values())
-
-    def partitions(self, component: str) -> list[Partition]:
-        """Return the bins of a computation, in the order of hashes, with what holds each.
-
-        Cost: reading the footers of the files that hold its state.
-
-        Raises:
-            PipelineError: for a computation that is not there.
-            Expired: when the checkpoint is not kept any more.
-            Damaged: when a file is not what was written.
-        """
-        of = self.component(component)
-        with self.kept():
-            return partitions_of(self.sources(component), self.layout, self.groups, of.place)
-
-    def read(
-        self, component: str, section: str | None = None, *, bins: Bins | None = None,
-        ranges: Ranges | None = None, key: Any = None,
-    ) -> pa.Table:  # fmt: skip
-        """Return live rows of a computation, in the order of hashes, without the user's code.
-
-        Args:
-            component: its name.
-            section: one of ``Component.sections``; by default the one that holds its state. Per-record
-                state is in ``state`` (values as JSON text, or the bytes of a codec of the user's own),
-                timers in ``timers``, a table's rows in ``table:NAME``, and so on.
-            bins: only keys in these: names such as ``"0110/4"``.
-            ranges: only keys whose hash is in these.
-            key: only this one: as ``ctx.key`` would be, a value or a tuple of the parts.
-
-        Cost: reading what holds those hashes, from all files that do; one copy of it in memory.
-
-        Raises:
-            PipelineError: for names and keys that there are not.
-            Expired: when the checkpoint is not kept any more.
-            Damaged: when something is not what was written.
-        """
-        of = self.component(component)
-        chosen = of.section(section)
-        if chosen == WORKERS:
-            return held_by_workers(of, self.head)
-        where = self._where(of, bins, ranges, key)
-        with self.kept():
-            sources = self.sources(component, where)
-            rows = sources.rows(stored_section(chosen), where)
-        if rows is None:
-            return self.schema(component, chosen).empty_table()
-        table = readable(of, chosen, rows)
-        return table if key is None else _of_key(table, of, key)
-
-    def schema(self, component: str, section: str | None = None) -> pa.Schema:
-        """Return the columns that :meth:`read` gives of a section.
-
-        Cost: reading footers until one knows. Where no file has a row of a table, timer or buffer, the
-        key's columns are all that is known.
-        """
-        of = self.component(component)
-        chosen = of.section(section)
-        stored = None
-        if chosen not in (WORKERS, TIMERS):
-            with self.kept():
-                stored = _stored_schema(self.sources(component), stored_section(chosen))
-        return schema_of(of, chosen, stored)
-
-    def sources(self, component: str, ranges: Ranges | None = None) -> StateSources:
-        """Return the files that hold a computation's state of some hashes; by default of all.
-
-        They are opened when something of them is needed.
-        """
-        readers = StateReaders(self.store, self.layout, 0, self._files, opened=self._opened)
-        return readers.sources(component, Ranges.everything() if ranges is None else ranges)
-
-    def ranges(self, component: str, parts: int) -> list[Ranges]:
-        """Return the hashes of a computation's keys in parts of about as many bins."""
-        bins = np.flatnonzero(self.component(component).place.bins_in(self.layout))
-        pieces = np.array_split(bins, max(1, min(parts, len(bins))))
-        return [self.layout.ranges_of_bins(piece) for piece in pieces]
-
-    def _where(self, of: Component, bins: Bins | None, ranges: Ranges | None, key: Any) -> Ranges:
-        wanted = Ranges.everything() if ranges is None else ranges
-        if bins is not None:
-            named = Ranges.of([])
-            for start, bits in self.groups.prefixes(bins):
-                named = named.plus(Ranges.of([(start, Bin(start, bits).end)]))
-            wanted = wanted.within(named)
-        if key is not None:
-            hash_ = of.hash_of(key)
-            wanted = wanted.within(Ranges.of([(hash_, hash_)]))
-        return wanted
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Tell a file that is gone because the checkpoint is, from one that is missing."""
-        try:
-            yield
-        except NotFound as error:
-            raise self._gone(error) from error
-
-    def _gone(self, error: NotFound) -> Expired | Damaged:
-        newest = Checkpoints(self.store).newest()
-        if newest is not None and newest.boundary > self.step:
-            return expired(self.step, newest)
-        return Damaged(
-            f"a file of step {self.step} is missing: {error.what}",
-            place=error.place,
-            remedy="restore the file from a copy of the storage, or open another step",
-        )
-
-
-def expired(step: int, newest: Head) -> Expired:
-    """Return the error that a step is not kept any more."""
-    return Expired(
-        f"the checkpoint of step {step} is not kept any more",
-        place=f"step {step}",
-        remedy=f"open one from {newest.boundary} to {newest.step}; to keep them for longer, pin a step "
-        "while it is read, or run with larger retain_steps or retain_us",
-    )
-
-
-def _of_key(table: pa.Table, of: Component, key: Any) -> pa.Table:
-    """Return the rows of one key among those of its hash."""
-    parts: Sequence[Any] = key if len(of.key) > 1 else [key]
-    for name, kind, part in zip(of.key_names, of.key_types, parts, strict=True):
-        table = table.filter(pc.equal(table.column(name), pa.scalar(part, kind)))
-    return table
-
-
-def _stored_schema(sources: StateSources, section: str) -> pa.Schema | None:
-    for reader in sources.readers_in(Ranges.everything()):
-        for kind in (section, whole_section(section)):
-            found = reader.schema(sources.owner, kind)
-            if found is not None:
-                return found
-    return None

@@ -91,6 +91,17 @@ def readable(component: Component, section: str, rows: pa.Table) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def identity_of(component: Component, section: str, stored: pa.Schema | None) -> list[str]:
+    """Return the columns that make two readable rows of a section the same row, at different steps."""
+    if section == WORKERS:
+        return ["worker", "state"]
+    own = {CELLS: ["state", "kind", "sub"], TIMERS: ["timer", "tag"]}.get(section)
+    if own is None:
+        names = {} if stored is None else _readable_names(component, section, stored.names)
+        own = [new for old, new in names.items() if old.startswith(SUB_PREFIX)]
+    return [*component.key_names, *own]
+
+
 def held_by_workers(component: Component, head: Head) -> pa.Table:
     """Return what a computation holds once in each worker."""
     rows = [

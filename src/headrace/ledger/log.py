@@ -470,13 +470,23 @@ class Ledger:
             for name in self._store.list(folder)
             if 0 <= step_of_file(name) <= head.step and name not in needed
         ]
-        steps = steps_of(self._store.list(MANIFEST_FOLDER))
         intents = orders_of(self._store.list(INTENT_FOLDER))
         return Leftovers(
             files,
-            [step for step in steps if 0 < step < head.boundary],
+            list(self._below(head.boundary)),
             [order for order in intents if order <= head.settled],
         )
+
+    def _below(self, boundary: int) -> range:
+        """Return the steps of the manifests that are there below a boundary; they have no gaps.
+
+        (They must go in ascending order, and a list may lag: the lowest is asked for by its name.)
+        """
+        steps = steps_of(self._store.list(MANIFEST_FOLDER))
+        first = min((step for step in steps if 0 < step < boundary), default=boundary)
+        while 1 < first < boundary and self._exists(manifest_name(first - 1)):
+            first -= 1
+        return range(first, boundary)
 
 
 class Leftovers(msgspec.Struct, frozen=True):

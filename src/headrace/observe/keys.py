@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.checkpoints.catalog import Checkpoint
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.columnar import ColumnarComputation
 from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import from_micros

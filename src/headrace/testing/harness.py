@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.change import Change
-from headrace.checkpoints.catalog import Checkpoint
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control import Control
 from headrace.coordinator.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
