@@ -15,7 +15,7 @@ from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, NewerFormat, NotFound
 from headrace.ledger.log import FILE_FOLDERS, Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, manifest_name, steps_of
+from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
 
@@ -34,10 +34,11 @@ class Checkpoints:
     def versions(self) -> list[int]:
         """Return the steps that can be opened, ascending.
 
-        These are the steps from the boundary on, below which files may be gone, of which all manifests back
-        to a base are there, as far as names tell. A running driver may clean the oldest meanwhile.
+        These are the checkpoints from the boundary on, below which files may be gone, of which all
+        manifests back to a base can be read. Light steps are left out: state is not in storage as of them.
+        A running driver may clean the oldest meanwhile.
 
-        Cost: a listing, and reading the newest manifests back to a base.
+        Cost: reading the manifests of all steps that are kept.
 
         Raises:
             Damaged, NewerFormat: when no step can be opened at all.
@@ -45,37 +46,51 @@ class Checkpoints:
         head = self.newest()
         if head is None:
             return []
-        there = set(steps_of(self.store.list(MANIFEST_FOLDER)))
         found: list[int] = []
-        begins = {*head.bases, 0}
+        whole = False  # whether all back to a base is there
         for step in range(head.boundary, head.step + 1):
-            is_there = step in there or self._exists(step)  # the list is only a hint
-            if is_there and (step in begins or (found and found[-1] == step - 1)):
+            manifest = self._readable(step)
+            whole = manifest is not None and (whole or manifest.base is not None or step == 0)
+            if manifest is not None and whole and not manifest.light:
                 found.append(step)
         return found
+
+    def _readable(self, step: int) -> Manifest | None:
+        try:
+            return self._ledger.read(step)[0]
+        except (Damaged, NewerFormat):
+            return None
 
     def newest(self) -> Head | None:
         """Return the pipeline as of the newest step that can be opened; None where none has run."""
         return newest_of(self.store)
 
     def open(self, step: int | None = None) -> Checkpoint:
-        """Return the checkpoint of a step; without one, of the newest.
+        """Return a checkpoint; without a step, the newest.
 
         Cost: reading its manifests back to a base. Of its files nothing is read yet.
 
         Raises:
-            NotFound: when there is no such step, or no pipeline has run here.
+            NotFound: when there is no such step, its state is not in storage, or no pipeline has run here.
             Expired: when it is not kept any more.
             Damaged, NewerFormat: for manifests that cannot be read.
         """
         try:
             head = self._ledger.open(step)
+            if head is not None and step is None and head.checkpoint < head.step:
+                head = self._ledger.open(head.checkpoint)
         except Damaged as error:
             if step is None or self._exists(step):
                 raise self._expired(step) or error from None
             raise self._not_there(step) from None
         if head is None:
             raise NotFound(f"no pipeline has run on {self.store.location}")
+        if head.checkpoint < head.step:
+            raise NotFound(
+                f"step {head.step} is light: its state is in memory alone",
+                place=self.store.location,
+                remedy=f"open a checkpoint, such as step {head.checkpoint}",
+            )
         return Checkpoint(self.store, head)
 
     def verify(self, step: int | None = None) -> Iterator[Finding]:
