@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.checkpoints.contents import conformed
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import duration_micros
 from headrace.keyspace.ranges import Ranges
@@ -98,8 +99,10 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: _Part) -> Iterator[pa.RecordBatch]:
         asked = msgspec.structs.replace(self._asked, step=partition.step)
         ranges = Ranges.of(partition.pairs)
-        rows = asked.opened().read(asked.computation, asked.section, ranges=ranges)
-        yield from _for_spark(rows).to_batches()
+        checkpoint = asked.opened()
+        rows = checkpoint.read(asked.computation, asked.section, ranges=ranges)
+        columns = checkpoint.schema(asked.computation, asked.section)
+        yield from _for_spark(conformed(rows, columns)).to_batches()
 
 
 def register(spark: SparkSession) -> None:

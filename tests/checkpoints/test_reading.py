@@ -16,7 +16,16 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.contents import as_json
 from headrace.errors import Expired, NotFound, PipelineError
 from headrace.storage import MemoryStore
-from tests.checkpoints.worlds import SECOND, UPKEEP, Reversed, draw, driven, items
+from tests.checkpoints.worlds import (
+    SECOND,
+    UPKEEP,
+    Reversed,
+    Tables,
+    draw,
+    driven,
+    items,
+    push_what_was_read,
+)
 
 
 def rows_of(checkpoint: Checkpoint, component: str, section: str, **where: Any) -> list[Any]:
@@ -300,3 +309,40 @@ def test_what_json_has_no_words_for_is_still_shown(value: Any, text: str) -> Non
 
 def test_bytes_that_are_no_msgpack_are_left_as_they_are() -> None:
     assert as_json(b"\xc1") is None
+
+
+class TablesOfTwo(Tables):
+    """The same, with another shape of its table: one column more, one of another type."""
+
+    sums = hr.TableState(
+        {"total": float, "label": str, "more": int}, version=2,
+        upgrade={1: (Tables.sums, lambda old: {**old, "total": old["total"] / 2, "more": old["total"]})},
+    )  # fmt: skip
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        if batch.stream != "later":
+            self.sums.at(batch.keys).upsert(
+                total=batch.sum("n") / 2, label="new", more=batch.counts
+            )
+
+
+def test_rows_of_older_shapes_are_read_beside_those_of_newer_ones() -> None:
+    store = MemoryStore()
+    driven(store, steps=3).close()
+    old = rows_of(Checkpoints(store).open(), "tables", "table:sums")
+    drawing = draw()
+    drawing.replace("tables", TablesOfTwo())
+    with hr.testing.drive(drawing, storage=store, clock=2 * 10**15 - 1) as t:
+        push_what_was_read(t, store)
+        t.push_many("items", items(500, 1))
+        t.step()
+        checkpoint = Checkpoints(store).open()
+        rows = rows_of(checkpoint, "tables", "table:sums")
+        assert len(rows) == len(old) and list(Checkpoints(store).verify()) == []
+        columns = set(checkpoint.schema("tables", "table:sums").names)
+        assert columns >= {"key0", "key1", "total", "label", "more", "column:total"}
+        was = {(row["key0"], row["key1"]): row["total"] for row in old}
+        kept = {(r["key0"], r["key1"]): r["column:total"] for r in rows if r["total"] is None}
+        assert kept and kept.items() <= was.items()
+        (new,) = rows_of(checkpoint, "tables", "table:sums", key=(500 % 9, "u2"))
+        assert new["total"] == t.state("tables", (500 % 9, "u2"))["sums"]["total"]

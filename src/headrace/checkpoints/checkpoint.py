@@ -156,7 +156,9 @@ class Checkpoint:
     def schema(self, component: str, section: str | None = None) -> pa.Schema:
         """Return the columns that :meth:`read` gives of a section.
 
-        Cost: reading footers until one knows. Where no file has a row of a table, timer or buffer, the
+        Some of them may lack in what :meth:`read` gives of a part, where the shape of state has changed.
+
+        Cost: reading the footers of all files. Where no file has a row of a table, timer or buffer, the
         key's columns are all that is known.
         """
         of = self.component(component)
@@ -256,9 +258,9 @@ def _of_key(table: pa.Table, of: Component, key: Any) -> pa.Table:
 
 
 def _stored_schema(sources: StateSources, section: str) -> pa.Schema | None:
-    for reader in sources.readers_in(Ranges.everything()):
-        for kind in (section, whole_section(section)):
-            found = reader.schema(sources.owner, kind)
-            if found is not None:
-                return found
-    return None
+    """Return the columns that a section has in any of the files; None where none has it."""
+    kinds = (section, whole_section(section))
+    readers = {reader.ref.name: reader for reader in sources.readers_in(Ranges.everything())}
+    schemas = [reader.schema(sources.owner, kind) for reader in readers.values() for kind in kinds]
+    found = [schema for schema in schemas if schema is not None]
+    return pa.unify_schemas(found) if found else None

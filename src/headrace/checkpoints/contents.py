@@ -7,6 +7,7 @@ codec of the user's own wrote stays bytes.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,17 +21,18 @@ from headrace.recordids import IDS
 from headrace.state.sections import (
     CELL,
     CELLS,
-    COLUMN_PREFIX,
     DUE,
     SUB,
     SUB_PREFIX,
     VALUE,
+    is_column,
     table_section,
 )
 
 TIME = pa.timestamp("us", tz="UTC")
 _KINDS = ("value", "list", "map")
 _CODEC = "codec"
+_VERSION = re.compile(r" version \d+$")
 _PLAIN = (str, int, float, bool, type(None))
 
 #: Columns of a per-record computation's state, besides the key's.
@@ -124,19 +126,36 @@ def _stored_keys(component: Component) -> list[str]:
 def _readable_names(component: Component, section: str, stored: list[str]) -> dict[str, str]:
     """Return what the columns of a table, timer, buffer or memory of ids are called for readers.
 
-    The prefix that tells what a column is goes, unless the name is taken then. A table's times of expiry
-    are left out.
+    The prefix that tells what a column is goes, unless the name is taken then: as by a key's part, or by
+    the column of a newer version. A table's times of expiry are left out.
     """
     timed = section != IDS and not section.startswith(table_section(""))
     taken = [*component.key_names, *(["time"] if timed else [])]
     found: dict[str, str] = {}
-    for name in stored:
-        if not name.startswith((SUB_PREFIX, COLUMN_PREFIX)):
-            continue
-        plain = name.removeprefix(SUB_PREFIX).removeprefix(COLUMN_PREFIX)
+    wanted = [name for name in stored if name.startswith(SUB_PREFIX) or is_column(name)]
+    for name in sorted(wanted, key=_version_of, reverse=True):
+        plain = name.partition(":")[2]
         found[name] = name if plain in taken else plain
         taken.append(plain)
-    return {**found, DUE: "time"} if timed and DUE in stored else found
+    ordered = {name: found[name] for name in wanted}
+    return {**ordered, DUE: "time"} if timed and DUE in stored else ordered
+
+
+def _version_of(column: str) -> int:
+    """Return of which version of its table a column is, by its name in files."""
+    version = column.partition(":")[0].partition("@")[2]
+    return int(version) if version else 1
+
+
+def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return readable rows with the columns of a schema; null where files of their time had none."""
+    columns = [
+        rows.column(field.name)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _type_of(name: str, kind: pa.DataType) -> pa.DataType:
@@ -217,7 +236,7 @@ def _sub_of(kind: str, sub: bytes) -> str | None:
 
 def _told(described: str, data: bytes) -> tuple[str | None, bytes | None]:
     """Return a stored value as JSON text, or as the bytes that a codec of the user's own wrote."""
-    if described.split(" ")[-2:-1] == [_CODEC]:
+    if _VERSION.sub("", described).split(" ")[-2:-1] == [_CODEC]:
         return None, data
     text = as_json(data)
     return text, data if text is None else None

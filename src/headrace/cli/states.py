@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.checkpoints.contents import conformed
 from headrace.checkpoints.difference import difference
 from headrace.cli.common import NOTHING_THERE, ledger_of, no_pipeline, storage_option, typed_errors
 from headrace.cli.rows import rows_option, tell_rows
@@ -79,7 +80,7 @@ def scan(
             left = None if left is None else left - found[-1].num_rows
             if left == 0 or section == "workers":
                 break
-        tell_rows(pa.concat_tables(found), output)
+        tell_rows(pa.concat_tables(found, promote_options="default"), output)
 
 
 @state.command()
@@ -95,25 +96,17 @@ def diff(
     """Show the rows of COMPUTATION that were added, removed or changed between two steps."""
     with typed_errors():
         old, new = _opened(storage, before), _opened(storage, after)
-        identity = new.identity(computation, section)
+        identity, schema = new.identity(computation, section), new.schema(computation, section)
         parts = new.ranges(computation, 1 if section == "workers" else _PARTS)
         found = [
             difference(
-                _as_in(old.read(computation, section, ranges=part), new, computation, section),
-                new.read(computation, section, ranges=part),
+                conformed(old.read(computation, section, ranges=part), schema),
+                conformed(new.read(computation, section, ranges=part), schema),
                 identity,
             )
             for part in parts
         ]
         tell_rows(pa.concat_tables(found), output)
-
-
-def _as_in(rows: pa.Table, new: Checkpoint, computation: str, section: str | None) -> pa.Table:
-    """Return rows with the columns that they have now: there may have been none of which it was known."""
-    schema = new.schema(computation, section)
-    if rows.schema.names == schema.names or rows.num_rows:
-        return rows
-    return schema.empty_table()
 
 
 def _opened(storage: str, step: int | None) -> Checkpoint:

@@ -64,7 +64,8 @@ RESOLVE_ATTEMPTS = 5
 #: Created before manifest 1 is first deleted; never deleted.
 CLEANED_MARK = "cleaned"
 #: Where tries write: state, productions for sinks, productions that are retained.
-FILE_FOLDERS = ("runs/", "outputs/", "streams/")
+OUTPUTS = "outputs/"
+FILE_FOLDERS = ("runs/", OUTPUTS, "streams/")
 _MOST_DIGITS = 18
 #: So many manifests are asked for at once, where reads are done side by side.
 _AT_ONCE = 16
