@@ -137,7 +137,7 @@ def test_any_kept_step_can_be_asked_for_and_others_are_refused_with_those(storag
     scan = ["state", "scan", "cells", "--output", "json"]
     sizes = [len(ask(storage, *scan, "--at-step", str(step)).stdout) for step in steps]
     assert sizes[0] < sizes[-1]
-    assert "HR312" in ask(storage, *scan, "--at-step", "1", code=FAILED).stderr
+    assert "HR314" in ask(storage, *scan, "--at-step", "1", code=FAILED).stderr
     assert "HR306" in ask(storage, *scan, "--at-step", "99", code=FAILED).stderr
 
 

@@ -86,7 +86,7 @@ def test_what_is_asked_wrongly_is_refused_with_the_remedy(spark: Any, storage: P
     for options, said in (
         ({"sektion": "state"}, "does not know option 'sektion'"),
         ({"step": "x"}, "option 'step' is 'x'"),
-        ({"step": "1"}, "HR312"),
+        ({"step": "1"}, "HR314"),
         ({"section": "nothing"}, "has no section 'nothing'"),
     ):
         with pytest.raises(Exception, match=said):

@@ -20,6 +20,7 @@ from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
 from headrace.state.runs import FileRef
 from headrace.storage.base import Store
+from headrace.storage.probe import FOLDER as PROBES
 
 _FOLDERS = (MANIFEST_FOLDER, *FILE_FOLDERS, INTENTS, "commands/", "pins/", "measurements/", "")
 
@@ -75,7 +76,8 @@ def take_place(first: Manifest, step: int, to: Store) -> None:
     Raises:
         PipelineError: when there is something already.
     """
-    there = next((name for folder in _FOLDERS for name in to.list(folder)), None)
+    names = (name for folder in _FOLDERS for name in to.list(folder))
+    there = next((name for name in names if not name.startswith(PROBES)), None)
     if there is None:
         marked = msgspec.structs.replace(first, copied=step)
         try:
