@@ -71,10 +71,10 @@ def check(storage: Path, records: int) -> int:
 
     It is read range by range, so that however many keys there are, few of them are in memory.
     """
+    from headrace.checkpoints.files import StateReaders, state_files
     from headrace.keyspace.layout import Layout
     from headrace.keyspace.ranges import Ranges
     from headrace.ledger.log import Ledger
-    from headrace.step.readers import StateReaders, state_files
 
     store = LocalStore(storage)
     head = Ledger(store).open()

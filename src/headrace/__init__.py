@@ -42,6 +42,7 @@ from headrace.keyspace.hashing import hash_key
 from headrace.ledger.lease import Lease
 from headrace.migrating import Migration
 from headrace.migration.rounds import all_at_once, batched, fluid
+from headrace.opened import open_state
 from headrace.perworker import PerWorker
 from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
@@ -92,6 +93,7 @@ __all__ = [
     "exact",
     "fluid",
     "hash_key",
+    "open_state",
     "ops",
     "policies",
     "run",

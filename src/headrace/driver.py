@@ -35,9 +35,11 @@ from headrace.coordinator.messages import (
     HandedOut,
     HandOut,
     Instruction,
+    LookForPins,
     Offered,
     OfferedAgain,
     Opened,
+    PinsFound,
     Poll,
     PollAgain,
     Recall,
@@ -65,6 +67,7 @@ from headrace.ledger.commands import CommandLog
 from headrace.ledger.lease import Beats
 from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint
 from headrace.requests import Current, Requests, plan_of
@@ -89,6 +92,7 @@ _PHASES: dict[type[Instruction], str] = {
     AwaitClaim: "hand over",
     Clean: "clean",
     Sweep: "sweep",
+    LookForPins: "clean",
 }
 
 
@@ -160,6 +164,7 @@ class Driver:
         self.runner = runner
         self.clock = clock or Clock()
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self._pins = Pins(store)
         self.listeners: list[Listener] = []
         self.pulse = Pulse()
         self.woken = threading.Event()
@@ -349,6 +354,8 @@ class Driver:
                 )
             case Sweep():
                 self.ledger.sweep(self._head, instruction.spared)
+            case LookForPins():
+                return PinsFound(self._pins.lowest(self.clock.now_us()))
         return None
 
     @property

@@ -173,6 +173,12 @@ class StorageUnsuitable(StorageError):
     code = "HR313"
 
 
+class Expired(StorageError):
+    """A checkpoint is not kept any more; nothing of it was given out."""
+
+    code = "HR314"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 
@@ -207,6 +213,10 @@ class InvariantBroken(HeadraceError):
     """A rule that must always hold does not: a defect of Headrace. The step is not committed."""
 
     code = "HR999"
+
+
+#: What decoders raise for bytes that are not what was written (msgspec's own error is a ``ValueError``).
+NOT_DECODED = (ValueError, RecursionError, OverflowError)
 
 
 def ensure(condition: bool, what: str) -> None:

@@ -9,11 +9,11 @@ import msgspec
 
 import headrace as hr
 from headrace.change import Change
+from headrace.checkpoints.files import StateReaders, state_files
 from headrace.driver import Driver
 from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
-from headrace.step.readers import StateReaders, state_files
 from headrace.storage import Store
 from tests.support.pipelines import Collected
 

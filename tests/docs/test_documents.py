@@ -37,6 +37,8 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/follow-the-load.md",
         "docs/how-to/change-the-shape-of-state.md",
         "docs/how-to/choose-a-storage.md",
+        "docs/how-to/look-into-state.md",
+        "docs/how-to/back-up-and-verify.md",
     ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(

@@ -238,3 +238,42 @@ class Counting(MemoryStore):
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         self.reads += 1
         return super().read(name, offset, length)
+
+
+STRANGE = ["000000000002", "readme", "x-e1", "000000000001.bak", "-1-e1", "²-e1", "9" * 40 + "-e1"]
+
+
+def test_names_that_are_none_of_ours_are_let_be() -> None:
+    store = MemoryStore()
+    head = committed(store, 4)
+    strange = [
+        f"{folder}{name}"
+        for folder in ("manifests/", "runs/", "outputs/", "streams/", "intents/")
+        for name in STRANGE
+        if (folder, name) not in (("manifests/", "000000000002"), ("intents/", "000000000002"))
+    ]
+    for name in strange:
+        store.create(name, b"what is this?")
+    assert Ledger(store).open() == head
+    assert Ledger(store).sweep(head) == []
+    assert all(store.read(name) == b"what is this?" for name in strange)
+
+
+def test_a_manifest_under_the_name_of_another_is_damage() -> None:
+    store = MemoryStore()
+    committed(store, 4)
+    three = store.read(manifest_name(3))
+    store.delete(manifest_name(3))
+    store.create(manifest_name(3), store.read(manifest_name(2)))
+    store.create(manifest_name(4), three)
+    with pytest.raises(Damaged, match="holds the manifest of step"):
+        Ledger(store).open()
+
+
+def test_what_is_sealed_well_but_is_something_else_is_damage() -> None:
+    store = MemoryStore()
+    body = b'{"pipeline":3}'
+    sealed = b"headrace-manifest 1 " + digest_of_bytes(body).encode() + b"\n" + body + b"\n"
+    store.create(manifest_name(0), sealed)
+    with pytest.raises(Damaged, match="does not hold what it should"):
+        Ledger(store).open()

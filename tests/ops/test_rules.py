@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.checkpoints.files import StateReaders, state_files
 from headrace.driver import Driver
 from headrace.errors import PipelineError
 from headrace.keyspace.planner import contiguous
@@ -30,7 +31,6 @@ from headrace.ops import (
 )  # fmt: skip
 from headrace.runners.shipping import pickled
 from headrace.state.sections import deleted
-from headrace.step.readers import StateReaders, state_files
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
 
 

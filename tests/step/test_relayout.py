@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.checkpoints.files import StateReaders
 from headrace.driver import Driver
 from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
@@ -20,7 +21,6 @@ from headrace.keyspace.updates import Relocated, relocated
 from headrace.state.keyed import KeyedState
 from headrace.state.sources import rows_of
 from headrace.step.committed import Committed
-from headrace.step.readers import StateReaders
 from headrace.step.soft import SoftState, WorkerState
 from headrace.storage import MemoryStore
 from tests.step.test_equivalence import Crashing, digests

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.checkpoints.files import StateReaders, state_files
 from headrace.keyspace.layout import Layout
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
-from headrace.step.readers import StateReaders, state_files
 from headrace.storage import MemoryStore
 from tests.support.pipelines import Collected, run_inline, run_until_read
 

@@ -134,8 +134,8 @@ def test_a_missing_run_file_is_named(tmp_path: Path) -> None:
 
 
 def _force_load(pipeline: hr.Pipeline, store: LocalStore, head: Any) -> None:
+    from headrace.checkpoints.files import StateReaders, state_files
     from headrace.keyspace.layout import Layout
-    from headrace.step.readers import StateReaders, state_files
 
     layout = Layout.from_wire(head.layout)
     assert StateReaders(store, layout, 0, state_files(head)).sources("node0").sections

@@ -1,8 +1,8 @@
 """The command line. Data on standard output; progress and errors on standard error.
 
 Exit codes: 0 done; 2 wrong usage; 4 the pipeline or its storage failed, with a typed error; 5 nothing
-is there to be looked at; 6 a command was refused; 7 it was not answered in time; 130 interrupted (after
-the running step, with everything committed).
+is there to be looked at; 6 a command was refused; 7 it was not answered in time; 8 a checkpoint is damaged;
+130 interrupted (after the running step, with everything committed).
 
 A group of commands is a module, and lists what it has as ``COMMANDS``.
 """
@@ -14,10 +14,27 @@ import sys
 
 import click
 
-from headrace.cli import asking, hosts, looking, moving, policy, running, watermarks
-from headrace.cli.common import FAILED, INTERRUPTED, NOTHING_THERE, REFUSED, UNANSWERED
+from headrace.cli import (
+    asking,
+    checkpoints,
+    hosts,
+    looking,
+    moving,
+    policy,
+    running,
+    states,
+    watermarks,
+)
+from headrace.cli.common import (
+    DAMAGED,
+    FAILED,
+    INTERRUPTED,
+    NOTHING_THERE,
+    REFUSED,
+    UNANSWERED,
+)
 
-__all__ = ["FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
+__all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,6 +44,6 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
 
 
-for _room in (running, looking, watermarks, asking, moving, hosts, policy):
+for _room in (running, looking, watermarks, asking, moving, hosts, policy, checkpoints, states):
     for _command in _room.COMMANDS:
         main.add_command(_command)

@@ -18,7 +18,7 @@ from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.storage import LocalStore, open_store
 
-FAILED, NOTHING_THERE, REFUSED, UNANSWERED, INTERRUPTED = 4, 5, 6, 7, 130
+FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8, 130
 
 
 class NothingThere(Exception):

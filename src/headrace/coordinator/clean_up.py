@@ -24,6 +24,7 @@ class CleanUp:
 
     Attributes:
         cleaned: the files that died up to this step are gone.
+        pinned: the lowest step that a reader has pinned, when that was looked for last; None for none.
     """
 
     def __init__(self, settings: Settings, *, intents: bool) -> None:
@@ -34,12 +35,22 @@ class CleanUp:
         self._doomed_upto = 0  # those that died up to this step are doomed, or gone
         self._manifests_from = 1
         self._intents_from = 1
+        self.pinned: int | None = None
+        self._looked_for = 0  # the boundary for which pins were looked for
 
     def open(self, head: Head) -> None:
         """Begin where an earlier driver may have left off."""
         back = 2 * self._settings.base_every
         self._manifests_from = max(1, head.boundary - back)
         self._intents_from = max(1, head.settled - back)
+
+    def wants_pins(self, head: Head) -> bool:
+        """Say whether it is time to look for pins: there is another base to which the boundary may go."""
+        may_be = next_boundary(head, self._settings)
+        if may_be <= max(self._looked_for, head.boundary):
+            return False
+        self._looked_for = may_be
+        return True
 
     def after(self, head: Head) -> Clean | None:
         """Return a bounded number of what is dead since the (durable) boundary or before."""
@@ -63,11 +74,32 @@ class CleanUp:
         self._doomed_upto = max(self._doomed_upto, head.boundary)
 
 
-def next_boundary(head: Head, settings: Settings) -> int:
+def next_boundary(head: Head, settings: Settings, pinned: int | None = None) -> int:
     """Return the newest base that leaves enough steps readable; older manifests may go.
 
-    The last checkpoint stays readable, since the steps after it are computed again from there.
+    A step stays while its number, its age, or a pin wants it; and the last checkpoint, since the steps
+    after it are computed again from there.
+
+    Args:
+        head: as of the newest step.
+        settings: how many steps are kept, and for how long.
+        pinned: the lowest step that a reader has pinned; None for none.
     """
-    needed = min(head.step - settings.retain_steps, head.checkpoint)
-    enough = [at for at in head.bases if at <= needed]
+    wanted = [
+        head.step - settings.retain_steps,
+        head.checkpoint,
+        *([] if pinned is None else [pinned]),
+    ]
+    below = [at for at in head.bases if at <= min(wanted)]
+    enough = [at for at in below if _is_old(head, at, settings.retain_us)]
     return max([head.boundary, *enough])
+
+
+def _is_old(head: Head, base: int, retain_us: int) -> bool:
+    """Say whether all steps before a base are older than what is kept, by the steps' clock readings.
+
+    (Of a base that an older version made it is not known; it goes with the next one.)
+    """
+    if not retain_us:
+        return True
+    return head.clock_before.get(base, head.clock_us) < head.clock_us - retain_us

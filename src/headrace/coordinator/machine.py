@@ -56,9 +56,11 @@ from headrace.coordinator.messages import (
     HandedOut,
     HandOut,
     Instruction,
+    LookForPins,
     Offered,
     OfferedAgain,
     Opened,
+    PinsFound,
     Poll,
     PollAgain,
     Recall,
@@ -190,9 +192,8 @@ class Coordinator:
                 return self._handed_out(event.late)
             case Checkpointed():
                 return self._checkpointed(event.file)
-            case Released():
-                self._outbox.note(event.sink, event.step)
-                return []
+            case Released() | PinsFound():
+                return self._remember(event)
             case Woken() | Awaited():
                 return self._woken() if isinstance(event, Woken) else self._awaited(event)
             case StopAsked() | Commanded() | Steer() | ChangeAsked():
@@ -239,6 +240,8 @@ class Coordinator:
         clean = self._clean_up.after(head)
         if clean is not None:
             todo.append(clean)
+        if self._clean_up.wants_pins(head):
+            todo.append(LookForPins())
         return [*todo, *self._go_on()]
 
     def _at_hand(self, head: Head) -> Mapping[int, list[FileRef]]:
@@ -266,6 +269,13 @@ class Coordinator:
             return [AwaitSinks()]
         # (what an earlier driver has begun is run by the one that is not paused any more)
         return [self._poll() if self._recalled or self._head.paused else self._recall()]
+
+    def _remember(self, event: Released | PinsFound) -> list[Instruction]:
+        if isinstance(event, Released):
+            self._outbox.note(event.sink, event.step)
+        else:
+            self._clean_up.pinned = event.lowest
+        return []
 
     def _woken(self) -> list[Instruction]:
         self._awaiting = "nothing"
@@ -415,7 +425,7 @@ class Coordinator:
         pending.adopted = result
         pending.manifest = step_manifest(
             pending.planned, result, self._head, self.shape, self.settings,
-            nonce=self._nonce(), cleaned=self._clean_up.cleaned,
+            nonce=self._nonce(), cleaned=self._clean_up.cleaned, pinned=self._clean_up.pinned,
         )  # fmt: skip
         self._steering.adopted(plan, result)
         moved = self._steering.after_step(

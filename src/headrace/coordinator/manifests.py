@@ -161,7 +161,7 @@ def note_manifest(
 
 def step_manifest(
     planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, settings: Settings, *,
-    nonce: str, cleaned: int,
+    nonce: str, cleaned: int, pinned: int | None = None,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step that was computed.
 
@@ -173,6 +173,7 @@ def step_manifest(
         settings: how it is run.
         nonce: tells this manifest from any other.
         cleaned: those files are gone that died up to this step.
+        pinned: the lowest step that a reader has pinned; None for none.
 
     Raises:
         InvariantBroken: when a watermark went back, or passed what is still to be worked on.
@@ -182,9 +183,10 @@ def step_manifest(
     else:
         made = _of_step(planned, adopted, head, shape, nonce)
     due = planned.plan.step - head.last_base >= settings.base_every
+    boundary = next_boundary(head, settings, pinned)
     return msgspec.structs.replace(
-        made, boundary=next_boundary(head, settings), cleaned=cleaned, base=head if due else None
-    )  # fmt: skip
+        made, boundary=boundary, cleaned=cleaned, base=head if due else None
+    )
 
 
 def _of_step(

@@ -123,6 +123,12 @@ class Released(msgspec.Struct, frozen=True):
     step: int
 
 
+class PinsFound(msgspec.Struct, frozen=True):
+    """The lowest step that a reader has pinned; None for none."""
+
+    lowest: int | None
+
+
 class Woken(msgspec.Struct, frozen=True):
     """Sinks have received what had to be waited for, or somebody asked for something."""
 
@@ -185,6 +191,7 @@ Event = (
     | HandedOut
     | Checkpointed
     | Released
+    | PinsFound
     | Woken
     | StopAsked
     | Commanded
@@ -318,6 +325,10 @@ class Sweep(msgspec.Struct, frozen=True):
     spared: list[str] = []
 
 
+class LookForPins(msgspec.Struct, frozen=True):
+    """Find out which steps are pinned by readers, before older ones are let go."""
+
+
 class Wait(msgspec.Struct, frozen=True):
     """Wait until something may have changed, at most until a time."""
 
@@ -345,6 +356,7 @@ Instruction = (
     | AwaitClaim
     | Clean
     | Sweep
+    | LookForPins
     | Wait
     | Stop
 )

@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True):
             a time, so that no step pays for all.
         slice_every: a slice is written whole every so many steps.
         retain_steps: how many newest steps stay readable, at least.
+        retain_us: for how long steps stay readable, at least, by their clock readings; 0 lets their number
+            alone decide. What is kept costs storage, and a little of each step.
         sweep_every: leftovers are looked for every so many steps.
         clean_per_step: how many files are deleted after one step, unless the backlog is large.
         outbox_steps: how many committed steps may wait for a slow sink; then the input waits, too.
@@ -59,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True):
     slices: int = 256
     slice_every: int = 1
     retain_steps: int = 16
+    retain_us: int = 0
     sweep_every: int = 1_024
     clean_per_step: int = 8
     outbox_steps: int = 64
@@ -96,7 +99,7 @@ def check_settings(settings: Settings) -> None:
 
     Raises:
         PipelineError: for a number of slices that is no power of two, or too large; for a number of
-            steps between checkpoints that is out of bounds.
+            steps between checkpoints that is out of bounds; for negative bounds of what is kept.
     """
     if not 1 <= settings.checkpoint_steps <= MOST_LIGHT_STEPS + 1:
         raise PipelineError(
@@ -108,4 +111,9 @@ def check_settings(settings: Settings) -> None:
         raise PipelineError(
             f"{slices} is not a number of slices",
             remedy=f"use a power of two from 1 to {_MOST_SLICES}",
+        )
+    if settings.retain_steps < 0 or settings.retain_us < 0:
+        raise PipelineError(
+            "retain_steps and retain_us cannot be negative",
+            remedy="say how many steps, and for how many microseconds, are to stay readable",
         )

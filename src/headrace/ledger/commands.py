@@ -12,8 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import AlreadyExists, HeadraceError, NotFound, StorageError
+from headrace.errors import NOT_DECODED, AlreadyExists, HeadraceError, NotFound, StorageError
 from headrace.keyspace.updates import Update
+from headrace.ledger.envelope import Sealed
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
 
@@ -30,6 +31,7 @@ MOVING: frozenset[Kind] = frozenset(
 )  # fmt: skip
 
 FORMAT = 1
+_SEALED = "headrace-command"
 #: How often a create whose outcome is unknown is asked for again before it is given up.
 _ATTEMPTS = 5
 
@@ -109,8 +111,14 @@ class Answer(msgspec.Struct, frozen=True):
     migration: int = 0
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Command)
+COMMANDS = Sealed(_SEALED, Command)
+_unsealed = msgspec.json.Decoder(Command)
+
+
+def _decoded(data: bytes, name: str) -> Command:
+    """Return the command that was stored; older versions did not seal theirs."""
+    sealed = data.startswith(_SEALED.encode())
+    return COMMANDS.decode(data, name) if sealed else _unsealed.decode(data)
 
 
 def command_name(number: int) -> str:
@@ -135,8 +143,8 @@ class CommandLog:
         except NotFound:
             return None
         try:
-            command = _decoder.decode(data)
-        except (msgspec.DecodeError, HeadraceError) as error:
+            command = _decoded(data, command_name(number))
+        except (HeadraceError, *NOT_DECODED) as error:
             return Asked(number, None, f"{command_name(number)} is no command: {error}")
         if command.format > FORMAT:
             return Asked(number, None, "a newer version of Headrace wrote it")
@@ -159,7 +167,7 @@ class CommandLog:
         Raises:
             StorageError: when it was certainly not created, or that cannot be told.
         """
-        data = _encoder.encode(command)
+        data = COMMANDS.encode(command)
         number = answered
         while not self._create(number, data, command):
             number += 1

@@ -10,9 +10,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from headrace.errors import Damaged, NewerFormat
+from headrace.errors import NOT_DECODED, Damaged, NewerFormat
 
 FORMAT = 1
+_MOST_DIGITS = 9
 
 T = TypeVar("T")
 
@@ -51,9 +52,17 @@ class Sealed(Generic[T]):
 
         Raises:
             NewerFormat: when a newer version of Headrace wrote it.
-            Damaged: when these are not the bytes that were written.
+            Damaged: when these are not the bytes that were written, or not of this kind.
         """
-        return self._decoder.decode(_unsealed(self._kind, data, name))
+        body = _unsealed(self._kind, data, name)
+        try:
+            return self._decoder.decode(body)
+        except NOT_DECODED as error:
+            raise Damaged(
+                f"{name} does not hold what it should: {error}",
+                place=name,
+                remedy="run the version of Headrace that wrote it, or restore it from a copy",
+            ) from error
 
 
 def _unsealed(kind: str, data: bytes, name: str) -> bytes:
@@ -61,10 +70,11 @@ def _unsealed(kind: str, data: bytes, name: str) -> bytes:
     envelope, _, body = data.partition(b"\n")
     parts = envelope.split(b" ")
     body = body.removesuffix(b"\n")
-    if len(parts) == 3 and parts[0] == kind.encode() and parts[1].isdigit() and int(parts[1]):
-        if int(parts[1]) > FORMAT:
+    number = parts[1] if len(parts) == 3 and parts[0] == kind.encode() else b""
+    if number.isdigit() and len(number) < _MOST_DIGITS and int(number):
+        if int(number) > FORMAT:
             raise NewerFormat(
-                f"{name} has format {int(parts[1])}; this version reads up to {FORMAT}",
+                f"{name} has format {int(number)}; this version reads up to {FORMAT}",
                 remedy="run the version of Headrace that wrote it, or a newer one",
             )
         if parts[2].decode(errors="replace") == digest_of_bytes(body) and data.endswith(b"\n"):

@@ -11,6 +11,9 @@ may compute that step, the fenced ones too, contend for one name, and the first 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import msgspec
 
 from headrace.eventtime.watermark import Frontiers
@@ -45,6 +48,12 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 INTENTS = Sealed("headrace-intent", Intent)
+_INTENT = re.compile(rf"{FOLDER}(\d{{12,18}})")
+
+
+def orders_of(names: Iterable[str]) -> list[int]:
+    """Return the numbers of order of those names that are an intent's."""
+    return [int(found[1]) for name in names if (found := _INTENT.fullmatch(name))]
 
 
 def intent_name(order: int) -> str:

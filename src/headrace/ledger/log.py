@@ -43,14 +43,15 @@ from headrace.errors import (
 )
 from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.intent import FOLDER as INTENT_FOLDER
-from headrace.ledger.intent import INTENTS, Intent, intent_name
+from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
 from headrace.ledger.manifest import (
+    MANIFEST_FOLDER,
     MANIFESTS,
     Head,
     Manifest,
     fold,
     manifest_name,
-    step_of_name,
+    steps_of,
 )
 from headrace.storage.base import Store
 from headrace.storage.probe import FOLDER as PROBES
@@ -62,6 +63,10 @@ RESOLVE_ATTEMPTS = 5
 
 #: Created before manifest 1 is first deleted; never deleted.
 CLEANED_MARK = "cleaned"
+#: Where tries write: state, productions for sinks, productions that are retained.
+OUTPUTS = "outputs/"
+FILE_FOLDERS = ("runs/", OUTPUTS, "streams/")
+_MOST_DIGITS = 18
 #: So many manifests are asked for at once, where reads are done side by side.
 _AT_ONCE = 16
 
@@ -162,6 +167,7 @@ class Ledger:
         head: Head | None = None
         for step, found in self._back_from(newest):
             manifest, digest = self._there(found, step)
+            _check_finished(manifest, newest)
             if chain and chain[-1][0].predecessor != digest:
                 raise Damaged(
                     f"manifest {step} is not the one that manifest {step + 1} follows",
@@ -209,7 +215,12 @@ class Ledger:
         except NotFound:
             return None
         manifest = MANIFESTS.decode(data, name)
-        ensure(manifest.step == step, f"{name} holds the manifest of step {manifest.step}")
+        if manifest.step != step:
+            raise Damaged(
+                f"{name} holds the manifest of step {manifest.step}",
+                place=name,
+                remedy="restore the manifests from one copy of the storage",
+            )
         return manifest, digest_of_bytes(data)
 
     def newest(self, at_most: int, after: int = -1) -> list[Manifest]:
@@ -255,10 +266,10 @@ class Ledger:
         return self._exists(manifest_name(head.step + 1))
 
     def _newest_step(self) -> int | None:
-        names = self._store.list("manifests/")
-        if not names:
+        steps = steps_of(self._store.list(MANIFEST_FOLDER))
+        if not steps:
             return None
-        step = step_of_name(names[-1])
+        step = steps[-1]
         while self._exists(manifest_name(step + 1)):  # the list is only a hint
             step += 1
         return step
@@ -444,21 +455,14 @@ class Ledger:
         no create of manifest *t* can be acknowledged any more.
         """
         self._store.tidy()
-        needed = {*files_of(head), *spared}
-        gone: list[str] = []
-        for folder in ("runs/", "outputs/", "streams/"):
-            for name in self._store.list(folder):
-                step = int(name.rpartition("/")[2].partition("-")[0])
-                if step <= head.step and name not in needed:
-                    self._store.delete(name)
-                    gone.append(name)
-        old = [n for n in self._store.list("manifests/") if 0 < step_of_name(n) < head.boundary]
-        for name in old:
-            self.clean([], range(step_of_name(name), step_of_name(name) + 1))
-        intents = [n for n in self._store.list(INTENT_FOLDER) if step_of_name(n) <= head.settled]
-        for name in intents:
+        left = self.leftovers(head, spared)
+        for name in left.files:
             self._store.delete(name)
-        return gone + old + intents + self._sweep_probes()
+        for step in left.manifests:
+            self.clean([], range(step, step + 1))
+        for order in left.intents:
+            self._store.delete(intent_name(order))
+        return left.names + self._sweep_probes()
 
     def _sweep_probes(self) -> list[str]:
         """Delete probes that were there at the last sweep; younger ones may be in use."""
@@ -468,6 +472,67 @@ class Ledger:
             self._store.delete(name)
         self._probes = there.difference(old)
         return old
+
+    def leftovers(self, head: Head, spared: Collection[str] = ()) -> Leftovers:
+        """Return what :meth:`sweep` would delete. A name that is not of our making is let be."""
+        needed = {*files_of(head), *spared}
+        files = [
+            name
+            for folder in FILE_FOLDERS
+            for name in self._store.list(folder)
+            if 0 <= step_of_file(name) <= head.step and name not in needed
+        ]
+        intents = orders_of(self._store.list(INTENT_FOLDER))
+        return Leftovers(
+            files,
+            list(self._below(head.boundary)),
+            [order for order in intents if order <= head.settled],
+        )
+
+    def _below(self, boundary: int) -> range:
+        """Return the steps of the manifests that are there below a boundary; they have no gaps.
+
+        (They must go in ascending order, and a list may lag: the lowest is asked for by its name.)
+        """
+        steps = steps_of(self._store.list(MANIFEST_FOLDER))
+        first = min((step for step in steps if 0 < step < boundary), default=boundary)
+        while 1 < first < boundary and self._exists(manifest_name(first - 1)):
+            first -= 1
+        return range(first, boundary)
+
+
+class Leftovers(msgspec.Struct, frozen=True):
+    """What nobody needs: files by name, manifests by step (ascending), intents by number of order."""
+
+    files: list[str]
+    manifests: list[int]
+    intents: list[int]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of it."""
+        manifests = [manifest_name(step) for step in self.manifests]
+        return [*self.files, *manifests, *(intent_name(order) for order in self.intents)]
+
+
+def step_of_file(name: str) -> int:
+    """Return the step of a file that a try has made, by its name; -1 for a name that is none of ours."""
+    step, _, rest = name.rpartition("/")[2].partition("-")
+    return int(step) if rest and step.isdecimal() and len(step) <= _MOST_DIGITS else -1
+
+
+def _check_finished(manifest: Manifest, newest: int) -> None:
+    """Refuse a copy of a checkpoint of which only the first manifest is there.
+
+    Raises:
+        Damaged: when it is one.
+    """
+    if manifest.copied > newest:
+        raise Damaged(
+            f"this is an unfinished copy of step {manifest.copied}",
+            place=manifest_name(0),
+            remedy="remove it, and copy the checkpoint again",
+        )
 
 
 def files_of(head: Head) -> Iterator[str]:

@@ -8,6 +8,8 @@ one line of JSON: nothing read back is executed, and a person can read it.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -223,6 +225,8 @@ class Head(msgspec.Struct, frozen=True):
         checkpoint: the newest step as of which state is in storage; what light steps have changed since
             is computed again by whoever takes over.
         halt: a stop or a pause after a step that is not committed yet, or is the newest.
+        clock_us: the highest clock reading of a step so far.
+        clock_before: what that was before each retained base.
     """
 
     step: int
@@ -271,6 +275,8 @@ class Head(msgspec.Struct, frozen=True):
     drained_hosts: list[str] = []
     checkpoint: int = -1
     halt: Halt | None = None
+    clock_us: int = 0
+    clock_before: dict[int, int] = {}
 
     @property
     def stops_here(self) -> bool:
@@ -393,6 +399,7 @@ class Manifest(msgspec.Struct, frozen=True):
         intent: what a light step has read, so that it can be computed again.
         unstaged: whether sinks get something of a light step that is in no file.
         halt: what is to be done after a later step, or this one; None where that does not change.
+        copied: in manifest 0 of a copy the step that it was made of; without that it is unfinished.
     """
 
     pipeline: str
@@ -450,6 +457,8 @@ class Manifest(msgspec.Struct, frozen=True):
         """Whether sinks get something of it after the commit."""
         return bool(self.outputs) or self.unstaged
 
+    copied: int = -1
+
     @property
     def origin(self) -> Origin:
         """Where its outputs come from, as sinks are told."""
@@ -460,14 +469,18 @@ class Manifest(msgspec.Struct, frozen=True):
 MANIFESTS = Sealed("headrace-manifest", Manifest)
 
 
+MANIFEST_FOLDER = "manifests/"
+_MANIFEST = re.compile(rf"{MANIFEST_FOLDER}(\d{{12,18}})")
+
+
 def manifest_name(step: int) -> str:
     """Return the one name of a step's manifest."""
-    return f"manifests/{step:012d}"
+    return f"{MANIFEST_FOLDER}{step:012d}"
 
 
-def step_of_name(name: str) -> int:
-    """Return the step of a manifest's name."""
-    return int(name.rpartition("/")[2])
+def steps_of(names: Iterable[str]) -> list[int]:
+    """Return the steps of those names that are a manifest's, in the order of the names."""
+    return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]
 
 
 def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
@@ -515,10 +528,9 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         delivered={**head.delivered, **manifest.delivered},
         waits_for=manifest.waits_for,
         done=head.done + (manifest.delivery >= 0),
-        done_before={
-            **{at: done for at, done in head.done_before.items() if at >= manifest.boundary},
-            **({step: head.done} if based else {}),
-        },
+        done_before=_before_bases(head.done_before, manifest, head.done),
+        clock_us=max(head.clock_us, manifest.clock_us),
+        clock_before=_before_bases(head.clock_before, manifest, head.clock_us),
         chains=chains,
         chains_since=_since(manifest) if manifest.claim else head.chains_since,
         commands=head.commands + len(manifest.answers),
@@ -566,6 +578,12 @@ def _paused_after(head: Head, manifest: Manifest) -> bool:
     if halt is not None and halt.kind == "pause" and halt.step == manifest.step:
         return True
     return head.paused if manifest.paused is None else manifest.paused
+
+
+def _before_bases(known: dict[int, int], manifest: Manifest, now: int) -> dict[int, int]:
+    """Return what something was before each base that is retained, after one more manifest."""
+    kept = {at: was for at, was in known.items() if at >= manifest.boundary}
+    return kept if manifest.base is None else {**kept, manifest.step: now}
 
 
 def _per_worker_after(head: Head, manifest: Manifest) -> dict[str, dict[int, Held]]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.checkpoints.files import StateReaders, state_files
 from headrace.computation import TimeDomain, hold_cell
 from headrace.coordinator.identity import groups_of
 from headrace.errors import PipelineError
@@ -20,7 +21,6 @@ from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
 from headrace.state.runs import HASH
 from headrace.state.sections import due_rows, table_section
-from headrace.step.readers import StateReaders, state_files
 from headrace.storage.base import Store
 
 _EVENT_TIMER, _HOLDING = f"timer {TimeDomain.EVENT_TIME}", "with holds"

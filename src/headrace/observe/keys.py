@@ -14,21 +14,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.columnar import ColumnarComputation
 from headrace.computation import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
-from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.manifest import Head
 from headrace.schema import column_to_python
 from headrace.state.cells import MISSING, KeyCells
 from headrace.state.keyed import CellType, KeyedState
 from headrace.state.runs import HASH
 from headrace.state.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
 from headrace.state.tables import TableSet
-from headrace.step.readers import StateReaders, state_files
-from headrace.storage.base import Store
 from headrace.topology import Node
 
 
@@ -58,15 +55,13 @@ class StoredKeys:
 
     Args:
         node: the computation in its pipeline.
-        store: the pipeline's storage.
-        head: the step.
+        checkpoint: the step.
     """
 
-    def __init__(self, node: Node, store: Store, head: Head) -> None:
+    def __init__(self, node: Node, checkpoint: Checkpoint) -> None:
         self._node = node
-        self._store = store
-        self._layout = Layout.from_wire(head.layout)
-        self._files = state_files(head)
+        self._checkpoint = checkpoint
+        self._layout = checkpoint.layout
         self._states: dict[int, KeyedState | TableSet] = {}  # by worker
 
     def all_keys(self) -> list[Any]:
@@ -130,9 +125,8 @@ class StoredKeys:
         node, layout = self._node, self._layout
         columnar = isinstance(node.computation, ColumnarComputation)
         state = TableSet(node, layout, worker) if columnar else KeyedState(node, layout)
-        if self._files.runs or self._files.slices:
-            readers = StateReaders(self._store, layout, worker, self._files)
-            state.attach(lambda: readers.sources(node.name), layout.owners == worker)
+        own = layout.ranges_of(worker)
+        state.attach(lambda: self._checkpoint.sources(node.name, own), layout.owners == worker)
         return state
 
     def _all_keys(self) -> Iterator[tuple[int, Any]]:

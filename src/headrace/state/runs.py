@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import Damaged, StateLost
+from headrace.errors import NOT_DECODED, Damaged, NewerFormat, StateLost
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
@@ -34,6 +34,7 @@ from headrace.storage.soft import is_soft
 #: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
 BLOCK_ROWS = 16_384
 MAGIC = b"HRRUN001"
+FORMAT = 1
 #: No timer is noted as later: ``MAX_TIME`` says that there is none.
 LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
@@ -128,7 +129,7 @@ def write_run(parts: list[Part], layout: Layout) -> tuple[bytes, str]:
         sections.append(section)
         chunks.extend(blocks)
         offset += sum(len(block) for block in blocks)
-    footer = msgspec.msgpack.encode(Footer(1, sections))
+    footer = msgspec.msgpack.encode(Footer(FORMAT, sections))
     checksum = xxhash.xxh3_64_intdigest(footer)
     chunks += [footer, _TRAILER.pack(len(footer), checksum, MAGIC)]
     return b"".join(chunks), f"{checksum:016x}"
@@ -248,7 +249,17 @@ class RunReader:
         footer = self._bytes(end - length, length)
         good = xxhash.xxh3_64_intdigest(footer) == checksum
         self._check(good and f"{checksum:016x}" == self.ref.checksum, "its footer has changed")
-        decoded = msgspec.msgpack.decode(footer, type=Footer)
+        try:
+            decoded = msgspec.msgpack.decode(footer, type=Footer)
+        except NOT_DECODED:
+            self._check(False, "its footer is none")
+            raise
+        if decoded.format > FORMAT:
+            raise NewerFormat(
+                f"{self.ref.name} has format {decoded.format}; this version reads up to {FORMAT}",
+                place=self.ref.name,
+                remedy="run the version of Headrace that wrote it, or a newer one",
+            )
         return {(section.owner, section.kind): section for section in decoded.sections}
 
     @property
@@ -264,6 +275,20 @@ class RunReader:
     def kinds_of(self, owner: str) -> list[str]:
         """Return the kinds of section that an owner has in this file."""
         return [kind for name, kind in self._sections if name == owner]
+
+    @property
+    def sections(self) -> list[Section]:
+        """What the footer says of all sections, in the order in which they lie in the file."""
+        return list(self._sections.values())
+
+    def schema(self, owner: str, kind: str) -> pa.Schema | None:
+        """Return the columns of a section, or None when the file does not have it."""
+        section = self._sections.get((owner, kind))
+        return None if section is None else self._schema(section)
+
+    def block(self, section: Section, block: Block) -> pa.RecordBatch:
+        """Return the rows of one block of a section."""
+        return self._block(block, self._schema(section))
 
     def section(self, owner: str, kind: str) -> Section | None:
         """Return what the footer says of a section, or None."""

@@ -13,12 +13,12 @@ from concurrent.futures import Future
 
 import msgspec
 
+from headrace.checkpoints.files import StateReaders
 from headrace.errors import Damaged, NotFound, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.state.prepared import Prepared, Sections
 from headrace.step.committed import Committed
-from headrace.step.readers import StateReaders
 from headrace.storage.reading import Reading
 
 _log = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.checkpoints.files import StateFiles, StateReaders, files_of, state_files
 from headrace.computation import EVENT_TIME, TimeDomain, hold_cell
 from headrace.errors import ensure
 from headrace.keyspace.layout import Layout
@@ -14,8 +15,8 @@ from headrace.state.prepared import Prepared
 from headrace.state.runs import Part
 from headrace.state.sections import due_rows, whole_section
 from headrace.state.sources import StateSources
-from headrace.step.plan import Carried, ChainPlan, Plan, StateFiles
-from headrace.step.readers import StateReaders, files_of, newest_runs, state_files
+from headrace.step.plan import Carried, ChainPlan, Plan
+from headrace.step.readers import newest_runs
 from headrace.storage.base import Store
 from headrace.storage.reading import Reading
 

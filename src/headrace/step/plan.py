@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from headrace.checkpoints.files import StateFiles
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated
-from headrace.ledger.manifest import Link, Slice
+from headrace.ledger.manifest import Link
 from headrace.ledger.retained import Retained
 from headrace.sources.base import Split
 from headrace.state.perworker import Held
@@ -63,30 +64,6 @@ class ChainPlan(msgspec.Struct, frozen=True):
     def soft(self) -> list[Link]:
         """The links of light steps."""
         return [of for of in self.recent if is_soft(of[1].name)]
-
-
-class StateFiles(msgspec.Struct, frozen=True):
-    """Files that hold state: slices whole as of some step, and runs, ascending by step.
-
-    Attributes:
-        void: computations whose state was given up: up to which step files say nothing of them.
-        lineage, relocated, layout: who owned what when a file was written; see ``LayoutNow``. They are
-            as of the newest file, too: the plan's layout may be newer. (No layout: it is the plan's.)
-    """
-
-    slices: list[Slice]
-    runs: list[FileRef]
-    void: dict[str, int] = {}
-    lineage: str = ""
-    relocated: list[Relocated] = []
-    layout: LayoutWire | None = None
-
-    @property
-    def floor(self) -> int:
-        """Up to this step changes are in slices alone; -1 for none."""
-        if not self.slices or len(self.slices) < self.slices[0].of:
-            return -1
-        return min(part.as_of for part in self.slices)
 
 
 class Carried(msgspec.Struct, frozen=True):

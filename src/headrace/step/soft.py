@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.checkpoints.files import StateReaders
 from headrace.columnar import ColumnarComputation
 from headrace.computation import Computation
 from headrace.errors import NotFound, ensure
@@ -34,7 +35,6 @@ from headrace.step.ahead import Ahead, Wanted
 from headrace.step.committed import Committed, Heads
 from headrace.step.idcheck import IdCheck
 from headrace.step.plan import ChainPlan, Plan, SlicePlan
-from headrace.step.readers import StateReaders
 from headrace.step.visit import Visitor
 from headrace.step.visit_batch import BatchVisitor
 from headrace.step.visit_timeline import TimelineVisitor

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.change import Change
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control import Control
 from headrace.coordinator.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
@@ -523,7 +524,7 @@ class Harness(MovesState):
         users = {n: o for n, o in self._pipeline.nodes.items() if o.name not in self._checks}
         node, head = _known("computation", computation, users), self._stored_head
         if computation not in self._keys:
-            self._keys[computation] = StoredKeys(node, self._store, head)
+            self._keys[computation] = StoredKeys(node, Checkpoint(self._store, head))
         return self._keys[computation]
 
     # -- names --------------------------------------------------------------------------------

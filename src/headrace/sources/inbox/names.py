@@ -9,7 +9,14 @@ import uuid
 
 import msgspec
 
-from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
+from headrace.errors import (
+    NOT_DECODED,
+    AlreadyExists,
+    Damaged,
+    NewerFormat,
+    NotFound,
+    PipelineError,
+)
 from headrace.storage import Store, open_store
 
 Place = str | os.PathLike[str] | Store
@@ -57,7 +64,7 @@ def find_id(store: Store) -> str | None:
         found = msgspec.json.decode(store.read(_IDENTITY), type=_Identity)
     except NotFound:
         return None
-    except msgspec.MsgspecError as error:
+    except NOT_DECODED as error:
         raise Damaged(
             f"{_IDENTITY} is not what an inbox has there",
             place=store.location,

@@ -1,0 +1,228 @@
+"""The checkpoints of a pipeline, and what each holds: components, partitions, rows.
+
+In Heron's words (its stateful storage): a *checkpoint* is a retained step whose state can be opened; a
+*component* is a computation with what describes it; a *partition* is a bin, with the exact stretches of
+files that hold it, so that a reader takes just its part. It is all there in storage: nothing here knows
+of drivers, workers or Spark, or needs the user's code. Reading fences nobody and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.checkpoints.checkpoint import Checkpoint, expired, newest_of
+from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
+from headrace.checkpoints.verifying import Finding, Verifier
+from headrace.errors import Damaged, Expired, NewerFormat, NotFound
+from headrace.ledger.log import FILE_FOLDERS, OUTPUTS, Ledger, step_of_file
+from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
+from headrace.ledger.pins import Pins
+from headrace.storage.base import Store
+
+
+class Checkpoints:
+    """The checkpoints of the pipeline in a store.
+
+    Args:
+        store: the pipeline's storage.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._ledger = Ledger(store)
+
+    def versions(self) -> list[int]:
+        """Return the steps that can be opened, ascending.
+
+        These are the checkpoints from the boundary on, below which files may be gone, of which all
+        manifests back to a base can be read. Light steps are left out: state is not in storage as of them.
+        A running driver may clean the oldest meanwhile.
+
+        Cost: reading the manifests of all steps that are kept.
+
+        Raises:
+            Damaged, NewerFormat: when no step can be opened at all.
+        """
+        head = self.newest()
+        if head is None:
+            return []
+        found: list[int] = []
+        whole = False  # whether all back to a base is there
+        for step in range(head.boundary, head.step + 1):
+            manifest = self._readable(step)
+            whole = manifest is not None and (whole or manifest.base is not None or step == 0)
+            if manifest is not None and whole and not manifest.light:
+                found.append(step)
+        return found
+
+    def _readable(self, step: int) -> Manifest | None:
+        try:
+            return self._ledger.read(step)[0]
+        except (Damaged, NewerFormat):
+            return None
+
+    def newest(self) -> Head | None:
+        """Return the pipeline as of the newest step that can be opened; None where none has run."""
+        return newest_of(self.store)
+
+    def open(self, step: int | None = None) -> Checkpoint:
+        """Return a checkpoint; without a step, the newest.
+
+        Cost: reading its manifests back to a base. Of its files nothing is read yet.
+
+        Raises:
+            NotFound: when there is no such step, its state is not in storage, or no pipeline has run here.
+            Expired: when it is not kept any more.
+            Damaged, NewerFormat: for manifests that cannot be read.
+        """
+        try:
+            head = self._ledger.open(step)
+            if head is not None and step is None and head.checkpoint < head.step:
+                head = self._ledger.open(head.checkpoint)
+        except Damaged as error:
+            if step is None or self._exists(step):
+                raise self._expired(step) or error from None
+            raise self._not_there(step) from None
+        if head is None:
+            raise NotFound(f"no pipeline has run on {self.store.location}")
+        if head.checkpoint < head.step:
+            raise NotFound(
+                f"step {head.step} is light: its state is in memory alone",
+                place=self.store.location,
+                remedy=f"open a checkpoint, such as step {head.checkpoint}",
+            )
+        return Checkpoint(self.store, head)
+
+    def verify(self, step: int | None = None) -> Iterator[Finding]:
+        """Yield what is wrong with the checkpoint of a step, or of every step that is kept.
+
+        Each manifest and each file is read whole, and checked against the checksums in the manifests: the
+        chain of manifests, lengths, footers, blocks, the Arrow data in them, the order of rows, and that
+        they are in bins that their worker owned. Nothing is found when nothing is yielded. A running
+        pipeline is not disturbed; what it cleans meanwhile is left out.
+
+        Args:
+            step: which one; None for all, and for what the next step would begin with.
+
+        Cost: reading all files of the checkpoints once, a block at a time.
+
+        Raises:
+            StorageError: when the storage fails.
+        """
+        verifier = Verifier(self.store)
+        if step is not None:
+            yield from verifier.step(step)
+            return
+        try:
+            head = self.newest()
+        except (Damaged, NewerFormat):
+            head = None
+        boundary = 0 if head is None else head.boundary
+        listed = [at for at in steps_of(self.store.list(MANIFEST_FOLDER)) if at >= boundary]
+        for at in reversed(listed):
+            for finding in verifier.step(at):
+                if not self._cleaned(finding):
+                    yield finding
+        if head is not None:
+            yield from verifier.pending(head)
+
+    def copy(self, step: int | None, to: Store) -> Copied:
+        """Copy one checkpoint to another store, where it is a pipeline that can go on from there.
+
+        What is copied is verified. A crash leaves nothing that could be taken for a pipeline. Nobody else
+        may use the target meanwhile.
+
+        Args:
+            step: which one; None for the newest.
+            to: an empty store.
+
+        Cost: reading all of the checkpoint's files, writing them, and reading them back, one at a time;
+            the longest file fits in memory.
+
+        Raises:
+            PipelineError: when the target is not empty.
+            NotFound, Expired: when there is no such step, or it is not kept any more.
+            Damaged, NewerFormat: when something of it is not what was written.
+            StorageError: when one of the stores fails.
+        """
+        checkpoint = self.open(step)
+        at = checkpoint.step
+        with checkpoint.kept():
+            first, newest = self._ledger.read(0)[0], self._ledger.read(at)[0]
+            before = self._ledger.open(at - 1) if newest.base is None and at else newest.base
+            if at:
+                take_place(first, at, to)
+            files = checkpoint.files()
+            nbytes = copy_files(files, self.store, to)
+            if at:
+                finish(newest, before, to)
+            else:
+                take_place(first, -1, to)
+        return Copied(at, len(files), nbytes)
+
+    def clean(self, now_us: int, *, dry_run: bool = False) -> list[str]:
+        """Delete what nobody needs; return the names.
+
+        What lost tries have left, what died up to the boundary, manifests and intents below it, and pins
+        that have expired. That is what a driver deletes, by the rules of :mod:`headrace.ledger.log`: so a
+        running one is not harmed, and commits nothing differently. The boundary itself stays.
+
+        Args:
+            now_us: the time of day, for pins.
+            dry_run: only say what would be deleted.
+
+        Raises:
+            Damaged, NewerFormat: when the newest step cannot be opened: then nothing is deleted.
+            StorageError: when the storage fails.
+        """
+        head = self._ledger.open()
+        if head is None:
+            return []
+        # (what was made again of steps whose outputs wait for a sink, a running driver may be giving out)
+        outputs = [n for n in self.store.list(OUTPUTS) if step_of_file(n) in head.unreleased]
+        left = self._ledger.leftovers(head, outputs)
+        died = {name for name, at in head.dead if at <= head.boundary}
+        dead = [name for folder in FILE_FOLDERS for name in self.store.list(folder) if name in died]
+        pins = Pins(self.store)
+        gone = [name for name, pin in pins.known().items() if pin is None or not pin.holds(now_us)]
+        if not dry_run:
+            self._ledger.clean(dead, range(0))
+            self._ledger.sweep(head, outputs)
+            for name in gone:
+                pins.drop(name)
+        return [*dead, *left.names, *gone]
+
+    def _cleaned(self, finding: Finding) -> bool:
+        """Say whether something is missing because a running pipeline has cleaned it away meanwhile."""
+        try:
+            self.store.read(finding.file, 0, 1)
+        except NotFound:
+            head = self.newest()
+            return head is not None and finding.step < head.boundary
+        return False
+
+    def _exists(self, step: int) -> bool:
+        try:
+            self.store.read(manifest_name(step), 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    def _expired(self, step: int | None) -> Expired | None:
+        """Return the error that a step is not kept any more, if that is so."""
+        head = None if step is None else self.newest()
+        if step is None or head is None or step >= head.boundary:
+            return None
+        return expired(step, head)
+
+    def _not_there(self, step: int) -> NotFound | Expired:
+        head = self.newest()
+        if head is None:
+            return NotFound(f"no pipeline has run on {self.store.location}")
+        if 0 <= step < head.boundary:
+            return expired(step, head)
+        return NotFound(
+            f"step {step} is not there",
+            place=self.store.location,
+            remedy=f"open a step from {head.boundary} to {head.step}",
+        )

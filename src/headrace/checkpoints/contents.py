@@ -1,0 +1,272 @@
+"""What is stored, as columns that can be read without the user's code.
+
+Values of per-record state are msgpack, which says of itself what it holds: they become JSON text. What a
+codec of the user's own wrote stays bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.checkpoints.components import TIMERS, WORKERS, Component
+from headrace.computation import hold_cell
+from headrace.ledger.manifest import Head
+from headrace.recordids import IDS
+from headrace.state.sections import (
+    CELL,
+    CELLS,
+    DUE,
+    SUB,
+    SUB_PREFIX,
+    VALUE,
+    is_column,
+    table_section,
+)
+
+TIME = pa.timestamp("us", tz="UTC")
+_KINDS = ("value", "list", "map")
+_CODEC = "codec"
+_VERSION = re.compile(r" version \d+$")
+_PLAIN = (str, int, float, bool, type(None))
+
+#: Columns of a per-record computation's state, besides the key's.
+_STATE = [
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("sub", pa.string()),
+    pa.field("value", pa.string()),
+    pa.field("bytes", pa.binary()),
+]
+_TIMERS = [
+    pa.field("timer", pa.string(), nullable=False),
+    pa.field("tag", pa.string(), nullable=False),
+    pa.field("domain", pa.string(), nullable=False),
+    pa.field("time", TIME, nullable=False),
+    pa.field("hold", TIME),
+]
+_WORKERS = [
+    pa.field("worker", pa.int64(), nullable=False),
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("value", pa.string()),
+    pa.field("bytes", pa.binary()),
+]
+
+
+def stored_section(section: str) -> str:
+    """Return the section of files that a readable one is made of."""
+    return CELLS if section == TIMERS else section
+
+
+def schema_of(component: Component, section: str, stored: pa.Schema | None) -> pa.Schema:
+    """Return the columns that a section is read as.
+
+    Args:
+        component: the computation.
+        section: one of its sections.
+        stored: its columns in files; None where no file has any of it.
+    """
+    if section == WORKERS:
+        return pa.schema(_WORKERS)
+    keys = _key_fields(component)
+    if section in (CELLS, TIMERS):
+        return pa.schema([*keys, *(_STATE if section == CELLS else _TIMERS)])
+    if stored is None:
+        return pa.schema(keys)
+    names = _readable_names(component, section, stored.names)
+    own = [pa.field(new, _type_of(old, stored.field(old).type)) for old, new in names.items()]
+    return pa.schema([*keys, *own])
+
+
+def readable(component: Component, section: str, rows: pa.Table) -> pa.Table:
+    """Return the live rows of a section as columns for people and tools."""
+    schema = schema_of(component, section, rows.schema)
+    if section in (CELLS, TIMERS):
+        return (_state if section == CELLS else _timers)(component, rows, schema)
+    names = [*_stored_keys(component), *_readable_names(component, section, rows.column_names)]
+    columns = [rows.column(name).cast(kind.type) for name, kind in zip(names, schema, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def identity_of(component: Component, section: str, stored: pa.Schema | None) -> list[str]:
+    """Return the columns that make two readable rows of a section the same row, at different steps."""
+    if section == WORKERS:
+        return ["worker", "state"]
+    own = {CELLS: ["state", "kind", "sub"], TIMERS: ["timer", "tag"]}.get(section)
+    if own is None:
+        names = {} if stored is None else _readable_names(component, section, stored.names)
+        own = [new for old, new in names.items() if old.startswith(SUB_PREFIX)]
+    return [*component.key_names, *own]
+
+
+def held_by_workers(component: Component, head: Head) -> pa.Table:
+    """Return what a computation holds once in each worker."""
+    rows = [
+        (worker, name, *_told(component.state.get(name, ""), data))
+        for worker, held in sorted(head.per_worker.get(component.name, {}).items())
+        for name, data in sorted(held.values.items())
+    ]
+    return _table(rows, pa.schema(_WORKERS))
+
+
+def _key_fields(component: Component) -> list[pa.Field]:
+    pairs = zip(component.key_names, component.key_types, strict=True)
+    return [pa.field(name, kind, nullable=False) for name, kind in pairs]
+
+
+def _stored_keys(component: Component) -> list[str]:
+    return [f"key{i}" for i in range(len(component.key))]
+
+
+def _readable_names(component: Component, section: str, stored: list[str]) -> dict[str, str]:
+    """Return what the columns of a table, timer, buffer or memory of ids are called for readers.
+
+    The prefix that tells what a column is goes, unless the name is taken then: as by a key's part, or by
+    the column of a newer version. A table's times of expiry are left out.
+    """
+    timed = section != IDS and not section.startswith(table_section(""))
+    taken = [*component.key_names, *(["time"] if timed else [])]
+    found: dict[str, str] = {}
+    wanted = [name for name in stored if name.startswith(SUB_PREFIX) or is_column(name)]
+    for name in sorted(wanted, key=_version_of, reverse=True):
+        plain = name.partition(":")[2]
+        found[name] = name if plain in taken else plain
+        taken.append(plain)
+    ordered = {name: found[name] for name in wanted}
+    return {**ordered, DUE: "time"} if timed and DUE in stored else ordered
+
+
+def _version_of(column: str) -> int:
+    """Return of which version of its table a column is, by its name in files."""
+    version = column.partition(":")[0].partition("@")[2]
+    return int(version) if version else 1
+
+
+def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return readable rows with the columns of a schema; null where files of their time had none."""
+    columns = [
+        rows.column(field.name)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _type_of(name: str, kind: pa.DataType) -> pa.DataType:
+    return TIME if name == DUE else kind
+
+
+def _state(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the values, elements and entries among cells."""
+    told: list[tuple[Any, ...]] = []
+
+    def tell(cell: str, sub: bytes, value: bytes) -> bool:
+        described = component.state.get(cell, "")
+        kind = described.partition(" ")[0]
+        if kind not in _KINDS:
+            return False
+        told.append((cell, kind, _sub_of(kind, sub), *_told(described, value)))
+        return True
+
+    return _with_keys(component, rows, tell, told, schema)
+
+
+def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the pending timers among cells, each with its hold, if it has one."""
+    domains = {
+        name: described.split(" ")[1]
+        for name, described in component.state.items()
+        if described.startswith("timer ")
+    }
+    holding = {hold_cell(name): name for name in domains}
+    columns = [rows.column(name).to_pylist() for name in _stored_keys(component)]
+    keys = list(zip(*columns, strict=True))
+    cells = [rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
+    entries = list(zip(keys, *cells, strict=True))
+    holds = {
+        (key, holding[cell], sub): int.from_bytes(value, "little", signed=True)
+        for key, cell, sub, value in entries
+        if cell in holding
+    }
+    told: list[tuple[Any, ...]] = []
+
+    def tell(cell: str, sub: bytes, value: bytes) -> bool:
+        if cell not in domains:
+            return False
+        time = int.from_bytes(value, "little", signed=True)
+        told.append((cell, sub.decode(), domains[cell], time))
+        return True
+
+    chosen = [number for number, entry in enumerate(entries) if tell(*entry[1:])]
+    pairs = zip(chosen, told, strict=True)
+    found = [(*keys[n], *row, holds.get((keys[n], row[0], entries[n][2]))) for n, row in pairs]
+    return _table(found, schema)
+
+
+def _with_keys(
+    component: Component, rows: pa.Table, tell: Callable[[str, bytes, bytes], bool],
+    told: list[tuple[Any, ...]], schema: pa.Schema,
+) -> pa.Table:  # fmt: skip
+    """Return what is told of some of the rows, behind the keys of these."""
+    cells = zip(*(rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)), strict=True)
+    chosen = pa.array([n for n, cell in enumerate(cells) if tell(*cell)], pa.int64())
+    keys = [rows.column(name).take(chosen) for name in _stored_keys(component)]
+    own = _table(told, pa.schema(list(schema)[len(keys) :]))
+    return pa.table([*keys, *own.columns], schema=schema)
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def _sub_of(kind: str, sub: bytes) -> str | None:
+    """Return what tells the entries of one state apart: a map's key as JSON, or an element's position."""
+    if kind == "value":
+        return None
+    return str(int.from_bytes(sub, "big")) if kind == "list" else as_json(sub)
+
+
+def _told(described: str, data: bytes) -> tuple[str | None, bytes | None]:
+    """Return a stored value as JSON text, or as the bytes that a codec of the user's own wrote."""
+    if _VERSION.sub("", described).split(" ")[-2:-1] == [_CODEC]:
+        return None, data
+    text = as_json(data)
+    return text, data if text is None else None
+
+
+def as_json(data: bytes) -> str | None:
+    """Return msgpack as JSON text; None for what it does not hold.
+
+    >>> as_json(msgspec.msgpack.encode({(1, 2): "a"}))
+    '[[[1,2],"a"]]'
+    """
+    try:
+        value = msgspec.msgpack.decode(data)
+        return msgspec.json.encode(_plain(value)).decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Return a decoded value as JSON can show it: mappings without text keys as pairs, bytes as base64."""
+    if isinstance(value, float) and value - value != 0:
+        return str(value)  # (JSON has no name for infinities, nor for what is no number)
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(item) for key, item in value.items()}
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, msgspec.msgpack.Ext):
+        return {"ext": value.code, "data": base64.b64encode(value.data).decode()}
+    return value

@@ -1,0 +1,108 @@
+"""Copying one checkpoint to another store, where it is a pipeline of its own.
+
+**The order of writes** makes a copy all or nothing. Manifest 0 comes first, marked as that of a copy: it
+takes the place, so that neither another copy nor a driver can begin there. Then the files, each verified
+as it is read and read back after it was written. Last comes one manifest, that of the step, with the sum
+of all that came before: it makes the copy a pipeline. Who opens an unfinished copy is told that it is one.
+
+A copy is another *lineage*: from its step on, what the two pipelines do is not the same, but both number
+their steps on from there. See ``docs/how-to/back-up-and-verify.md``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.checkpoints.verifying import Read, problems_of
+from headrace.errors import AlreadyExists, Damaged, PipelineError, StorageError
+from headrace.ledger.intent import FOLDER as INTENTS
+from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
+from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
+from headrace.state.runs import FileRef
+from headrace.storage.base import Store
+from headrace.storage.probe import FOLDER as PROBES
+
+_FOLDERS = (MANIFEST_FOLDER, *FILE_FOLDERS, INTENTS, "commands/", "pins/", "measurements/", "")
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What was copied.
+
+    Attributes:
+        step: the step.
+        files: how many files of state and outputs.
+        nbytes: how long these are together.
+    """
+
+    step: int
+    files: int
+    nbytes: int
+
+
+def copy_files(files: list[FileRef], source: Store, to: Store) -> int:
+    """Copy files, each verified; return how many bytes.
+
+    Raises:
+        NotFound: when a file is not there (any more).
+        Damaged: when one is not what was written.
+        StorageError: when the other store does not keep what it is given.
+    """
+    for file in files:
+        data = source.read(file.name, 0, file.length)
+        for problem in problems_of(_reading(data), file):
+            raise Damaged(
+                f"{file.name} is damaged: {problem}",
+                place=f"step {file.step}, worker {file.worker}",
+                remedy="copy another checkpoint; nothing at the target is a pipeline yet",
+            )
+        to.write(file.name, data)
+        if to.read(file.name) != data:
+            raise StorageError(
+                f"{file.name} is not read back as it was written",
+                place=to.location,
+                remedy="see to the storage that is copied to, and copy again to a new place",
+            )
+    return sum(file.length for file in files)
+
+
+def _reading(data: bytes) -> Read:
+    """Return what reads from bytes that are at hand."""
+    return lambda _, offset, length: data[offset : offset + length]
+
+
+def take_place(first: Manifest, step: int, to: Store) -> None:
+    """Make the target the place of a copy, unfinished so far.
+
+    Raises:
+        PipelineError: when there is something already.
+    """
+    names = (name for folder in _FOLDERS for name in to.list(folder))
+    there = next((name for name in names if not name.startswith(PROBES)), None)
+    if there is None:
+        marked = msgspec.structs.replace(first, copied=step)
+        try:
+            to.create(manifest_name(0), MANIFESTS.encode(marked))
+            return
+        except AlreadyExists:
+            there = manifest_name(0)
+    raise PipelineError(
+        f"{to.location} is not empty: {there} is there",
+        place=to.location,
+        remedy="copy to a directory of its own that is not there yet",
+    )
+
+
+def finish(newest: Manifest, before: Head | None, to: Store) -> None:
+    """Make the target a pipeline.
+
+    Args:
+        newest: the manifest of the step that was copied.
+        before: the sum of all manifests before it.
+        to: the target, with all files.
+    """
+    if newest.step > 1:
+        to.create(CLEANED_MARK, b"")
+    whole = msgspec.structs.replace(
+        newest, base=before, boundary=newest.step, cleaned=newest.step, timing=None
+    )
+    to.create(manifest_name(newest.step), MANIFESTS.encode(whole))

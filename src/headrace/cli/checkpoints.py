@@ -1,0 +1,139 @@
+"""Commands about checkpoints: which there are, whether they are whole, copies, and what nobody needs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.cli.common import (
+    DAMAGED,
+    ledger_of,
+    no_pipeline,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
+from headrace.eventtime.timestamps import show_time
+from headrace.ledger.log import Ledger
+from headrace.ledger.pins import Pins
+from headrace.storage import open_store
+
+
+@click.group()
+def checkpoint() -> None:
+    """Steps whose state can be opened: list, verify, copy them, and clean up behind them."""
+
+
+@checkpoint.command("list")
+@storage_option
+@output_option
+def list_(storage: str, output: str) -> None:
+    """Show the steps that can be opened. Changes nothing, fences nobody."""
+    with typed_errors():
+        found = _checkpoints(storage)
+        facts = [_facts_of(found, step) for step in found.versions()]
+        pins = {name: pin for name, pin in Pins(found.store).known().items() if pin is not None}
+        pinned = [{"name": name, **msgspec.to_builtins(pin)} for name, pin in pins.items()]
+        lines = [_line(of) for of in facts]
+        lines += [
+            f"step {pin.step} is pinned until {show_time(pin.until_us)} by {pin.by or 'somebody'}"
+            for pin in pins.values()
+        ]
+        tell({"checkpoints": facts, "pins": pinned}, "\n".join(lines), output)
+
+
+def _facts_of(found: Checkpoints, step: int) -> dict[str, Any]:
+    manifest, _ = Ledger(found.store).read(step)
+    files = [*manifest.runs, *manifest.outputs, *manifest.retained]
+    return {
+        "step": step,
+        "epoch": manifest.epoch,
+        "kind": "claim" if manifest.claim else "step" if manifest.delivery >= 0 else "note",
+        "base": manifest.base is not None,
+        "clock": show_time(manifest.clock_us) if manifest.clock_us else None,
+        "files": len(files),
+        "bytes": sum(file.length for file in files),
+    }
+
+
+def _line(of: dict[str, Any]) -> str:
+    base = ", base" if of["base"] else ""
+    when = f" at {of['clock']}" if of["clock"] else ""
+    return (
+        f"{of['step']}: {of['kind']}{when}, epoch {of['epoch']}{base}, "
+        f"wrote {of['bytes']:,} bytes in {of['files']} files"
+    )
+
+
+@checkpoint.command()
+@storage_option
+@click.option("--step", type=click.IntRange(0), help="Only this one; by default all.")
+@output_option
+def verify(storage: str, step: int | None, output: str) -> None:
+    """Read every byte of the checkpoints, and check it. Changes nothing, fences nobody.
+
+    Ends with 8 when something is wrong.
+    """
+    with typed_errors():
+        found = _checkpoints(storage)
+        findings = []
+        for finding in found.verify(step):
+            findings.append(finding)
+            if output == "text":
+                click.echo(f"{finding.file}: {finding.what}\n  remedy: {finding.remedy}")
+        which = "all checkpoints are" if step is None else f"the checkpoint of step {step} is"
+        tell(findings, f"{which} whole" if not findings else f"{len(findings)} found", output)
+    if findings:
+        sys.exit(DAMAGED)
+
+
+@checkpoint.command()
+@storage_option
+@click.option(
+    "--to", "target", required=True, help="An empty place: a directory that is not there yet."
+)
+@click.option("--step", type=click.IntRange(0), help="Which one; by default the newest.")
+@output_option
+def copy(storage: str, target: str, step: int | None, output: str) -> None:
+    """Copy a checkpoint, verified, to where it is a pipeline of its own. Fences nobody."""
+    with typed_errors():
+        copied = _checkpoints(storage).copy(step, open_store(target))
+        text = f"step {copied.step} is at {target}: {copied.files} files, {copied.nbytes:,} bytes"
+        tell(copied, text, output)
+
+
+@checkpoint.command()
+@storage_option
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@output_option
+def clean(storage: str, dry_run: bool, output: str) -> None:
+    """Delete what nobody needs: what lost tries left, what is dead, pins that have expired.
+
+    A running pipeline does so by itself and is not harmed; this is for one that does not run.
+    """
+    with typed_errors():
+        gone = _checkpoints(storage).clean(time.time_ns() // 1_000, dry_run=dry_run)
+        would = "would be deleted" if dry_run else "deleted"
+        tell(gone, "\n".join([*gone, f"{len(gone)} files {would}"]), output)
+
+
+def _checkpoints(storage: str) -> Checkpoints:
+    """Return the checkpoints of a storage that a pipeline has run on.
+
+    Raises:
+        NothingThere: when none has.
+    """
+    ledger_of(storage)
+    store = open_store(storage)
+    if not store.list("manifests/"):
+        raise no_pipeline(storage)
+    return Checkpoints(store)
+
+
+COMMANDS = [checkpoint]

@@ -1,0 +1,126 @@
+"""Commands that look into state, as of any step that is kept. They change nothing and fence nobody."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import pyarrow as pa
+
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.checkpoints.contents import conformed
+from headrace.checkpoints.difference import difference
+from headrace.cli.common import NOTHING_THERE, ledger_of, no_pipeline, storage_option, typed_errors
+from headrace.cli.rows import rows_option, tell_rows
+from headrace.storage import open_store
+
+#: Scans read so many parts of the bins one after another, so that not all is in memory at once.
+_PARTS = 16
+
+_section_option = click.option(
+    "--section", help='What of it: "state", "timers", "table:NAME", …; by default its state.'
+)
+_step_option = click.option(
+    "--at-step", type=click.IntRange(0), help="As of this step; by default the newest."
+)
+
+
+@click.group()
+def state() -> None:
+    """Look into the state of a pipeline, without its code. Changes nothing, fences nobody."""
+
+
+@state.command()
+@click.argument("computation")
+@click.argument("key", nargs=-1, required=True, metavar="KEY...")
+@storage_option
+@_section_option
+@_step_option
+@rows_option
+def get(
+    computation: str, key: tuple[str, ...], storage: str, section: str | None,
+    at_step: int | None, output: str,
+) -> None:  # fmt: skip
+    """Show what COMPUTATION keeps of KEY: one argument for each part of the key.
+
+    Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Ends with 5 when nothing is kept.
+    """
+    with typed_errors():
+        checkpoint = _opened(storage, at_step)
+        parsed = checkpoint.component(computation).parse_key(list(key))
+        rows = checkpoint.read(computation, section, key=parsed)
+        tell_rows(rows, output)
+    if not rows.num_rows:
+        click.echo(f"{computation} keeps nothing of {' '.join(key)}", err=True)
+        sys.exit(NOTHING_THERE)
+
+
+@state.command()
+@click.argument("computation")
+@storage_option
+@_section_option
+@_step_option
+@click.option("--bin", "bins", multiple=True, metavar="PREFIX",
+              help='Only this bin, such as "0110/4"; repeatable.')  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), help="So many rows at most.")
+@rows_option
+def scan(
+    computation: str, storage: str, section: str | None, at_step: int | None,
+    bins: tuple[str, ...], limit: int | None, output: str,
+) -> None:  # fmt: skip
+    """Show all that COMPUTATION keeps, in the order of its keys' hashes."""
+    with typed_errors():
+        checkpoint = _opened(storage, at_step)
+        found: list[pa.Table] = []
+        left = limit
+        for part in checkpoint.ranges(computation, _PARTS):
+            rows = checkpoint.read(computation, section, bins=bins or None, ranges=part)
+            found.append(rows if left is None else rows.slice(0, left))
+            left = None if left is None else left - found[-1].num_rows
+            if left == 0 or section == "workers":
+                break
+        tell_rows(pa.concat_tables(found, promote_options="default"), output)
+
+
+@state.command()
+@click.argument("before", type=click.IntRange(0))
+@click.argument("after", type=click.IntRange(0))
+@click.argument("computation")
+@storage_option
+@_section_option
+@rows_option
+def diff(
+    before: int, after: int, computation: str, storage: str, section: str | None, output: str
+) -> None:
+    """Show the rows of COMPUTATION that were added, removed or changed between two steps."""
+    with typed_errors():
+        old, new = _opened(storage, before), _opened(storage, after)
+        identity, schema = new.identity(computation, section), new.schema(computation, section)
+        parts = new.ranges(computation, 1 if section == "workers" else _PARTS)
+        found = [
+            difference(
+                conformed(old.read(computation, section, ranges=part), schema),
+                conformed(new.read(computation, section, ranges=part), schema),
+                identity,
+            )
+            for part in parts
+        ]
+        tell_rows(pa.concat_tables(found), output)
+
+
+def _opened(storage: str, step: int | None) -> Checkpoint:
+    """Return a checkpoint.
+
+    Raises:
+        NothingThere: when no pipeline has run there.
+        HeadraceError: when it cannot be opened.
+    """
+    ledger_of(storage)
+    checkpoints = Checkpoints(open_store(storage))
+    if checkpoints.newest() is None:
+        raise no_pipeline(storage)
+    return checkpoints.open(step)
+
+
+COMMANDS = [state]

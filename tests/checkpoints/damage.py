@@ -1,0 +1,112 @@
+"""Ways to damage a store, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.errors import HeadraceError, InvariantBroken
+from headrace.ledger.manifest import manifest_name
+from headrace.storage import MemoryStore
+from tests.checkpoints.worlds import draw, driven, items, push_what_was_read
+
+Files = dict[str, bytes]
+#: A typed error, instead of a result.
+REFUSED = "refused"
+
+
+def small_world() -> Files:
+    """Return the files of a small pipeline that has stopped, with unreleased and retained outputs."""
+    store = MemoryStore()
+    driven(store, steps=7, base_every=4, slices=2, retain_steps=4).close()
+    return files_of(store)
+
+
+def files_of(store: MemoryStore) -> Files:
+    found = {name: store.read(name) for name in store.list("")}
+    return {name: data for name, data in found.items() if not name.startswith("measurements/")}
+
+
+def store_of(files: Files) -> MemoryStore:
+    store = MemoryStore()
+    for name, data in files.items():
+        store.write(name, data)
+    return store
+
+
+def needed(files: Files) -> set[str]:
+    """Return the names that the newest checkpoint needs: told by its head, and by where its base is."""
+    checkpoint = Checkpoints(store_of(files)).open()
+    base = max([0, *(at for at in checkpoint.head.bases if at <= checkpoint.step)])
+    manifests = [manifest_name(at) for at in {0, *range(base, checkpoint.step + 1)}]
+    return {ref.name for ref in checkpoint.files()} | set(manifests)
+
+
+def tried(do: Callable[[], Any]) -> Any:
+    """Return what comes of something; ``REFUSED`` for a typed error. Anything else goes through."""
+    try:
+        return do()
+    except InvariantBroken:
+        raise
+    except HeadraceError:
+        return REFUSED
+
+
+def read_all(files: Files) -> Any:
+    """Open the newest checkpoint and read all of it."""
+
+    def read() -> Any:
+        checkpoint: Checkpoint = Checkpoints(store_of(files)).open()
+        return {
+            (name, section): checkpoint.read(name, section)
+            for name, of in checkpoint.components.items()
+            for section in of.sections
+        }
+
+    return tried(read)
+
+
+def run_on(files: Files) -> Any:
+    """Run the pipeline on for some steps; return what sinks were given and what its state is then."""
+    store = store_of(files)
+
+    def run() -> Any:
+        settings = hr.Settings(base_every=4, slices=2, retain_steps=2)
+        with hr.testing.drive(draw(), storage=store, settings=settings, clock=2 * 10**15 - 1) as t:
+            push_what_was_read(t, store)
+            for first in (600, 900, 1500):
+                t.push_many("items", items(first, 5))
+                assert t.step() is not None
+            given = {
+                name: [msgspec.to_builtins(o, enc_hook=repr) for o in t.outputs(name)]
+                for name in ("cells", "tables", "ordered")
+            }
+            state = {key: t.state("cells", key) for key in t.keys("cells")}
+            rows = {key: t.state("tables", key) for key in t.keys("tables")}
+            return given, state, rows
+
+    return tried(run)
+
+
+def flipped(files: Files, name: str, position: int) -> Files:
+    """Return the files with one bit of one byte flipped."""
+    data = bytearray(files[name])
+    data[position] ^= 1 << (position % 8)
+    return {**files, name: bytes(data)}
+
+
+def truncated(files: Files, name: str, length: int) -> Files:
+    return {**files, name: files[name][:length]}
+
+
+def swapped(files: Files, one: str, other: str) -> Files:
+    return {**files, one: files[other], other: files[one]}
+
+
+def without(files: Files, name: str) -> Files:
+    return {n: data for n, data in files.items() if n != name}

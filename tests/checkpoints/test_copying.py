@@ -1,0 +1,154 @@
+"""A copy of a checkpoint is a pipeline of its own, all of it or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.errors import Damaged, Expired, HeadraceError, PipelineError
+from headrace.ledger.log import Ledger
+from headrace.storage import LocalStore, MemoryStore, Store
+from tests.checkpoints.damage import Files, files_of, flipped, run_on, store_of
+from tests.checkpoints.test_reading import everything
+from tests.checkpoints.worlds import SECOND, draw, driven, items, push_what_was_read
+from tests.support.faults import ACTS, FaultStore, SimulatedCrash
+
+
+@pytest.fixture(scope="module")
+def files() -> Files:
+    store = MemoryStore()
+    driven(store, steps=9, base_every=4, slices=2, retain_steps=3).close()
+    return files_of(store)
+
+
+def head_without_history(store: Store) -> dict[str, Any]:
+    """Return a head without what is about manifests and files that are not copied."""
+    head = Ledger(store).open()
+    assert head is not None
+    plain: dict[str, Any] = msgspec.to_builtins(head)
+    for name in ("digest", "boundary", "bases", "done_before", "clock_before", "dead"):
+        plain.pop(name)
+    return plain
+
+
+def test_every_kept_step_can_be_copied_and_is_the_same_there(files: Files, tmp_path: Path) -> None:
+    source = Checkpoints(store_of(files))
+    for step in source.versions():
+        target = LocalStore(tmp_path / str(step))
+        copied = source.copy(step, target)
+        there = Checkpoints(target)
+        assert there.versions() == [step] and list(there.verify()) == []
+        original = source.open(step)
+        assert copied.files == len(original.files()) == len(there.open().files())
+        assert copied.nbytes == sum(ref.length for ref in original.files())
+        assert everything(there.open()) == everything(original)
+        partial = store_of({n: d for n, d in files.items() if not _is_after(n, step)})
+        assert head_without_history(target) == head_without_history(partial)
+
+
+def _is_after(name: str, step: int) -> bool:
+    return name.startswith("manifests/") and int(name.partition("/")[2]) > step
+
+
+def test_a_copy_goes_on_as_the_original_does(files: Files) -> None:
+    target = MemoryStore()
+    Checkpoints(store_of(files)).copy(None, target)
+    assert run_on(files_of(target)) == run_on(files)
+
+
+def test_a_copy_lives_long_and_stays_small(files: Files) -> None:
+    target = MemoryStore()
+    Checkpoints(store_of(files)).copy(None, target)
+    settings = hr.Settings(base_every=4, slices=2, retain_steps=3, sweep_every=8)
+    with hr.testing.drive(draw(), storage=target, settings=settings, clock=2 * 10**15) as t:
+        push_what_was_read(t, target)
+        for step in range(30):
+            t.push_many("items", items(400 + step * 3, 3))
+            assert t.step() is not None
+    there = Checkpoints(target)
+    assert list(there.verify()) == [] and len(there.versions()) <= 3 + 2 * 4
+    assert len(target.list("runs/")) < 60
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_copy_that_breaks_off_is_no_pipeline(files: Files, act: str) -> None:
+    """At every operation of the target: a pipeline is there if, and only if, it is whole."""
+    source = Checkpoints(store_of(files))
+    whole = everything(source.open())
+    counted = FaultStore(MemoryStore())
+    source.copy(None, counted)
+    stride = max(1, counted.operations // 40)
+    points = {*range(1, counted.operations, stride), *range(1, 12)}
+    points |= set(range(counted.operations - 4, counted.operations + 1))
+    for at in sorted(points):
+        target = MemoryStore()
+        finished = True
+        try:
+            source.copy(None, FaultStore(target, at, act))
+        except (HeadraceError, SimulatedCrash):
+            finished = False
+        try:
+            head = Ledger(target).open()
+        except Damaged as error:
+            assert "unfinished copy" in str(error)
+            head = None
+        if head is None:
+            assert not finished
+            with pytest.raises(HeadraceError):
+                Checkpoints(target).open()
+        else:
+            assert everything(Checkpoints(target).open()) == whole
+            assert list(Checkpoints(target).verify()) == []
+
+
+def test_an_unfinished_copy_is_never_begun_as_a_pipeline(files: Files) -> None:
+    target = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        Checkpoints(store_of(files)).copy(None, FaultStore(target, 30, "crash before"))
+    with pytest.raises(Damaged, match="unfinished copy of step 9"):
+        hr.testing.drive(draw(), storage=target)
+    assert [finding.what for finding in Checkpoints(target).verify()] == [
+        "this is an unfinished copy of step 9"
+    ]
+    with pytest.raises(PipelineError, match="is not empty"):
+        Checkpoints(store_of(files)).copy(None, target)
+
+
+def test_nothing_damaged_is_copied(files: Files) -> None:
+    checkpoint = Checkpoints(store_of(files)).open()
+    for ref in checkpoint.files()[::7]:
+        target = MemoryStore()
+        damaged = store_of(flipped(files, ref.name, ref.length // 2))
+        with pytest.raises(Damaged, match=ref.name):
+            Checkpoints(damaged).copy(None, target)
+        with pytest.raises(Damaged, match="unfinished"):
+            Ledger(target).open()
+
+
+@pytest.mark.parametrize("there", ["manifests/000000000000", "commands/000000000000", "notes"])
+def test_a_place_that_is_taken_is_refused_and_left_as_it_is(files: Files, there: str) -> None:
+    target = MemoryStore()
+    target.create(there, b"mine")
+    with pytest.raises(PipelineError, match=there):
+        Checkpoints(store_of(files)).copy(None, target)
+    assert files_of(target) == {there: b"mine"}
+
+
+def test_a_step_that_is_gone_is_not_copied_and_neither_is_its_place_taken(files: Files) -> None:
+    target = MemoryStore()
+    with pytest.raises(Expired):
+        Checkpoints(store_of(files)).copy(1, target)
+    assert target.list("") == []
+
+
+def test_a_pipeline_that_has_done_nothing_can_be_copied() -> None:
+    store, target = MemoryStore(), MemoryStore()
+    hr.testing.drive(draw(), storage=store, clock=SECOND).close()
+    assert Checkpoints(store).copy(None, target).files == 0
+    assert head_without_history(target) == head_without_history(store)
+    hr.testing.drive(draw(), storage=target, clock=SECOND).close()

@@ -1,0 +1,148 @@
+"""Damage is found by verifying, or provably unused; and nothing is ever computed with it.
+
+A sample here; every byte, every length and every pair of files in the soak.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.ledger.manifest import manifest_name
+from tests.checkpoints.damage import (
+    REFUSED,
+    Files,
+    flipped,
+    needed,
+    read_all,
+    run_on,
+    small_world,
+    store_of,
+    swapped,
+    truncated,
+    without,
+)
+
+
+class World:
+    """The files of a small pipeline, and what comes of them undamaged."""
+
+    def __init__(self) -> None:
+        self.files = small_world()
+        self.needed = needed(self.files)
+        self.newest = Checkpoints(store_of(self.files)).open().step
+        self.read = read_all(self.files)
+        self.ran = run_on(self.files)
+
+    def check(self, files: Files, name: str, *, run: bool) -> None:
+        """Check that damage to a file is found, or has no effect."""
+        found = list(Checkpoints(store_of(files)).verify(self.newest))
+        assert all(finding.what and finding.remedy and finding.file for finding in found)
+        if name in self.needed:
+            assert name in {finding.file for finding in found}
+        else:
+            assert not found
+        read = read_all(files)
+        assert read == self.read or (found and read == REFUSED)
+        if run:
+            ran = run_on(files)
+            assert ran == self.ran or (found and ran == REFUSED)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def test_the_world_has_a_bit_of_everything_and_nothing_is_wrong_with_it(world: World) -> None:
+    assert list(Checkpoints(store_of(world.files)).verify()) == []
+    folders = {name.partition("/")[0] for name in world.needed}
+    assert folders == {"manifests", "runs", "outputs", "streams"}
+    unused = {name.partition("/")[0] for name in world.files.keys() - world.needed}
+    assert unused >= {"manifests", "runs", "outputs"}
+    assert REFUSED not in (world.read, world.ran)
+    assert all(world.ran)
+
+
+def test_a_flipped_bit_is_found_or_has_no_effect(world: World) -> None:
+    rng = random.Random(7)
+    for number, name in enumerate(sorted(world.files)):
+        for position in rng.sample(range(len(world.files[name])), min(2, len(world.files[name]))):
+            world.check(flipped(world.files, name, position), name, run=number % 9 == 0)
+
+
+def test_a_file_that_is_cut_off_is_found_or_has_no_effect(world: World) -> None:
+    rng = random.Random(8)
+    for number, name in enumerate(sorted(world.files)):
+        length = len(world.files[name])
+        for cut in {0, length - 1, rng.randrange(max(length, 1))} - {length, -1}:
+            if number % 3 == 0 or name not in world.needed:
+                run = number % 9 == 0 and cut == 0
+                world.check(truncated(world.files, name, cut), name, run=run)
+
+
+def test_a_file_that_is_missing_is_found_or_has_no_effect(world: World) -> None:
+    for number, name in enumerate(sorted(world.files)):
+        newest = name == manifest_name(world.newest)  # (without it, the step was never committed)
+        if not newest:
+            world.check(without(world.files, name), name, run=number % 5 == 0)
+    store = store_of(without(world.files, manifest_name(world.newest)))
+    found = Checkpoints(store).verify(world.newest)
+    assert [finding.file for finding in found] == [manifest_name(world.newest)]
+
+
+def test_files_that_changed_places_are_found_or_have_no_effect(world: World) -> None:
+    rng = random.Random(9)
+    pairs = list(itertools.combinations(sorted(world.files), 2))
+    for number, (one, other) in enumerate(rng.sample(pairs, 80)):
+        if world.files[one] != world.files[other]:
+            name = one if one in world.needed else other
+            world.check(swapped(world.files, one, other), name, run=number % 20 == 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "unknown", "manifests/unknown", "manifests/12", "runs/unknown", "runs/000000000003-e1-x",
+        "outputs/zzz", "streams/-", "intents/none", "commands/x", "pins/x", "pins/000000000001-x",
+    ],
+)  # fmt: skip
+def test_an_unknown_file_has_no_effect(world: World, name: str) -> None:
+    files = {**world.files, name: b"\x00\xffwhat is this?"}
+    assert list(Checkpoints(store_of(files)).verify()) == []
+    assert read_all(files) == world.read
+    assert run_on(files) == world.ran
+
+
+def test_all_that_is_wrong_is_told_at_once_and_once(world: World) -> None:
+    files, damaged = world.files, sorted(world.needed - {manifest_name(world.newest)})
+    damaged = [
+        name for name in damaged if not name.startswith("manifests/") or name == manifest_name(0)
+    ]
+    for name in damaged:
+        files = flipped(files, name, len(files[name]) // 2)
+    found = [finding.file for finding in Checkpoints(store_of(files)).verify()]
+    assert sorted(found) == sorted(set(found)) and set(found) >= set(damaged)
+
+
+def test_an_older_checkpoint_can_be_opened_where_the_newest_is_damaged(world: World) -> None:
+    name = manifest_name(world.newest)
+    store = store_of(flipped(world.files, name, 100))
+    assert [finding.file for finding in Checkpoints(store).verify()] == [name]
+    assert Checkpoints(store).versions()[-1] == world.newest - 1
+    assert Checkpoints(store).open(world.newest - 1).read("cells").num_rows
+
+
+@pytest.mark.soak
+def test_every_byte_every_length_and_every_pair(world: World) -> None:
+    for name in sorted(world.files):
+        for position in range(len(world.files[name])):
+            world.check(flipped(world.files, name, position), name, run=position % 97 == 0)
+            world.check(truncated(world.files, name, position), name, run=position % 997 == 0)
+    for one, other in itertools.combinations(sorted(world.files), 2):
+        if world.files[one] != world.files[other]:
+            name = one if one in world.needed else other
+            world.check(swapped(world.files, one, other), name, run=False)

@@ -1,0 +1,62 @@
+"""Where not each step is a checkpoint, light ones are left out, and checkpoints are as they would be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.errors import NotFound
+from headrace.ledger.log import Ledger
+from headrace.storage import MemoryStore
+from tests.checkpoints.test_reading import everything
+from tests.oracle.model import Spec
+from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.specs import specs
+
+UPKEEP = {"base_every": 5, "slices": 4, "retain_steps": 1_000}
+
+
+def states(store: MemoryStore) -> dict[int, Any]:
+    """Return all that is kept, by how many steps had computed something."""
+    found = Checkpoints(store)
+    return {of.head.done: everything(of) for step in found.versions() for of in [found.open(step)]}
+
+
+@settings(max_examples=10)
+@given(specs(), st.integers(2, 6), st.integers(1, 3))
+def test_checkpoints_between_light_steps_are_what_they_would_be(
+    spec: Spec, every: int, workers: int
+) -> None:
+    plain, light, copied = MemoryStore(), MemoryStore(), MemoryStore()
+    run_inline(draw(spec, Collected()), store=plain, workers=workers, rows=7, **UPKEEP)
+    upkeep = {**UPKEEP, "checkpoint_steps": every}
+    run_inline(draw(spec, Collected()), store=light, workers=workers, rows=7, **upkeep)
+    expected, found = states(plain), states(light)
+    last = max(expected)  # (behind it comes a step that only brings state to storage)
+    assert max(found) <= last + 1
+    assert all(found[done] == expected[min(done, last)] for done in found)
+    assert list(Checkpoints(light).verify()) == []
+    newest = Checkpoints(light).open()
+    Checkpoints(light).copy(None, copied)
+    assert everything(Checkpoints(copied).open()) == everything(newest)
+    assert list(Checkpoints(copied).verify()) == []
+
+
+@settings(max_examples=5)
+@given(specs())
+def test_a_light_step_is_not_opened_and_says_what_can_be(spec: Spec) -> None:
+    store = MemoryStore()
+    upkeep = {**UPKEEP, "checkpoint_steps": 4}
+    run_inline(draw(spec, Collected()), store=store, rows=5, **upkeep)
+    found, ledger = Checkpoints(store), Ledger(store)
+    head = ledger.open()
+    assert head is not None
+    assert found.open().step == found.versions()[-1]
+    for step in set(range(head.step + 1)) - set(found.versions()):
+        assert ledger.read(step)[0].light
+        with pytest.raises(NotFound, match="open a checkpoint, such as step"):
+            found.open(step)
