@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -224,6 +225,23 @@ def test_crashes_and_lost_hosts_leave_no_trace(
     finish(start(draw(seen, own()), store))
     found = {key: [int(str(value).split()[0]) for value in of] for key, of in seen.by_key.items()}
     assert found == expected()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_let_go_from_memory_is_read_again_with_what_others_left_since(seed: int) -> None:
+    """Tasks alternate between processes, which remember little; clean-up follows at once."""
+    store, seen, rng = MemoryStore(), Seen(), random.Random(seed)
+    items = [Hit(int(rng.expovariate(0.1)), at) for at in range(450)]
+    finish(
+        start(
+            draw(seen, items=items), store, runner=InlineRunner(seed, processes=2), workers=4,
+            every=4, cached_bytes=512, base_every=2, retain_steps=1, slices=2,
+        )
+    )  # fmt: skip
+    found: dict[int, list[int]] = {}
+    for item in items:
+        found.setdefault(item.key, []).append(len(found.get(item.key, [])) + 1)
+    assert seen.by_key == found
 
 
 def test_what_a_sink_had_not_received_is_computed_again_and_delivered() -> None:

@@ -451,13 +451,12 @@ class Manifest(msgspec.Struct, frozen=True):
     intent: Intent | None = None
     unstaged: bool = False
     halt: Halt | None = None
+    copied: int = -1
 
     @property
     def has_outputs(self) -> bool:
         """Whether sinks get something of it after the commit."""
         return bool(self.outputs) or self.unstaged
-
-    copied: int = -1
 
     @property
     def origin(self) -> Origin:

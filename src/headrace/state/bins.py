@@ -159,6 +159,8 @@ class BinnedState(ABC):
             reopen: returns the files that hold the state as of the step before.
         """
         self._step += 1
+        if self._sources is not None:
+            self._reopen = reopen  # (what earlier steps knew of soft files is not all there is now)
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
             self._unloaded = {}
