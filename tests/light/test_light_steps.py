@@ -58,6 +58,14 @@ class Wide(Tally):
         ctx.produce("out", f"{self.number.value} " + "x" * 100_000)
 
 
+class Dated(Tally):
+    """Says when it is, and draws lots: both are the step's, also when it is computed again."""
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.number.value += 1
+        ctx.produce("out", int(ctx.now.timestamp()) + int(ctx.random() * 1_000))
+
+
 class Chancy(hr.Computation):
     """Says that it is deterministic, and is not."""
 
@@ -275,6 +283,16 @@ def test_a_lost_host_costs_the_steps_since_the_last_checkpoint_and_no_more() -> 
     runner.run = lambda plan: plans.append(plan.step) or run(plan)  # type: ignore[method-assign]
     run_to(driver, 9)
     assert plans == [9, 6, 7, 8, 9]
+
+
+def test_the_clock_and_the_lots_of_a_step_are_the_same_when_it_is_computed_again() -> None:
+    store, seen, runner = MemoryStore(), Seen(), InlineRunner()
+    driver = start(draw(seen, Dated()), store, runner=runner)
+    run_to(driver, 3)
+    runner.lose_host()
+    run_to(driver, 4)
+    finish(start(draw(seen, Dated()), store))
+    assert sum(map(len, seen.by_key.values())) == RECORDS
 
 
 # -- differences ------------------------------------------------------------------------------
