@@ -64,7 +64,7 @@ BUGS = [
         "tests/driven/test_moving.py tests/migration/test_correctness.py"),
     Bug("timer_at_the_watermark", "a timer at the watermark itself does not fire",
         "tests/step/test_equivalence.py"),
-    Bug("late_by_todays_watermark", "lateness is judged by this step's watermark, not by that of the one before",
+    Bug("late_by_todays_watermark", "lateness is judged by the watermark of this very step",
         "tests/step/test_equivalence.py"),
     Bug("command_twice", "refused commands are not counted as answered",
         "tests/change/test_commands.py tests/migration/test_commands.py"),
