@@ -48,6 +48,8 @@ from headrace.coordinator.messages import (
     Regained,
     Release,
     Run,
+    Stage,
+    Staged,
     Stop,
     StopAsked,
     Sweep,
@@ -86,6 +88,7 @@ _PHASES: dict[type[Instruction], str] = {
     Poll: "poll",
     HandOut: "hand out",
     Checkpoint: "hand out",
+    Stage: "hand out",
     PollAgain: "poll",
     Release: "release",
     AwaitSinks: "outbox",
@@ -336,10 +339,8 @@ class Driver:
                 return self._regain(instruction)
             case HandOut():
                 return self._hand_out(instruction)
-            case Checkpoint():
-                streams = [self._streams[name] for name in instruction.streams]
-                adopted = instruction.adopted
-                return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
+            case Checkpoint() | Stage():
+                return self._write(instruction)
             case Release():
                 self._release(instruction)
             case AwaitSinks():
@@ -576,9 +577,23 @@ class Driver:
                 return HandedOut(late)
             self.clock.wait_until(until, self._deliveries.news)
 
+    def _write(self, instruction: Checkpoint | Stage) -> Checkpointed | Staged:
+        """Write results that are in no file."""
+        if isinstance(instruction, Checkpoint):
+            streams = [self._streams[name] for name in instruction.streams]
+            adopted = instruction.adopted
+            return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
+        staged = {}
+        for step, result in instruction.results.items():
+            streams = [self._streams[name] for name in sorted(result.adopted.unstaged)]
+            written = checkpoint(result.plan, result.adopted, streams, self.store)
+            staged[step] = [*result.files, written]
+        return Staged(staged)
+
     def _release(self, instruction: Release) -> None:
         """Deliver a committed step's outputs; where tries run elsewhere, while the next ones run."""
         head, step, adopted = self._head, instruction.step, instruction.adopted
+        ensure(bool(adopted or head.unreleased[step]), f"the results of step {step} are nowhere")
         productions = Productions(step, head.origin_of(step), head.unreleased[step])
         if adopted is not None:
             files = adopted.outputs if instruction.again else productions.files

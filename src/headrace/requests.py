@@ -44,6 +44,8 @@ from headrace.topology import Pipeline
 
 log = logging.getLogger("headrace")
 
+#: Commands that wait until steps were computed again, besides those about the layout.
+_AFTER_A_REPLAY = ("remove", "restore", "pause")
 #: Looking for a command takes at most about such a part of the driver's time.
 _LOOKING_SHARE = 100
 
@@ -113,12 +115,14 @@ class Requests:
         self._changes: deque[Change] = deque()
         self._closed = False
         self._look_again_s = 0.0
+        self._there_before = 0  # commands below it were given while nothing ran
 
     def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> Opening:
         """Return how things stand after the commands that came before this run; warn of what is not run."""
         identity = {} if head is None else head.identity
         standing = Standing(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
+        self._there_before = asked[-1].number + 1 if asked else 0
         if head is not None and is_behind(head):
             asked = list(itertools.takewhile(_may_come_first, asked))
         step = 0 if head is None else head.step + 1
@@ -203,8 +207,8 @@ class Requests:
         head = current.head
         before, places = _standing_of(head), self._runner.places
         result = decide(
-            before, head.identity, current.drawing, asked, running=True, step=head.step + 1,
-            places=places,
+            before, head.identity, current.drawing, asked, step=head.step + 1, places=places,
+            running=asked.number >= self._there_before,
         )  # fmt: skip
         kind = None if asked.command is None else asked.command.kind
         if kind == "hand_over" and asked.command is not None:
@@ -262,7 +266,7 @@ def _standing_of(head: Head) -> Standing:
 
 def _may_come_first(asked: Asked) -> bool:
     """Say whether a command leaves drawing and layout alone, so that steps can be computed again."""
-    return asked.command is None or asked.command.kind not in (*MOVING, "remove", "restore")
+    return asked.command is None or asked.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
 
 
 def _turn(current: Current) -> Steer | None:

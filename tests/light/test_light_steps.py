@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -14,9 +15,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.change import Change
+from headrace.coordinator.stretch import Stretch
 from headrace.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged
+from headrace.keyspace.planner import contiguous
+from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
+from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import MemoryStore
@@ -233,6 +239,103 @@ def test_crashes_and_lost_hosts_leave_no_trace(
     finish(start(draw(seen, own()), store))
     found = {key: [int(str(value).split()[0]) for value in of] for key, of in seen.by_key.items()}
     assert found == expected()
+
+
+class Slow(Seen):
+    """An outside that takes nothing before a gate opens; then its process may be gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gone = False
+
+    def take(self, delivery: hr.sinks.Delivery) -> None:
+        assert self.gate.wait(60)
+        if self.gone:
+            raise OSError("this process was killed")
+        super().take(delivery)
+
+
+@pytest.mark.parametrize("own", [Tally, Wide])
+@pytest.mark.parametrize("step", [3, 5, 7, 11])
+def test_results_that_no_sink_has_received_at_a_checkpoint_are_not_lost(
+    step: int, own: type[Tally]
+) -> None:
+    store, slow, runner = MemoryStore(), Slow(), InlineRunner()
+    runner.concurrent = True
+    driver = start(draw(slow, own()), store, runner=runner)
+    run_to(driver, step)
+    slow.gone = True
+    slow.gate.set()
+    again = start(draw(slow, own()), store, workers=3, runner=runner)
+    with pytest.raises(OSError, match="killed"):
+        finish(again)  # (a driver that takes over, and dies before its sink has received a thing)
+    seen = Seen()
+    finish(start(draw(seen, own()), store))
+    found = {key: [int(str(value).split()[0]) for value in of] for key, of in seen.by_key.items()}
+    assert found == expected()
+
+
+def test_a_pause_leaves_a_checkpoint_and_nothing_is_computed_while_it_lasts() -> None:
+    store, seen = MemoryStore(), Seen()
+    driver = start(draw(seen), store, every=50)
+    run_to(driver, 6)
+    log = CommandLog(store)
+    log.put(Command("pause", nonce="a"), 0)
+    driver.look_for_commands()
+    while not driver.coordinator.head.paused:
+        assert driver.turn() is None
+    head = driver.coordinator.head
+    assert head.checkpoint == head.step
+    log.put(Command("abort_migration", migration=7, nonce="b"), 1)
+    driver.look_for_commands()
+    while driver.coordinator.head.commands < 2:
+        assert driver.turn() is None
+    assert driver.coordinator.head.done == head.done
+    larger = draw(seen, Tally())
+    more = larger.compute("more", Tally(), keys={larger.streams()["tally.out"]: "value"})
+    larger.sink("also", more["out"], hr.sinks.Calls(lambda delivery: None, idempotent=True))
+    change = Change(larger.copy(), {}, [])
+    driver.ask_to_change(change)
+    while driver.coordinator.head is None or "more" not in driver.coordinator.shape.nodes:
+        assert driver.turn() is None
+    log.put(Command("resume", nonce="c"), 2)
+    driver.look_for_commands()
+    finish(driver)
+    assert seen.by_key == expected()
+
+
+def test_commands_that_were_given_while_nothing_ran_do_not_stop_the_next_run() -> None:
+    store, seen = MemoryStore(), Seen()
+    run_to(start(draw(seen), store, every=50), 6)
+    log = CommandLog(store)
+    log.put(Command("migrate", goal=Goal("rescale", 3), nonce="a"), 0)
+    log.put(Command("stop", nonce="b"), 1)
+    driver = start(draw(seen), store, every=50)
+    finish(driver)
+    assert seen.by_key == expected()
+    answers = {one.number: one.applied for one in driver.coordinator.head.answers}
+    assert answers == {0: True, 1: False}
+
+
+def test_a_sink_may_come_or_go_before_steps_are_computed_again() -> None:
+    store, seen = MemoryStore(), Seen()
+    run_to(start(draw(seen), store), 3)
+    bare = draw(seen)
+    stream = bare.streams()["tally.out"]
+    other = Seen()
+    bare.sink("also", stream, hr.sinks.Calls(other.take, idempotent=True))
+    finish(start(bare, store))
+    assert seen.by_key == expected()
+
+
+def test_a_clock_that_goes_back_does_not_keep_checkpoints_away() -> None:
+    pace = Stretch(Settings(checkpoint_steps=200, checkpoint_us=5_000_000))
+    pace.open(None, [], 10_000_000_000)
+    head = Head(3, 1, "", contiguous(1, 1).to_wire(), {}, checkpoint=1)
+    assert not pace.is_overdue(head, 10_004_000_000)
+    assert pace.is_overdue(head, 10_005_000_000)
+    assert pace.is_overdue(head, 9_000_000_000)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -21,7 +21,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls, Delivery, Sink
 from headrace.sources.base import Offer
 from headrace.state.runs import RunReader
-from headrace.step import layer
+from headrace.step import writing
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import SteppedStore
 from tests.support.pipelines import Elsewhere
@@ -300,7 +300,7 @@ def test_a_straggler_is_checkpointed_and_the_steps_go_on() -> None:
         head = summary.head
         assert sorted(head.unreleased) == committed
         (file,) = head.unreleased[summary.step]
-        table = RunReader(store.read, file).rows("echo.out", layer.OUTPUT, 0, 2**64 - 1)
+        table = RunReader(store.read, file).rows("echo.out", writing.OUTPUT, 0, 2**64 - 1)
         assert table is not None
         assert table.column("value").to_pylist() == [summary.step - 1]
         if summary.step == 4:
@@ -350,7 +350,7 @@ def test_after_a_crash_a_straggler_gets_from_the_outbox_what_it_was_given_before
 def test_large_results_of_weak_sinks_are_staged_by_the_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layer, "INLINE_BYTES", 0)
+    monkeypatch.setattr(writing, "INLINE_BYTES", 0)
     store, told = MemoryStore(), []
     pipeline, node = pipeline_of(weak=True)
 

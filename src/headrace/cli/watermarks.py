@@ -6,7 +6,14 @@ import time
 
 import click
 
-from headrace.cli.common import head_of, output_option, storage_option, tell, typed_errors
+from headrace.cli.common import (
+    head_of,
+    ledger_of,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
 from headrace.observe.binmarks import bin_marks
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
@@ -39,10 +46,13 @@ def watermark_why(name: str, storage: str, output: str) -> None:
 def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
     """Show the watermark of computation NAME bin by bin: which have the oldest work still to do.
 
-    Reads the state of the last committed step. Changes nothing.
+    Reads the state of the last checkpoint. Changes nothing.
     """
     with typed_errors():
-        found = bin_marks(open_store(storage), head_of(storage), name, most)
+        head = head_of(storage)
+        if head.checkpoint < head.step:  # marks and state must be of one step
+            head = ledger_of(storage).open(head.checkpoint) or head
+        found = bin_marks(open_store(storage), head, name, most)
         lines = [
             f"bin {mark.bin} on worker {mark.worker}: watermark {mark.watermark}, "
             f"oldest work {mark.oldest}, {mark.pending:,} pending"

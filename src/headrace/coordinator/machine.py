@@ -70,6 +70,8 @@ from headrace.coordinator.messages import (
     Release,
     Released,
     Run,
+    Stage,
+    Staged,
     Steer,
     Stop,
     StopAsked,
@@ -82,6 +84,7 @@ from headrace.coordinator.messages import (
 from headrace.coordinator.outbox import Outbox
 from headrace.coordinator.pace import next_rows
 from headrace.coordinator.planning import PlannedStep, plan_step
+from headrace.coordinator.results import Results
 from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.shape import Shape
 from headrace.coordinator.steering import Steering, wants_steps
@@ -160,8 +163,10 @@ class Coordinator:
         self._stretch = Stretch(settings)
         self._replay: Replay | None = None
         self._lost = 0  # so often the stretch was lost since the last commit
-        self._deferred: Steer | None = None  # until the next checkpoint
+        self._deferred: Steer | Commanded | None = None  # until the next checkpoint
         self._now_us = 0
+        self._results = Results()
+        self._furthest = -1  # the newest step that was computed again
         self._made_again: list[str] = []  # outputs that no manifest names
 
     @property
@@ -190,8 +195,8 @@ class Coordinator:
                 return self._try_broke(event)
             case HandedOut():
                 return self._handed_out(event.late)
-            case Checkpointed():
-                return self._checkpointed(event.file)
+            case Checkpointed() | Staged():
+                return self._written(event)
             case Released() | PinsFound():
                 return self._remember(event)
             case Woken() | Awaited():
@@ -221,9 +226,7 @@ class Coordinator:
             self._steering.committed(event.after_us)
         claimed = self.head is None
         self.head = head
-        adopted = None if self._pending is None else self._pending.adopted
-        self._pending, self._lost = None, 0
-        self._stretch.committed(head, event.manifest, adopted)
+        adopted = self._note_step(event)
         self._stopping |= head.stops_here
         if self._ending is not None:
             return [Stop(self._ending)]
@@ -244,6 +247,15 @@ class Coordinator:
             todo.append(LookForPins())
         return [*todo, *self._go_on()]
 
+    def _note_step(self, event: Committed) -> Adopted | None:
+        """Note what was committed; return what came of it, if it was computed."""
+        pending, self._pending, self._lost = self._pending, None, 0
+        adopted = None if pending is None else pending.adopted
+        self._stretch.committed(event.head, event.manifest, adopted)
+        if pending is not None and adopted is not None and event.manifest.light:
+            self._results.keep(pending.planned.plan, adopted)
+        return adopted
+
     def _at_hand(self, head: Head) -> Mapping[int, list[FileRef]]:
         """Return the steps whose outputs are there: in files, or with the step that has just ended."""
         missing = None if self._replay is None else self._replay.next
@@ -257,6 +269,9 @@ class Coordinator:
             return self._compute_again()
         if self._deferred is not None:
             deferred, self._deferred = self._deferred, None
+            if isinstance(deferred, Commanded):
+                answer = msgspec.structs.replace(deferred.answer, step=self._head.step + 1)
+                deferred = msgspec.structs.replace(deferred, answer=answer)
             return self._asked(deferred)
         if self._changing:
             return self._end(CHANGED)
@@ -439,7 +454,7 @@ class Coordinator:
             ),
         )
         pending.manifest = msgspec.structs.replace(pending.manifest, **moved)
-        return self._hand_out(pending.manifest, result) or [self._commit(pending)]
+        return self._hand_out(pending.manifest, result) or self._stage(pending)
 
     def _failed(self, failure: Failure) -> list[Instruction]:
         """Stop; unless what is missing can be computed again."""
@@ -496,6 +511,8 @@ class Coordinator:
         recorded = self._replay.next
         assert recorded is not None and recorded.intent is not None
         self._now_us = event.now_us
+        if not event.ready and self._stopping:
+            return [Stop("stopped")]  # (what is left to be computed again, is so at the next start)
         if not event.ready:
             return [Wait(event.now_us + self.settings.poll_us), *self._compute_again()]
         planned = plan_step(
@@ -512,10 +529,14 @@ class Coordinator:
             check_same(recorded, result)
         except ReplayDiffers as error:
             return [Stop("failed", error)]
-        self._pending = None
+        pending, self._pending = self._pending, None
         self._stretch.note_files(self._head, result.runs)
         self._replay.pass_()
         step, unreleased = recorded.step, self._head.unreleased
+        if step > self._furthest:
+            self._furthest, self._lost = step, 0
+        if step in unreleased and pending is not None:
+            self._results.keep(pending.planned.plan, result)
         own = {step: unreleased[step]} if step in unreleased else {}
         given = [Release(at, sinks, result, again=True) for at, sinks in self._outbox.give_all(own)]
         self._made_again += [file.name for file in result.outputs if given]
@@ -541,12 +562,33 @@ class Coordinator:
         streams = sorted({self.shape.sinks[sink] for sink in late})
         return [Checkpoint(pending.planned.plan, pending.adopted, streams)]
 
+    def _written(self, event: Checkpointed | Staged) -> list[Instruction]:
+        if isinstance(event, Staged):
+            return self._staged(event)
+        return self._checkpointed(event.file)
+
     def _checkpointed(self, file: FileRef) -> list[Instruction]:
         """Keep in the outbox what a weak sink has not acknowledged, and go on."""
         pending = self._pending
         assert pending is not None and pending.manifest is not None
         outputs = [*pending.manifest.outputs, file]
         pending.manifest = msgspec.structs.replace(pending.manifest, outputs=outputs)
+        return [self._commit(pending)]
+
+    def _stage(self, pending: _Pending) -> list[Instruction]:
+        """Commit a step; before a checkpoint all is in files that a replay would not make again."""
+        assert pending.manifest is not None
+        if not pending.manifest.light:
+            left = self._results.left(self._outbox.undelivered(self._head.unreleased))
+            if left:
+                return [Stage(left)]
+        return [self._commit(pending)]
+
+    def _staged(self, event: Staged) -> list[Instruction]:
+        pending = self._pending
+        assert pending is not None and pending.manifest is not None
+        self._results.staged()
+        pending.manifest = msgspec.structs.replace(pending.manifest, staged=event.files)
         return [self._commit(pending)]
 
     def _commit(self, pending: _Pending) -> Commit:
@@ -568,16 +610,18 @@ class Coordinator:
         self._changing = True
         return self._end(CHANGED)
 
-    def _defer(self, event: Steer) -> list[Instruction]:
-        """Let the layout be until the next checkpoint, if there is something that is not in storage."""
-        if not is_behind(self._head):
+    def _defer(self, event: Steer | Commanded) -> list[Instruction]:
+        """Let it be until the next checkpoint, if there is something that is not in storage."""
+        if not is_behind(self._head) or self._head.paused:
             return []
-        self._deferred, self._now_us = event, event.now_us
+        self._deferred = event
+        if isinstance(event, Steer):
+            self._now_us = event.now_us
         return self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> list[Instruction]:
         """Begin a step without input, that brings to storage what is not there."""
-        heard = Heard(self._now_us, self._listening_us, self._paused)
+        heard = Heard(self._now_us, self._now_us, self._paused)  # nobody was asked: nobody is idle
         facts = known(self._head, self.shape, {}, heard)
         return self._begin(self._intent(Offered({}, self._now_us), {}, facts), checkpoint=True)
 
@@ -588,6 +632,8 @@ class Coordinator:
             return self._hand_over(event)
         if answer.applied and event.kind == "drain":
             self._drain = True
+        if event.kind == "pause" and answer.applied and is_behind(self._head):
+            return self._defer(event)
         at_once = answer.applied and (event.halt is None or event.halt.kind == "none")
         if at_once and event.kind == "stop":
             self._stopping = True
@@ -624,7 +670,7 @@ class Coordinator:
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first deliver what was committed, and note that durably."""
         head = self._head
-        if is_behind(head) and not (head.paused or head.stops_here):
+        if is_behind(head) and (why == CHANGED or not (head.paused or head.stops_here)):
             return self._begin_checkpoint()
         if self._outbox.undelivered(head.unreleased):
             self._awaiting = "all"

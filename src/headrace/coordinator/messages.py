@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.course import Course
+from headrace.coordinator.results import Result
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.intent import Intent
@@ -116,6 +117,12 @@ class Checkpointed(msgspec.Struct, frozen=True):
     file: FileRef
 
 
+class Staged(msgspec.Struct, frozen=True):
+    """What was in no file is in these, with what else these steps have produced."""
+
+    files: dict[int, list[FileRef]]
+
+
 class Released(msgspec.Struct, frozen=True):
     """A sink has received its outputs up to a step."""
 
@@ -190,6 +197,7 @@ Event = (
     | TryBroke
     | HandedOut
     | Checkpointed
+    | Staged
     | Released
     | PinsFound
     | Woken
@@ -280,6 +288,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     streams: list[str]
 
 
+class Stage(msgspec.Struct, frozen=True):
+    """Write the results of light steps that some sink has not received, before a checkpoint."""
+
+    results: dict[int, Result]
+
+
 class Release(msgspec.Struct, frozen=True):
     """Deliver a committed step's productions to the sinks that have not got them yet.
 
@@ -351,6 +365,7 @@ Instruction = (
     | Run
     | HandOut
     | Checkpoint
+    | Stage
     | Release
     | AwaitSinks
     | AwaitClaim

@@ -50,7 +50,7 @@ class Stretch:
             self.note_files(head, [] if adopted is None else adopted.runs)
             return
         self._checkpoint, self._steps, self.links = head, [], {}
-        self._begun_us = max(self._begun_us, manifest.clock_us)
+        self._begun_us = manifest.clock_us or self._begun_us  # (a clock may have gone back)
 
     def note_files(self, head: Head, runs: Iterable[FileRef]) -> None:
         """Note the soft files of one more step."""
@@ -66,7 +66,8 @@ class Stretch:
         where a stop or a pause was agreed on.
         """
         settings = self._settings
-        long = settings.checkpoint_us > 0 and now_us - self._begun_us >= settings.checkpoint_us
+        passed = now_us - self._begun_us
+        long = settings.checkpoint_us > 0 and not 0 <= passed < settings.checkpoint_us
         moves = bool(head.updates) or head.migration is not None
         halts = head.halt is not None and head.halt.step <= head.step + 1
         return (
@@ -79,8 +80,8 @@ class Stretch:
 
     def is_overdue(self, head: Head, now_us: int) -> bool:
         """Say whether a checkpoint is due although there is nothing else to do."""
-        passed = now_us - self._begun_us >= self._settings.checkpoint_us > 0
-        return is_behind(head) and passed
+        passed, most = now_us - self._begun_us, self._settings.checkpoint_us
+        return is_behind(head) and most > 0 and not 0 <= passed < most
 
     def replay(self) -> Replay:
         """Return how all of it is computed again; soft files of before count no more."""
@@ -144,7 +145,9 @@ def check_same(recorded: Manifest, adopted: Adopted) -> None:
     if not problems:
         changed = _differing(recorded.state_digests, adopted.state_digests)
         problems += [f"computation {name!r} changed its state otherwise" for name in changed]
-        made = _differing(recorded.stream_digests, adopted.stream_digests)
+        # (which streams are staged depends on the sinks, and there may be others now)
+        both = recorded.stream_digests.keys() & adopted.stream_digests.keys()
+        made = sorted(n for n in both if recorded.stream_digests[n] != adopted.stream_digests[n])
         problems += [f"stream {name!r} was produced otherwise" for name in made]
         marks = _differing(recorded.watermarks, adopted.watermarks)
         problems += [f"the watermarks of {name!r} are others" for name in marks]

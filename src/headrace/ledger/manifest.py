@@ -399,6 +399,7 @@ class Manifest(msgspec.Struct, frozen=True):
         intent: what a light step has read, so that it can be computed again.
         unstaged: whether sinks get something of a light step that is in no file.
         halt: what is to be done after a later step, or this one; None where that does not change.
+        staged: files of earlier, light steps' outputs, in the place of those that they had.
         copied: in manifest 0 of a copy the step that it was made of; without that it is unfinished.
     """
 
@@ -452,6 +453,7 @@ class Manifest(msgspec.Struct, frozen=True):
     unstaged: bool = False
     halt: Halt | None = None
     copied: int = -1
+    staged: dict[int, list[FileRef]] = {}
 
     @property
     def has_outputs(self) -> bool:
@@ -547,6 +549,11 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     unreleased, origins = dict(head.unreleased), dict(head.origins)
     if manifest.has_outputs:
         unreleased[step], origins[step] = manifest.outputs, manifest.origin
+    for earlier, files in manifest.staged.items():
+        names = {file.name for file in files}
+        had = unreleased.get(earlier, [])
+        dead += [(file.name, step) for file in had if file.name not in names]
+        unreleased[earlier] = files
     for released in [at for at in unreleased if at <= after.released]:
         dead += [(file.name, step) for file in unreleased.pop(released)]
         origins.pop(released, None)

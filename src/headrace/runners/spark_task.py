@@ -81,17 +81,24 @@ def _worker(code: Code, plan: Plan) -> Worker:
         pipeline = pickle.loads(code.broadcast.value)
         spool = HostSpool(code.spool) if code.spool is not None else None
         store = open_store(plan.store)
-        worker = Worker(pipeline, code.digest, store, _soft, spool, HostFiles(_soft_directory()))
+        worker = Worker(
+            pipeline, code.digest, store, _soft, spool, HostFiles(_soft_directory(code))
+        )
         _workers.clear()
         _soft.drop_older(plan.store, code.digest)
         _workers[at] = worker
     return worker
 
 
-def _soft_directory() -> str:
-    """Return where the executor keeps what goes with it: Spark tells, and tidies up."""
-    directories = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
-    return os.path.join(directories.split(",")[0], "headrace")
+def _soft_directory(code: Code) -> str:
+    """Return where files of the host are kept that go with the application; Spark tidies up.
+
+    Spark tells each executor a directory of its own; in a cluster it is in one of the application's,
+    which all its executors on the host share. (A worker has a home host, and no home executor.)
+    """
+    own = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    alone = code.spool is not None  # all tasks are in one process of the driver's host
+    return os.path.join(own if alone else os.path.dirname(own), "headrace")
 
 
 def _plan(context: Any) -> Plan:

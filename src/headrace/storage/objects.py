@@ -204,8 +204,8 @@ class ObjectStore(Store):
         )
 
 
-class _BehindTheEnd(StorageError):
-    """A range that begins where the content has ended."""
+class _BehindTheEnd(Exception):
+    """A range that begins where the content has ended; never seen outside."""
 
 
 def checked(location: str) -> str:
