@@ -204,7 +204,7 @@ class ObjectStore(Store):
         )
 
 
-class _BehindTheEnd(Exception):
+class _BehindTheEnd(StorageError):
     """A range that begins where the content has ended; never seen outside."""
 
 
