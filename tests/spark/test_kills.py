@@ -14,7 +14,7 @@ from tests.support.outputs import all_steps
 from tests.support.results import record
 
 DEMO = "examples/flights/demo.py"
-ROWS = "500"
+ROWS = "1000"
 
 
 @pytest.fixture(scope="session")
