@@ -33,7 +33,6 @@ from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.steering import has_turn
-from headrace.coordinator.stretch import is_behind
 from headrace.errors import HeadraceError, StorageError
 from headrace.intake import Intake
 from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
@@ -123,7 +122,7 @@ class Requests:
         standing = Standing(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
         self._there_before = asked[-1].number + 1 if asked else 0
-        if head is not None and is_behind(head):
+        if head is not None and head.is_behind:
             asked = list(itertools.takewhile(_may_come_first, asked))
         step = 0 if head is None else head.step + 1
         course = None if head is None else course_of(head, now_us)

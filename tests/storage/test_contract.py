@@ -9,13 +9,13 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import AlreadyExists, NotFound, PipelineError, StorageReadOnly
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
+from tests.support.races import winners
 
 
 @pytest.fixture(params=["memory", "local", "s3", "hdfs"])
@@ -64,22 +64,7 @@ def test_a_name_is_created_once_and_never_changed(store: Store) -> None:
 
 
 def test_of_many_creators_one_wins(store: Store) -> None:
-    won: list[int] = []
-    start = threading.Barrier(8)
-
-    def create(number: int) -> None:
-        start.wait()
-        try:
-            store.create("name", str(number).encode())
-            won.append(number)
-        except AlreadyExists:
-            return
-
-    threads = [threading.Thread(target=create, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    won = winners(store, "name", 8)
     assert len(won) == 1
     assert store.read("name") == str(won[0]).encode()
 

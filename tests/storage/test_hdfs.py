@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +18,7 @@ from headrace.storage import open_store
 from headrace.storage.hdfs import HdfsStore
 from tests.support import meddler
 from tests.support.hdfs import Hdfs
+from tests.support.races import winners
 
 
 def at_renames(act: str) -> meddler.Plan:
@@ -33,23 +33,7 @@ def behind(location: str, server: Hdfs, port: int) -> HdfsStore:
 def test_of_many_creators_at_once_exactly_one_wins_and_nothing_is_left_aside(hdfs: Hdfs) -> None:
     store = HdfsStore(hdfs.location())
     for number in range(4):
-        won: list[int] = []
-        start = threading.Barrier(8)
-
-        def create(who: int, name: str = f"race/{number}", won: list[int] = won,
-                   start: threading.Barrier = start) -> None:  # fmt: skip
-            start.wait()
-            try:
-                store.create(name, str(who).encode())
-                won.append(who)
-            except AlreadyExists:
-                return
-
-        threads = [threading.Thread(target=create, args=(who,)) for who in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        won = winners(store, f"race/{number}", 8)
         assert len(won) == 1
         assert store.read(f"race/{number}") == str(won[0]).encode()
     assert sorted(store._entries("race")) == [str(number) for number in range(4)]

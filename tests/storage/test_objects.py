@@ -21,6 +21,7 @@ from headrace.errors import (
 )
 from headrace.storage import ObjectStore, open_store
 from tests.support import meddler
+from tests.support.races import winners
 from tests.support.s3server import S3Server
 
 
@@ -125,23 +126,7 @@ def test_reads_and_writes_go_on_after_lost_connections(
 def test_of_many_creators_at_once_exactly_one_wins_each_time(s3: S3Server) -> None:
     store = open_store(s3.location())
     for number in range(25):
-        won: list[int] = []
-        start = threading.Barrier(16)
-
-        def create(who: int, name: str = f"race/{number}", won: list[int] = won,
-                   start: threading.Barrier = start) -> None:  # fmt: skip
-            start.wait()
-            try:
-                store.create(name, str(who).encode())
-                won.append(who)
-            except AlreadyExists:
-                return
-
-        threads = [threading.Thread(target=create, args=(who,)) for who in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        won = winners(store, f"race/{number}", 16)
         assert len(won) == 1
         assert store.read(f"race/{number}") == str(won[0]).encode()
 

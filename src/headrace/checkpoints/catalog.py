@@ -77,7 +77,7 @@ class Checkpoints:
         """
         try:
             head = self._ledger.open(step)
-            if head is not None and step is None and head.checkpoint < head.step:
+            if head is not None and step is None and head.is_behind:
                 head = self._ledger.open(head.checkpoint)
         except Damaged as error:
             if step is None or self._exists(step):
@@ -85,7 +85,7 @@ class Checkpoints:
             raise self._not_there(step) from None
         if head is None:
             raise NotFound(f"no pipeline has run on {self.store.location}")
-        if head.checkpoint < head.step:
+        if head.is_behind:
             raise NotFound(
                 f"step {head.step} is light: its state is in memory alone",
                 place=self.store.location,

@@ -50,7 +50,7 @@ def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
     """
     with typed_errors():
         head = head_of(storage)
-        if head.checkpoint < head.step:  # marks and state must be of one step
+        if head.is_behind:  # marks and state must be of one step
             head = ledger_of(storage).open(head.checkpoint) or head
         found = bin_marks(open_store(storage), head, name, most)
         lines = [

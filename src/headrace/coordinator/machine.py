@@ -89,7 +89,7 @@ from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.shape import Shape
 from headrace.coordinator.steering import Steering, wants_steps
 from headrace.coordinator.step_times import Told
-from headrace.coordinator.stretch import Replay, Stretch, check_same, is_behind
+from headrace.coordinator.stretch import Replay, Stretch, check_same
 from headrace.errors import ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
@@ -232,7 +232,7 @@ class Coordinator:
             return [Stop(self._ending)]
         if self._heir is not None and event.manifest.answers:
             return [AwaitClaim(self.settings.handover_us)]
-        if claimed and is_behind(head):
+        if claimed and head.is_behind:
             self._replay = self._stretch.replay()
         todo: list[Instruction] = [
             Release(step, sinks, adopted if step == head.step else None)
@@ -612,7 +612,7 @@ class Coordinator:
 
     def _defer(self, event: Steer | Commanded) -> list[Instruction]:
         """Let it be until the next checkpoint, if there is something that is not in storage."""
-        if not is_behind(self._head) or self._head.paused:
+        if not self._head.is_behind or self._head.paused:
             return []
         self._deferred = event
         if isinstance(event, Steer):
@@ -632,7 +632,7 @@ class Coordinator:
             return self._hand_over(event)
         if answer.applied and event.kind == "drain":
             self._drain = True
-        if event.kind == "pause" and answer.applied and is_behind(self._head):
+        if event.kind == "pause" and answer.applied and self._head.is_behind:
             return self._defer(event)
         at_once = answer.applied and (event.halt is None or event.halt.kind == "none")
         if at_once and event.kind == "stop":
@@ -643,7 +643,7 @@ class Coordinator:
     def _hand_over(self, event: Commanded) -> list[Instruction]:
         """Bring all to storage and to sinks; then answer, by the manifest that the claim is to follow."""
         self._heir = event
-        if is_behind(self._head) and not self._head.paused:
+        if self._head.is_behind and not self._head.paused:
             return self._begin_checkpoint()
         if self._outbox.undelivered(self._head.unreleased):
             self._awaiting = "all"
@@ -670,7 +670,7 @@ class Coordinator:
     def _end(self, why: str) -> list[Instruction]:
         """Stop; but first deliver what was committed, and note that durably."""
         head = self._head
-        if is_behind(head) and (why == CHANGED or not (head.paused or head.stops_here)):
+        if head.is_behind and (why == CHANGED or not (head.paused or head.stops_here)):
             return self._begin_checkpoint()
         if self._outbox.undelivered(head.unreleased):
             self._awaiting = "all"

@@ -27,7 +27,6 @@ from headrace.coordinator.migrating import give_up
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
-from headrace.coordinator.stretch import is_behind
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes
@@ -47,7 +46,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         PipelineError: for a drawing that this storage does not allow.
     """
     head = event.head
-    if head is not None and is_behind(head):
+    if head is not None and head.is_behind:
         _check_as_drawn(head, shape)
     stored = {} if head is None else head.identity
     step = 0 if head is None else head.step + 1
@@ -84,7 +83,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         halt=event.halt,
         forgotten=forgotten,
         catch_up=to_catch_up(head, shape),
-        light=head is not None and is_behind(head),
+        light=head is not None and head.is_behind,
         **({} if course is None else course.told(head)),
     )  # fmt: skip
 
@@ -154,7 +153,7 @@ def note_manifest(
         drained_hosts=drained_hosts,
         halt=halt,
         catch_up=catch_up,
-        light=is_behind(head),
+        light=head.is_behind,
         **({} if course is None else course.told(head)),
     )
 

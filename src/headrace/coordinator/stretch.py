@@ -66,13 +66,11 @@ class Stretch:
         where a stop or a pause was agreed on.
         """
         settings = self._settings
-        passed = now_us - self._begun_us
-        long = settings.checkpoint_us > 0 and not 0 <= passed < settings.checkpoint_us
         moves = bool(head.updates) or head.migration is not None
         halts = head.halt is not None and head.halt.step <= head.step + 1
         return (
             head.step + 1 - head.checkpoint >= settings.checkpoint_steps
-            or long
+            or self._is_long(now_us)
             or moves
             or halts
             or head.catch_up is not None
@@ -80,19 +78,18 @@ class Stretch:
 
     def is_overdue(self, head: Head, now_us: int) -> bool:
         """Say whether a checkpoint is due although there is nothing else to do."""
+        return head.is_behind and self._is_long(now_us)
+
+    def _is_long(self, now_us: int) -> bool:
+        """Say whether it has lasted as long as it may; a clock that has gone back cannot tell."""
         passed, most = now_us - self._begun_us, self._settings.checkpoint_us
-        return is_behind(head) and most > 0 and not 0 <= passed < most
+        return most > 0 and not 0 <= passed < most
 
     def replay(self) -> Replay:
         """Return how all of it is computed again; soft files of before count no more."""
         self.links = {}
         ensure(self._checkpoint is not None or not self._steps, "steps follow no checkpoint")
         return Replay(self._checkpoint, self._steps)
-
-
-def is_behind(head: Head) -> bool:
-    """Say whether there is something that is not in storage yet, though committed."""
-    return head.checkpoint < head.step
 
 
 class Replay:
@@ -156,9 +153,9 @@ def check_same(recorded: Manifest, adopted: Adopted) -> None:
             f"step {recorded.step} was computed again since the last checkpoint, and differs:\n    "
             + "\n    ".join(problems),
             place=f"step {recorded.step}, recorded in epoch {recorded.epoch}",
-            remedy="nothing was committed. Code that is not deterministic (a set's order, a clock or "
-            "chance of its own) must not be run with checkpoint_every; code that was changed since "
-            "must be started once as it was, until the next checkpoint",
+            remedy="no committed step has changed. Code that is not deterministic (a set's order, a "
+            "clock or chance of its own) must not be run with checkpoint_every; code that was changed "
+            "since must be started once as it was, until the next checkpoint",
         )
 
 

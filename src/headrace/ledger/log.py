@@ -146,7 +146,7 @@ class Ledger:
         """
         while True:
             head = on or self.open()
-            if head is None or head.checkpoint >= head.step:
+            if head is None or not head.is_behind:
                 return Stretch(head)
             since = range(head.checkpoint + 1, head.step + 1)
             try:
@@ -370,7 +370,7 @@ class Ledger:
         Raises:
             Fenced: when another driver has.
         """
-        if self._exists(manifest_name(head.step + 1)):
+        if self.is_followed(head):
             raise self._fenced_by_commit(head.epoch, head.step + 1)
         self._require_head(head, head.epoch)
 
@@ -414,7 +414,7 @@ class Ledger:
             if found is None:  # it was there, and was cleaned away since
                 raise self._fenced(head.epoch, intent.step, "its intent was cleaned away") from None
             first = found
-        if self._exists(manifest_name(head.step + 1)):
+        if self.is_followed(head):
             raise self._fenced(head.epoch, head.step + 1, "another driver has claimed the pipeline")
         if self._check_predecessor:
             self._require_head(head, head.epoch)

@@ -290,6 +290,11 @@ class Head(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, checkpoint=self.step)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether there is something that is not in storage yet, though committed."""
+        return self.checkpoint < self.step
+
+    @property
     def layout_now(self) -> LayoutNow:
         """The layout in force, and where it comes from."""
         return LayoutNow(

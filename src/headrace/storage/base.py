@@ -7,6 +7,7 @@ Every backend passes the same contract tests (``tests/storage/test_contract.py``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 
 
 class Store(ABC):
@@ -44,6 +45,15 @@ class Store(ABC):
         """Write several files as :meth:`write` does; all are durable when it returns."""
         for name, data in files.items():
             self.write(name, data)
+
+    def _write_side_by_side(self, files: dict[str, bytes], most: int) -> None:
+        """Do the same with so many at once, at most; one alone is not worth a thread."""
+        if len(files) < 2:
+            Store.write_all(self, files)
+            return
+        with ThreadPoolExecutor(min(len(files), most)) as pool:
+            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
+                done.result()
 
     @abstractmethod
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from getpass import getuser
 from typing import Any
@@ -102,12 +101,7 @@ class HdfsStore(Store):
             self._client.write(self._path(name), data, overwrite=True)
 
     def write_all(self, files: dict[str, bytes]) -> None:
-        if len(files) < 2:
-            super().write_all(files)
-            return
-        with ThreadPoolExecutor(min(len(files), _AT_ONCE)) as pool:
-            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
-                done.result()
+        self._write_side_by_side(files, _AT_ONCE)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         if length == 0:

@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,9 +71,7 @@ class LocalStore(Store):
         if len(files) < 2 or sum(map(len, files.values())) < _WORTH_A_THREAD:
             super().write_all(files)
             return
-        with ThreadPoolExecutor(len(files)) as pool:
-            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
-                done.result()
+        self._write_side_by_side(files, len(files))
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._root / name

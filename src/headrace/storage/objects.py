@@ -10,7 +10,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -106,12 +105,7 @@ class ObjectStore(Store):
             self._library.put(self._objects, name, data)
 
     def write_all(self, files: dict[str, bytes]) -> None:
-        if len(files) < 2:
-            super().write_all(files)
-            return
-        with ThreadPoolExecutor(min(len(files), _AT_ONCE)) as pool:
-            for done in [pool.submit(self.write, name, data) for name, data in files.items()]:
-                done.result()
+        self._write_side_by_side(files, _AT_ONCE)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         if length == 0:

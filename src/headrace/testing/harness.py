@@ -523,7 +523,7 @@ class Harness(MovesState):
     def _stored(self, computation: str) -> StoredKeys:
         users = {n: o for n, o in self._pipeline.nodes.items() if o.name not in self._checks}
         node, head = _known("computation", computation, users), self._stored_head
-        if head.checkpoint < head.step:
+        if head.is_behind:
             raise DriveError(
                 f"state is in storage as of step {head.checkpoint}, and step {head.step} is committed",
                 remedy="look into state with settings that make each step a checkpoint",
