@@ -39,13 +39,17 @@ def median_ms(values: Sequence[float]) -> float:
     return statistics.median(values) * 1e3
 
 
-def source_tree() -> str:
-    """Return the hash of the source tree that was measured, as git names it (or of its files)."""
+def source_tree(folder: str = "src") -> str:
+    """Return the hash of the tree of files that was measured, as git names it (or of its files)."""
     done = subprocess.run(
-        ["git", "rev-parse", "HEAD:src"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "rev-parse", f"HEAD:{folder}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     clean = subprocess.run(
-        ["git", "status", "--porcelain", "src"],
+        ["git", "status", "--porcelain", folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -54,7 +58,7 @@ def source_tree() -> str:
     if done.returncode == 0 and clean.returncode == 0 and not clean.stdout.strip():
         return done.stdout.strip()
     digest = hashlib.blake2b(digest_size=20)
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")):
         digest.update(path.read_bytes())
     return f"uncommitted {digest.hexdigest()}"
 

@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass, fields
 
 #: How likely each fault is at each event where it can happen, in a run that has it.
-_SHARES = [0.001, 0.004, 0.015]
+_SHARES = [0.001, 0.003, 0.01]
 #: How likely a run has a fault at all.
 _PART = 0.55
 #: Faults that every operation of the storage may have; each run has enough of some of them.
 _COMMON = ["error", "lost_reply", "crash", "slow"]
-_ENOUGH = 0.015
+_ENOUGH = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class Options:
         twice: a task is run a second time, while the first attempt goes on.
         executor: a process that runs tasks dies, with all that it remembers.
         host: with it all files that were left on its host.
+        message: what a task sends to another one, or reports, is lost.
         rival: another driver takes over while one is at work.
+        reign: a driver stands by, or is handed over to, and shows that it lives.
         commands: somebody asks for something that moves state.
         copies: the outside sends a record again.
         clock: a driver's clock jumps.
@@ -47,7 +49,9 @@ class Options:
     twice: float = 0.0
     executor: float = 0.0
     host: float = 0.0
+    message: float = 0.0
     rival: float = 0.0
+    reign: float = 0.0
     commands: float = 0.0
     copies: float = 0.0
     clock: float = 0.0

@@ -26,10 +26,15 @@ class Sent:
 
 @dataclass(frozen=True)
 class Program:
-    """What the pipeline computes; see ``world.draw``."""
+    """What the pipeline computes; see ``world.draw``.
+
+    Attributes:
+        sinks: which of its results there are.
+    """
 
     width: int
     groups: int
+    sinks: tuple[str, ...] = ("counts", "windows", "groups")
 
 
 def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, Counter[Row]]:
@@ -51,11 +56,25 @@ def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, C
             window = record.time // program.width
             _add(windows[record.key, window], record.amount)
             _add(groups[number % program.groups, window], number)
-    return {
+    found = {
         "counts": counts,
         "windows": Counter(_told(windows, program.width)),
         "groups": Counter(_told(groups, program.width)),
     }
+    return {sink: found[sink] for sink in program.sinks}
+
+
+def counted(partitions: dict[str, list[Sent]], read: dict[str, int]) -> dict[int, tuple[int, int]]:
+    """Return how many records of each key there are in what was read of each partition, and their sum."""
+    state: dict[int, tuple[int, int]] = {}
+    seen: set[str] = set()
+    for name, records in partitions.items():
+        for record in records[: read.get(name, 0)]:
+            if record.id not in seen:
+                seen.add(record.id)
+                number, total = state.get(record.key, (0, 0))
+                state[record.key] = number + 1, total + record.amount
+    return state
 
 
 def _add(sums: list[int], amount: int) -> None:

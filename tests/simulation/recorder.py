@@ -47,10 +47,10 @@ class Recorder:
         self._newest[sink] = id_
         known[id_] = rows
 
-    def effects(self) -> dict[str, Counter[Row]]:
-        """Return how often each row has had an effect, by sink."""
+    def effects(self, up_to: float = float("inf")) -> dict[str, Counter[Row]]:
+        """Return how often each row has had an effect, by sink; of deliveries up to an id."""
         return {
-            sink: Counter(row for rows in steps.values() for row in rows)
+            sink: Counter(row for id_, rows in steps.items() if id_ <= up_to for row in rows)
             for sink, steps in self._known.items()
         }
 

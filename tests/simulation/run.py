@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from collections.abc import Iterator
+import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import headrace as hr
-from headrace import driver as driver_module
-from headrace import requests as requests_module
-from headrace import tries as tries_module
-from headrace.driver import Driver, Settings
-from headrace.errors import Damaged, Fenced, HeadraceError, StorageError, TryAbandoned
+from headrace.driver import Clock, Driver, Settings
+from headrace.errors import (
+    ChangeRefused,
+    Damaged,
+    Fenced,
+    HeadraceError,
+    StorageError,
+    TryAbandoned,
+)
+from headrace.heart import Pulse
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
+from headrace.ledger.lease import Lease
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
+from headrace.reign import Reign
+from headrace.runners.base import Runner
+from headrace.runners.inline import InlineRunner
 from headrace.stopwatch import Stopwatch
+from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
 from headrace.summary import StepSummary
+from tests.simulation import audit
 from tests.simulation.kernel import Kernel
 from tests.simulation.options import Options
 from tests.simulation.oracle import Program, Sent, expected
 from tests.simulation.recorder import Recorder, WrongEffect, differences
 from tests.simulation.runner import SimulatedRunner
 from tests.simulation.storage import LONG_US, Disk, ProcessStore
+from tests.simulation.threads import KernelEvent, all_of
 from tests.simulation.world import BIN_BITS, DISORDER, KernelClock, Outside, draw
 from tests.support.faults import SimulatedCrash
 
 #: Faults cease after so many events and faults, or so many events at most; then all must come to rest
 #: within as many more.
-_EVENTS, _FAULTS, _MOST_EVENTS = 2_000, 20, 100_000
+FEWEST_EVENTS, FEWEST_FAULTS, _MOST_EVENTS = 2_000, 20, 100_000
 #: A partition has so many records to send; mostly faults cease before it has sent them all.
 _MOST_RECORDS = 400
+#: Some kinds of those who look on are there in such a part of the runs.
+_PART = 0.2
+#: How drivers show that they live, in the kernel's time: a step takes some 0.05 s of it.
+LEASE = Lease(period_s=0.1, patience_s=0.6)
 _WIDTH = 1 << (64 - BIN_BITS)
+
+
+#: What a run's pipeline consists of.
+_SINKS = [("counts",), ("windows",), ("counts", "groups"), ("counts", "windows", "groups")]
 
 
 @dataclass
@@ -67,7 +89,7 @@ class World:
         self.options = Options.drawn(rng)
         self.disk = Disk(self.kernel, self.options)
         self.ids = bool(self.options.copies)
-        self.program = Program(width=rng.choice([15, 40, 200]), groups=rng.choice([1, 3]))
+        self.program = Program(rng.choice([15, 40, 200]), rng.choice([1, 3]), rng.choice(_SINKS))
         self.outside = Outside(self._sent())
         self.recorder = Recorder()
         self.weak = rng.random() < 0.3
@@ -118,24 +140,30 @@ class World:
         """Run the pipeline, again and again, until all is done; or wait for the other to be gone."""
         lives = 0
         while not self.finished:
-            if self.working - {name} and not self.disk.fault(
-                self.options.rival, "a rival takes over"
-            ):
+            how = self._how() if self.working - {name} else "leads"
+            if how == "waits":
                 self.kernel.sleep(30_000)
                 continue
             lives += 1
-            self._live(f"{name}{lives}", name)
+            self._live(f"{name}{lives}", name, how)
 
-    def _live(self, who: str, name: str) -> None:
-        kernel, store = self.kernel, ProcessStore(self.disk, who)
+    def _how(self) -> str:
+        """Draw how a driver behaves that finds another one at work."""
+        if self.disk.fault(self.options.rival, "a rival takes over"):
+            return "leads"
+        if self.kernel.chance(self.options.reign * 20):
+            return self.rng.choice(["stands by", "is handed over to"])
+        return "waits"
+
+    def _live(self, who: str, name: str, how: str) -> None:
+        kernel, store = self.kernel, ProcessStore(self.disk)
         driver: Driver | None = None
         self.working.add(name)
         try:
             driver = self._driver(who, store)
-            driver.open()
-            while driver.turn() is None:
-                pass
-            self.finished = True
+            why = self._reign(driver, how)
+            self.finished = self.finished or why == "drained"
+            kernel.saw(f"a driver ended: {why.partition(' to ')[0]}")
         except SimulatedCrash:
             kernel.saw("a driver died")
         except Fenced as error:
@@ -143,7 +171,7 @@ class World:
             kernel.saw("fenced")
         except Damaged:
             raise
-        except (StorageError, TryAbandoned) as error:
+        except (StorageError, TryAbandoned, ChangeRefused) as error:
             kernel.saw(f"stopped: {type(error).__name__}")
         finally:
             self.working.discard(name)
@@ -153,25 +181,52 @@ class World:
                     driver.close()
         kernel.sleep(self.rng.choice(LONG_US))
 
+    def _reign(self, driver: Driver, how: str) -> str:
+        """Let a driver lead at once, or when it may; return why its reign has ended."""
+        if not self.options.reign:
+            return driver.run()
+        reign = Reign(
+            driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
+            within_s=1.0, clock=lambda: self.kernel.now_us / 1e6,
+        )  # fmt: skip
+        try:
+            return reign.run()
+        finally:
+            if reign.take_over is not None:
+                self.kernel.saw(f"took over: {reign.take_over.why}")
+
     def _driver(self, who: str, store: ProcessStore) -> Driver:
-        pipeline = draw(
-            self.program,
-            self.outside,
-            self.recorder,
-            self.disk,
-            store,
-            weak=self.weak,
-            ids=self.ids,
+        """Return a driver that is one of two."""
+        runner = SimulatedRunner(self.kernel, self.disk, who, self.processes)
+        workers = self.workers if self.disk.calm else self.rng.choice([None, 1, 2, 3])
+        pipeline = self._drawn(self.recorder, store)
+        driver = self._made(pipeline, store, runner, KernelClock(self.disk), who, workers)
+        driver.listeners.append(self._on_commit)
+        return driver
+
+    def driver_on_a_copy(self, to: MemoryStore, recorder: Recorder) -> Driver:
+        """Return a driver that nothing happens to, on a copy of the storage."""
+        store = ProcessStore(Disk(self.kernel, Options(), self.disk, to))
+        pipeline = self._drawn(recorder, store)
+        return self._made(pipeline, store, InlineRunner(), KernelClock(self.disk), "copy", None)
+
+    def _drawn(self, recorder: Recorder, store: ProcessStore) -> hr.Pipeline:
+        return draw(
+            self.program, self.outside, recorder, self.disk, store, weak=self.weak, ids=self.ids
         )
+
+    def _made(
+        self, pipeline: hr.Pipeline, store: Store, runner: Runner, clock: Clock, who: str,
+        workers: int | None,
+    ) -> Driver:  # fmt: skip
         numbers = iter(range(1 << 30))
         driver = Driver(
-            pipeline, store, SimulatedRunner(self.kernel, self.disk, who, self.processes),
-            workers=self.workers if self.disk.calm else self.rng.choice([None, 1, 2, 3]),
-            bins=1 << BIN_BITS,
-            settings=self.settings, clock=KernelClock(self.disk), nonce=lambda: f"{who}-{next(numbers)}",
-            drain=True, stopwatch=Stopwatch(lambda: self.kernel.now_us / 1e6),
+            pipeline, store, runner, workers=workers, bins=1 << BIN_BITS, settings=self.settings,
+            clock=clock, nonce=lambda: f"{who}-{next(numbers)}", drain=True,
+            stopwatch=Stopwatch(lambda: self.kernel.now_us / 1e6),
         )  # fmt: skip
-        driver.listeners.append(self._on_commit)
+        driver.woken = cast(threading.Event, KernelEvent(self.kernel))
+        driver.pulse = Pulse(lambda: self.kernel.now_us / 1e6)
         return driver
 
     def _on_commit(self, summary: StepSummary) -> None:
@@ -209,7 +264,7 @@ class World:
                 return
             if not self.kernel.chance(min(1.0, self.options.commands * 20)):
                 continue
-            store = ProcessStore(self.disk, "control")
+            store = ProcessStore(self.disk)
             try:
                 head = Ledger(store).open()
                 if head is not None:
@@ -242,18 +297,6 @@ class World:
             return Command(kind, migration=head.migrations[-1].id, nonce=nonce)
         return Command("migrate", goal=goal, nonce=nonce)
 
-    def look(self) -> None:
-        """Look on from outside, as a monitor does; it must never see what cannot be."""
-        while not self.finished:
-            self.kernel.sleep(self.rng.choice([50_000, 200_000]))
-            store = ProcessStore(self.disk, "onlooker")
-            try:
-                head = Ledger(store).open()
-            except (SimulatedCrash, StorageError):
-                continue
-            if head is not None and self.committed.get(head.step, head.digest) != head.digest:
-                raise WrongEffect(f"an onlooker saw another step {head.step}")
-
     # -- from the beginning to the end --------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -262,22 +305,33 @@ class World:
         actors = [
             kernel.spawn("world", self.bring), kernel.spawn("a", lambda: self.drive("a")),
             kernel.spawn("b", lambda: self.drive("b")), kernel.spawn("control", self.ask),
-            kernel.spawn("onlooker", self.look),
+            kernel.spawn("onlooker", lambda: audit.look(self)),
         ]  # fmt: skip
+        copying = None
+        if self.rng.random() < _PART:
+            actors.append(kernel.spawn("reader", lambda: audit.read_state(self)))
+        if self.rng.random() < _PART:
+            copying = kernel.spawn("copying", lambda: audit.copy(self))
+            actors.append(copying)
         problem = ""
 
         def broken() -> bool:
             return any(actor.error for actor in actors)
 
         def enough() -> bool:
-            return broken() or (kernel.events >= _EVENTS and self.disk.faults >= _FAULTS)
+            return broken() or (
+                kernel.events >= FEWEST_EVENTS and self.disk.faults >= FEWEST_FAULTS
+            )
 
-        with the_time_of(kernel):
+        def over() -> bool:
+            return broken() or (self.finished and (copying is None or copying.done))
+
+        with all_of(kernel):
             kernel.run(enough, _MOST_EVENTS)
             self.disk.calm = True
             kernel.note("calm")
             self.outside.end()
-            if not kernel.run(lambda: self.finished or broken(), _MOST_EVENTS) and not broken():
+            if not kernel.run(over, _MOST_EVENTS) and not broken():
                 problem = "it does not come to rest"
             self.disk.over = True
             kernel.end()
@@ -294,34 +348,9 @@ class World:
         )  # fmt: skip
 
 
-class _Time:
-    """Stands for the module ``time`` where the driver measures how long things take."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-
-    def perf_counter(self) -> float:
-        return self._kernel.now_us / 1e6
-
-    monotonic = perf_counter
-
-
-@contextlib.contextmanager
-def the_time_of(kernel: Kernel) -> Iterator[None]:
-    """Let drivers measure time by the kernel's clock."""
-    modules: list[Any] = [driver_module, requests_module, tries_module]
-    before = [module.time for module in modules]
-    for module in modules:
-        module.time = _Time(kernel)
-    try:
-        yield
-    finally:
-        for module, time in zip(modules, before, strict=True):
-            module.time = time
-
-
 def simulate(seed: int) -> Outcome:
     """Run a seed."""
+    logging.getLogger("headrace").setLevel(logging.CRITICAL)
     return World(seed).run()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from headrace.runners.base import Runner, TryFailed
 from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage.base import Store
-from headrace.storage.memory import MemoryStore
 from headrace.topology import Pipeline
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.storage import LONG_US, Disk, ProcessStore
@@ -18,13 +18,17 @@ from tests.simulation.storage import LONG_US, Disk, ProcessStore
 _ATTEMPTS = 3
 
 
+class _Lost(Exception):
+    """A message has not arrived."""
+
+
 class _Process:
     """A process that runs tasks: what it remembers, and how it sees the storage."""
 
     def __init__(self, name: str, disk: Disk) -> None:
         self.name = name
         self.soft = SoftState()
-        self.store = ProcessStore(disk, name)
+        self.store = ProcessStore(disk)
 
 
 class SimulatedRunner(Runner):
@@ -43,9 +47,10 @@ class SimulatedRunner(Runner):
         self._name = name
         self._attempts = 0
         self._made = 0
-        self._soft_files = MemoryStore()
+        self._host = Disk(kernel, replace(disk.options, stale_list=0.0, lost_reply=0.0), disk)
         self._processes = [self._process() for _ in range(processes)]
         self._workers: dict[str, Worker] = {}
+        self._process_of: dict[Worker, _Process] = {}
         self._pipeline: Pipeline | None = None
         self._running: dict[str, list[Actor]] = {}
 
@@ -55,6 +60,9 @@ class SimulatedRunner(Runner):
 
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
         self._pipeline = pipeline
+
+    def warm_up(self, rehearse: Callable[[], None]) -> None:
+        """Do nothing: all is warm here."""
 
     def run(self, plan: Plan) -> list[TaskReport]:
         assert self._pipeline is not None
@@ -72,6 +80,8 @@ class SimulatedRunner(Runner):
             def apply(worker: Worker, attempt: str, number: int, layer: int = layer) -> TaskResult:
                 payload = [result.parcels[number] for result in arrived]  # noqa: B023
                 self._kernel.rng.shuffle(payload)
+                for _ in payload:
+                    self._message(self._process_of[worker], "a parcel")
                 return worker.apply(plan, layer, number, attempt, payload)
 
             results = self._all(
@@ -93,7 +103,7 @@ class SimulatedRunner(Runner):
                 self._kill_one()
             if self._disk.fault(self._disk.options.host, "host dies"):
                 self._kill_one()
-                self._soft_files.clear()
+                self._host.store.clear()
             if self._disk.fault(self._disk.options.zombie, "task given up"):
                 kernel.freeze(kernel.rng.choice(actors)[1], kernel.rng.choice(LONG_US))
                 raise TryFailed("a task was given up")
@@ -123,16 +133,36 @@ class SimulatedRunner(Runner):
         worker = self._workers.get(process.name)
         if worker is None:
             worker = Worker(
-                pipeline, pipeline.name, process.store, process.soft, soft_files=self._soft_files,
+                pipeline, pipeline.name, process.store, process.soft,
+                soft_files=ProcessStore(self._host, process.store),
                 timer=lambda: self._kernel.now_us / 1e6,
             )  # fmt: skip
             self._workers[process.name] = worker
+            self._process_of[worker] = process
         self._attempts += 1
         attempt = str(self._attempts)
-        actor = self._kernel.spawn(f"{process.name}.{attempt}", lambda: task(worker, attempt))
+        actor = self._kernel.spawn(
+            f"{process.name}.{attempt}",
+            lambda: self._reported(process, lambda: task(worker, attempt)),
+        )
         running = self._running.setdefault(process.name, [])
         running[:] = [*(one for one in running if not one.done), actor]
         return actor
+
+    def _reported(self, process: _Process, task: Callable[[], TaskResult]) -> TaskResult | None:
+        """Run a task; return what comes of it, or None where that is lost."""
+        try:
+            self._message(process, "a task begins")
+            result = task()
+            self._message(process, "a task reports")
+        except _Lost:
+            return None
+        return result
+
+    def _message(self, process: _Process, what: str) -> None:
+        process.store.effect(what, "crash at a message")
+        if self._disk.fault(self._disk.options.message, "a message is lost"):
+            raise _Lost
 
     def _kill_one(self) -> None:
         at = self._kernel.rng.randrange(len(self._processes))

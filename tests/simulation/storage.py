@@ -25,24 +25,49 @@ _FULL_US = 300_000
 class Disk:
     """What is really stored, whoever looks; and what lists that lag behind still show.
 
+    Args:
+        kernel: whose events they are.
+        options: what fails.
+        world: the disk that all is over with, and that faults are counted at; by default this one.
+        store: what is stored so far.
+
     Attributes:
         calm: from now on nothing fails any more.
         over: from now on nothing has an effect any more.
     """
 
-    def __init__(self, kernel: Kernel, options: Options) -> None:
+    def __init__(
+        self, kernel: Kernel, options: Options, world: Disk | None = None,
+        store: MemoryStore | None = None,
+    ) -> None:  # fmt: skip
+        self._world = world
         self.kernel = kernel
         self.options = options
-        self.store = MemoryStore()
-        self.calm = False
+        self.store = store or MemoryStore()
+        self._calm = False
         self.over = False
         self.full_until_us = 0
         self.faults = 0
         self._made: dict[str, int] = {}
         self._gone: dict[str, int] = {}
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing has an effect any more."""
+        return self.over if self._world is None else self._world.is_over
+
+    @property
+    def calm(self) -> bool:
+        return self._calm if self._world is None else self._world.calm
+
+    @calm.setter
+    def calm(self, calm: bool) -> None:
+        self._calm = calm
+
     def fault(self, share: float, name: str) -> bool:
         """Draw whether a fault happens, and count it."""
+        if self._world is not None:
+            return self._world.fault(share, name)
         if self.calm or not self.kernel.chance(share):
             return False
         self.faults += 1
@@ -72,13 +97,26 @@ class ProcessStore(Store):
 
     Args:
         disk: what is stored.
-        who: the process's name.
+        process: whose view it is; where it has two, one is of the other.
+
+    Attributes:
+        dead: whether the process is; nothing that it still does has an effect.
     """
 
-    def __init__(self, disk: Disk, who: str) -> None:
+    def __init__(self, disk: Disk, process: ProcessStore | None = None) -> None:
         self._disk = disk
-        self._who = who
-        self.dead = False
+        self._process = process
+        self._dead = False
+
+    @property
+    def dead(self) -> bool:
+        return self._dead if self._process is None else self._process.dead
+
+    @dead.setter
+    def dead(self, dead: bool) -> None:
+        if self._process is not None:
+            self._process.dead = dead
+        self._dead = dead
 
     @property
     def location(self) -> str:
@@ -105,16 +143,16 @@ class ProcessStore(Store):
             raise StorageError("the reply was lost")
         return result
 
-    def effect(self, what: str) -> None:
+    def effect(self, what: str, crash: str = "crash in delivery") -> None:
         """Give way before an effect that is not the storage's, or die there."""
         self._alive()
         self._disk.kernel.event(what)
         self._alive()
-        if self._disk.fault(self._disk.options.crash, "crash in delivery"):
+        if self._disk.fault(self._disk.options.crash, crash):
             raise self._crash()
 
     def _alive(self) -> None:
-        if self.dead or self._disk.over:
+        if self.dead or self._disk.is_over:
             raise SimulatedCrash
 
     def _crash(self) -> SimulatedCrash:

@@ -20,6 +20,8 @@ from tests.simulation.storage import Disk, ProcessStore
 BIN_BITS = 4
 #: A partition's records are so far out of order by event time, at most.
 DISORDER = 20
+#: So many records of a partition are still to come when the last ones are counted.
+_LITTLE = 10
 
 
 # -- the pipeline -----------------------------------------------------------------------------
@@ -95,20 +97,27 @@ class Windows(hr.Computation):
 
 
 class Outside:
-    """What the world has sent so far, by partition."""
+    """What the world has sent so far, by partition.
+
+    Attributes:
+        there: how many records of a partition can be read.
+        shown: how many of them some driver may have been told of.
+    """
 
     def __init__(self, sent: dict[str, list[Sent]]) -> None:
         self.sent = sent
         self.there = dict.fromkeys(sent, 0)
+        self.shown = dict.fromkeys(sent, 0)
 
     def grow(self, partition: str, count: int) -> None:
         """Let some more of a partition be there."""
         self.there[partition] = min(len(self.sent[partition]), self.there[partition] + count)
 
     def end(self) -> None:
-        """Let nothing come any more but what is there."""
+        """Let nothing come any more but a little of what is there."""
         for name, count in self.there.items():
-            del self.sent[name][count:]
+            self.there[name] = min(count, self.shown[name] + _LITTLE)
+            del self.sent[name][self.there[name] :]
 
     def is_over(self, partition: str, at: int) -> bool:
         """Say whether nothing comes after a position."""
@@ -137,6 +146,7 @@ class Tap(Source):
             taken = min(there - at, limit.rows - rows)
             if taken > 0 and name not in limit.paused:
                 end[name] = at + taken
+                self._outside.shown[name] = max(self._outside.shown[name], end[name])
                 rows += taken
         over = {n: self._outside.is_over(n, end.get(n, 0)) for n in self._outside.sent}
         parts = {name: Part(final) for name, final in over.items()}
@@ -197,10 +207,18 @@ def draw(
         "hits", Tap(outside), watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
         ids="id" if ids else None, horizon=timedelta(microseconds=4 * DISORDER),
     )  # fmt: skip
-    counts = pipeline.compute("counts", Numbering(program.groups), keys={hits: "key"})
-    windows = pipeline.compute("windows", Windows(program.width, "amount"), keys={hits: "key"})
-    groups = pipeline.compute("groups", Windows(program.width, "number"), keys={counts: "group"})
-    for name, stream in (("counts", counts), ("windows", windows), ("groups", groups)):
+    streams = {}
+    if "counts" in program.sinks:
+        streams["counts"] = pipeline.compute(
+            "counts", Numbering(program.groups), keys={hits: "key"}
+        )
+    if "windows" in program.sinks:
+        told = Windows(program.width, "amount")
+        streams["windows"] = pipeline.compute("windows", told, keys={hits: "key"})
+    if "groups" in program.sinks:
+        told, counts = Windows(program.width, "number"), streams["counts"]
+        streams["groups"] = pipeline.compute("groups", told, keys={counts: "group"})
+    for name, stream in streams.items():
         sink = Delivering(name, recorder, disk, store)
         pipeline.sink(name, stream, sink, weak=weak and name == "windows")
     return pipeline

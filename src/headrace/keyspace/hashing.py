@@ -45,7 +45,7 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _MASK = (1 << 64) - 1
 
-#: Below this many strings of one length, a call of the library each is cheaper than NumPy.
+#: Below this many strings (of one length), a call of the library each is cheaper than NumPy.
 _FEW_ROWS = 24
 #: Words hashed at a time: two blocks fit the second-level cache.
 _BLOCK = 16_384
@@ -267,6 +267,8 @@ def _long_prefix(rows: npt.NDArray[np.uint8]) -> tuple[U64, int]:
 
 def _hash_bytes(column: pa.Array) -> U64:
     """Hash strings or bytes: rows of one length together, as a matrix."""
+    if len(column) < _FEW_ROWS:
+        return np.array([_hash_of(value) for value in column.to_pylist()], dtype=np.uint64)
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     column = column.cast(pa.large_binary() if wide else pa.binary())
     if column.null_count:
@@ -287,6 +289,11 @@ def _hash_bytes(column: pa.Array) -> U64:
         length = int(sorted_lengths[first])
         hashes[rows] = _hash_equal_lengths(data, starts[rows], length)
     return hashes
+
+
+def _hash_of(value: str | bytes | None) -> int:
+    found: int = xxhash.xxh64_intdigest(value.encode() if isinstance(value, str) else value or b"")
+    return found
 
 
 def _hash_equal_lengths(
