@@ -1,4 +1,4 @@
-"""Who looks on while it runs: a monitor, a reader of state, one who copies a checkpoint and goes on there."""
+"""Who looks on while it runs: a monitor, a reader of state, one who goes on with a copy."""
 
 from __future__ import annotations
 
