@@ -27,6 +27,13 @@ def small_world() -> Files:
     return files_of(store)
 
 
+def smallest_world() -> Files:
+    """Return the files of one that has made two steps: few enough for every byte to be tried."""
+    store = MemoryStore()
+    driven(store, steps=2, base_every=2, slices=1, retain_steps=1).close()
+    return files_of(store)
+
+
 def files_of(store: MemoryStore) -> Files:
     found = {name: store.read(name) for name in store.list("")}
     return {name: data for name, data in found.items() if not name.startswith("measurements/")}

@@ -1,12 +1,17 @@
 """Damage is found by verifying, or provably unused; and nothing is ever computed with it.
 
-A sample here; every byte, every length and every pair of files in the soak.
+A sample here; every byte, many lengths and every pair of files of a smaller one in the soak.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
+import multiprocessing
+import os
 import random
+import time
+from collections import Counter
 
 import pytest
 
@@ -20,18 +25,20 @@ from tests.checkpoints.damage import (
     read_all,
     run_on,
     small_world,
+    smallest_world,
     store_of,
     swapped,
     truncated,
     without,
 )
+from tests.support.results import record
 
 
 class World:
     """The files of a small pipeline, and what comes of them undamaged."""
 
-    def __init__(self) -> None:
-        self.files = small_world()
+    def __init__(self, files: Files) -> None:
+        self.files = files
         self.needed = needed(self.files)
         self.newest = Checkpoints(store_of(self.files)).open().step
         self.read = read_all(self.files)
@@ -54,7 +61,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return World()
+    return World(small_world())
 
 
 def test_the_world_has_a_bit_of_everything_and_nothing_is_wrong_with_it(world: World) -> None:
@@ -136,13 +143,67 @@ def test_an_older_checkpoint_can_be_opened_where_the_newest_is_damaged(world: Wo
     assert Checkpoints(store).open(world.newest - 1).read("cells").num_rows
 
 
+# -- all of it --------------------------------------------------------------------------------
+
+#: Every so many-th flip the pipeline is run on with what is left.
+_RUN_EVERY = 97
+#: Files are cut off at every so many-th byte.
+_CUT_EVERY = 8
+_in_this_process: list[World] = []
+
+
+def _prepare(files: Files) -> None:
+    logging.disable(logging.WARNING)
+    _in_this_process.append(World(files))
+
+
+def _sweep(case: tuple[str, range]) -> Counter[tuple[str, str]]:
+    """Flip some bytes of a file, and cut it off there; count what was found and what was not needed."""
+    (world,), (name, some) = _in_this_process, case
+    how = "found" if name in world.needed else "not needed"
+    done: Counter[tuple[str, str]] = Counter()
+    for position in some:
+        world.check(flipped(world.files, name, position), name, run=position % _RUN_EVERY == 0)
+        done["flips", how] += 1
+        if position % _CUT_EVERY == 0:
+            world.check(truncated(world.files, name, position), name, run=False)
+            done["cuts", how] += 1
+    return done
+
+
+def _swap(pair: tuple[str, str]) -> Counter[tuple[str, str]]:
+    (world,) = _in_this_process
+    one, other = pair
+    if world.files[one] == world.files[other]:
+        return Counter()
+    name = one if one in world.needed else other
+    world.check(swapped(world.files, one, other), name, run=False)
+    return Counter({("swaps", "found" if name in world.needed else "not needed"): 1})
+
+
 @pytest.mark.soak
-def test_every_byte_every_length_and_every_pair(world: World) -> None:
-    for name in sorted(world.files):
-        for position in range(len(world.files[name])):
-            world.check(flipped(world.files, name, position), name, run=position % 97 == 0)
-            world.check(truncated(world.files, name, position), name, run=position % 997 == 0)
-    for one, other in itertools.combinations(sorted(world.files), 2):
-        if world.files[one] != world.files[other]:
-            name = one if one in world.needed else other
-            world.check(swapped(world.files, one, other), name, run=False)
+def test_every_byte_many_lengths_and_every_pair_of_a_small_checkpoint() -> None:
+    files = smallest_world()
+    parts = [
+        (name, range(at, min(at + 200, len(data))))
+        for name, data in files.items()
+        for at in range(0, len(data), 200)
+    ]
+    begun, done = time.monotonic(), Counter[tuple[str, str]]()
+    pairs = list(itertools.combinations(sorted(files), 2))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(os.cpu_count(), initializer=_prepare, initargs=(files,)) as pool:
+        for found in pool.imap_unordered(_sweep, parts):
+            done += found
+        for found in pool.imap_unordered(_swap, pairs):
+            done += found
+    figures: dict[str, dict[str, int]] = {}
+    for (what, how), count in sorted(done.items()):
+        figures.setdefault(what, {})[how] = count
+    size = sum(map(len, files.values()))
+    seconds = round(time.monotonic() - begun)
+    record(
+        "damage", {"files": len(files), "bytes": size, **figures, "wrong": 0, "seconds": seconds}
+    )
+    print(figures, f"{size} bytes, {seconds} s")
+    assert sum(figures["flips"].values()) == size
