@@ -1,4 +1,4 @@
-"""Write benchmarks/RESULTS.md and docs/soak.md from the measured JSON in benchmarks/results/.
+"""Write benchmarks/RESULTS.md and docs/reliability.md from the measured JSON in benchmarks/results/.
 
 What explains the figures is in benchmarks/pages/, a page for each program; the tables come into its braces.
 A program may have several files of results, all of whose names begin with its own.
@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.bins import MEGAPHONE_P99_MS
 from benchmarks.harness import ROOT
 from benchmarks.peers import PEERS
+from benchmarks.reliability import reliability, table
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "benchmarks" / "pages"
@@ -44,12 +45,6 @@ def load(name: str) -> Result:
 def results_of(program: str) -> list[Result]:
     """Return all files of results of a program."""
     return [load(path.stem) for path in sorted(RESULTS.glob(f"{program}*.json"))]
-
-
-def table(rows: list[list[Any]]) -> str:
-    """Return rows (the first is the head) as Markdown."""
-    lines = [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
-    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
 
 
 def tree(result: Result) -> str:
@@ -399,32 +394,11 @@ def section(program: str) -> str:
     return page(program).format(results="\n\n".join(parts) or missing(program, program))
 
 
-def soak() -> str:
-    """Return the page of the long campaigns."""
-    results = load("soak")
-    parts = []
-    for exchange in ("driver", "shuffle"):
-        found = results[f"flat_{exchange}"]
-        seen = found["figures"]
-        rows = [list(seen[0]), *([row[name] for name in seen[0]] for row in seen)]
-        parts.append(
-            f"With the {exchange} exchange (source tree {found['source_tree'][:12]}):\n\n{table(rows)}"
-        )
-    kills = results["kills"]
-    facts = kills["figures"]
-    who = ", ".join(f"{name} {count}" for name, count in sorted(facts["killed"].items()))
-    line = (
-        f"{sum(facts['killed'].values())} kills ({who}) in {facts['rounds']} rounds, seed {facts['seed']}: "
-        f"{facts['lost_or_twice']} records lost or twice. Source tree {kills['source_tree'][:12]}."
-    )
-    return page("soak").format(flat="\n\n".join(parts), kills=line)
-
-
 def main() -> None:
     """Write both pages."""
     sections = [page("head"), floor(), count(), *(section(program) for program in PLAIN)]
     (ROOT / "benchmarks" / "RESULTS.md").write_text("\n".join(sections))
-    (ROOT / "docs" / "soak.md").write_text(soak())
+    (ROOT / "docs" / "reliability.md").write_text(reliability())
 
 
 if __name__ == "__main__":

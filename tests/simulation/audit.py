@@ -35,12 +35,14 @@ def look(world: World) -> None:
 
 
 def read_state(world: World) -> None:
-    """Read the state of a kept checkpoint now and then: what it says is what was read until there."""
+    """Read the state of a kept checkpoint now and then: it is what came of the input until there."""
     while not world.finished:
         world.kernel.sleep(world.rng.choice([300_000, 1_500_000]))
         try:
             pin = world.rng.choice([None, "1s"])
-            with hr.open_state(ProcessStore(world.disk), pin_for=pin) as checkpoint:
+            store = ProcessStore(world.disk)
+            step = world.rng.choice([None, *Checkpoints(store).versions()[:2]])
+            with hr.open_state(store, step, pin_for=pin) as checkpoint:
                 check_state(world, checkpoint)
             world.kernel.saw("state was read" if pin is None else "pinned state was read")
         except Expired:

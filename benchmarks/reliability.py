@@ -1,0 +1,194 @@
+"""The page docs/reliability.md: what long campaigns have tried and seen, from their JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.harness import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+NOT_RUN = "not run yet"
+Row = list[Any]
+
+
+def table(rows: list[Row]) -> str:
+    """Return rows (the first is the head) as Markdown."""
+    lines = [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
+
+
+def short(tree: str) -> str:
+    """Return the short hash of a source tree."""
+    return tree.removeprefix("uncommitted ")[:12] + (" (uncommitted)" if " " in tree else "")
+
+
+def counts(of: dict[str, int]) -> str:
+    """Return what there was of each kind."""
+    return ", ".join(f"{count:,} {name}" for name, count in of.items())
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a file of results; empty where there is none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+# -- what each campaign says ------------------------------------------------------------------
+
+
+def simulation(found: dict[str, Any]) -> str:
+    """Say what the seeds were."""
+    return (
+        f"{found['seeds']:,} seeds, {found['twice']:,} of them twice with the same events: "
+        f"{found['events']:,} events (at least {found['fewest_events']:,} a seed), "
+        f"{found['faults']:,} faults (at least {found['fewest_faults']}), "
+        f"{found['steps']:,} steps, {found['effects']:,} effects; "
+        f"{len(found['wrong'])} seeds with a lost, doubled or wrong effect; {found['seconds'] / 3600:.1f} h"
+    )
+
+
+def crash_points(found: dict[str, Any]) -> str:
+    """Say what was struck in each scenario."""
+    parts = [
+        f"{name}: {one['struck']:,} of {one['points']:,} points ({one['share']:.0%}) of "
+        f"{one['operations']:,} operations, and {one['double_crashes']:,} crashes in recovery"
+        for name, one in found.items()
+        if isinstance(one, dict)
+    ]
+    return f"{'; '.join(parts)}; {found['wrong']} wrong"
+
+
+def power_loss(found: dict[str, Any]) -> str:
+    """Say after how many power losses it was looked what had lasted."""
+    parts = [f"{one['outcomes']:,} {name}" for name, one in found.items() if isinstance(one, dict)]
+    return f"outcomes: {', '.join(parts)}; {found['trouble']} wrong"
+
+
+def strace_kills(found: dict[str, Any]) -> str:
+    """Say at which calls processes were killed."""
+    total = sum(found["kills"].values())
+    return f"{total} kills at {counts(found['kills'])}; {found['lost_or_twice']} lost or twice"
+
+
+def spark_kills(found: dict[str, Any]) -> str:
+    """Say what was killed, and stopped for a while."""
+    return (
+        f"{counts(found['struck'])} struck in {found['rounds']} rounds of {found['steps']:,} steps, "
+        f"seed {found['seed']}; "
+        f"{found['lost_or_twice']} lost or twice; {found['seconds'] / 60:.0f} min"
+    )
+
+
+def damage(found: dict[str, Any]) -> str:
+    """Say what was damaged, and how much of it was found."""
+    parts = [f"{name}: {counts(found[name])}" for name in ("flips", "cuts", "swaps")]
+    size = f"{found['files']} files of {found['bytes']:,} bytes"
+    return f"{size}; {'; '.join(parts)}; {found['wrong']} silent or untyped"
+
+
+def planted(found: dict[str, Any]) -> str:
+    """Say how many planted bugs were found."""
+    total, missed = len(found["findings"]), len(found["missed"])
+    return f"{total - missed} of {total} found"
+
+
+def recovery(found: dict[str, Any]) -> str:
+    """Say how long it took after each history."""
+    values = {one["name"]: one for one in found["figures"]}
+    times = [
+        f"{one['value']:.2f} s ({name.removeprefix('seconds_').replace('_', ' ')})"
+        for name, one in values.items()
+        if name.startswith("seconds_") and "keys" in name
+    ]
+    ratio = values["long_over_short_history"]["value"]
+    return f"{', '.join(times)}: {ratio:.2f} x after the long history"
+
+
+#: What was tried, the command, the file and the name in it of what was seen, and what says it.
+CAMPAIGNS = [
+    ("The whole system, simulated under seeds", "python -m tests.simulation.campaign", "simulation", "",
+     simulation),
+    ("A crash, an error or a lost reply at each operation of the storage",
+     "pytest -m soak tests/crashpoints",
+     "soak", "crash_points", crash_points),
+    ("Power lost at each operation of the file system", "pytest -m soak tests/power", "soak", "power_loss",
+     power_loss),
+    ("Processes killed at their system calls", "pytest -m soak tests/kills", "soak", "strace_kills",
+     strace_kills),
+    ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_campaign.py", "soak", "spark_kills",
+     spark_kills),
+    ("Every byte of a small checkpoint flipped", "pytest -m soak tests/checkpoints/test_damage.py", "soak",
+     "damage", damage),
+    ("Bugs planted on purpose", "pytest -m soak tests/planted", "soak", "planted", planted),
+    ("Recovery after a long history", "python -m benchmarks.recover --keys 10000000 --history 100 10000",
+     "recover", "", recovery),
+]  # fmt: skip
+
+
+def campaigns() -> str:
+    """Return the table of all campaigns."""
+    rows: list[Row] = [["what was tried", "what was seen", "command", "source tree"]]
+    for what, command, file, name, says in CAMPAIGNS:
+        loaded = load(file)
+        if name:
+            loaded = loaded.get(name, {})
+        seen = NOT_RUN
+        if loaded:
+            seen = says(loaded["figures"] if name else loaded)
+        rows.append([what, seen, f"`{command}`", short(loaded.get("source_tree", ""))])
+    return table(rows)
+
+
+def situations() -> str:
+    """Return in how many seeds each situation came up."""
+    found = load("simulation")
+    if not found:
+        return f"{NOT_RUN}."
+    return table([["situation", "seeds"], *([n, f"{c:,}"] for n, c in found["seeds_with"].items())])
+
+
+def planted_bugs() -> str:
+    """Return the table of planted bugs."""
+    found = load("soak").get("planted")
+    if not found:
+        return f"{NOT_RUN}."
+    rows = [
+        [one["name"], one["what"], f"`{one['by']}`" if one["found"] else "not found"]
+        for one in found["figures"]["findings"]
+    ]
+    return table([["bug", "what is wrong with it", "found by"], *rows])
+
+
+def flat() -> str:
+    """Return what was measured over thousands of steps."""
+    parts, results = [], load("soak")
+    for exchange in ("driver", "shuffle"):
+        found = results.get(f"flat_{exchange}")
+        if found is None:
+            continue
+        seen = found["figures"]
+        rows = [list(seen[0]), *([row[name] for name in seen[0]] for row in seen)]
+        tree = short(found["source_tree"])
+        parts.append(f"With the {exchange} exchange (source tree {tree}):\n\n{table(rows)}")
+    return "\n\n".join(parts)
+
+
+def flights_killed() -> str:
+    """Return how often the flights job was killed."""
+    kills = load("soak")["kills"]
+    facts = kills["figures"]
+    return (
+        f"{sum(facts['killed'].values())} kills ({counts(dict(sorted(facts['killed'].items())))}) in "
+        f"{facts['rounds']} rounds, seed {facts['seed']}: {facts['lost_or_twice']} records lost or twice. "
+        f"Source tree {short(kills['source_tree'])}."
+    )
+
+
+def reliability() -> str:
+    """Return the page."""
+    text = (ROOT / "benchmarks" / "pages" / "reliability.md").read_text()
+    return text.format(
+        table=campaigns(), situations=situations(), planted=planted_bugs(), flat=flat(),
+        kills=flights_killed(),
+    )  # fmt: skip
