@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.errors import StorageError
 from headrace.runners.inline import InlineRunner
 from headrace.step.layer import Worker
 from headrace.step.soft import SoftState
@@ -130,6 +131,36 @@ def test_a_layout_that_comes_back_finds_no_memory_of_its_first_time() -> None:
         for step in collected.rows().get("out", []):
             last.update({key: value for key, _, value in step})
     assert last == {f"k{i}": 6 for i in range(10)}
+
+
+class DiesAtCommit(MemoryStore):
+    """A driver's way to the storage, which is cut as it commits a step; its tasks have worked."""
+
+    step = -1
+
+    def create(self, name: str, data: bytes) -> None:
+        if name == f"manifests/{self.step:012d}":
+            raise StorageError("the driver is cut off")
+        super().create(name, data)
+
+
+@pytest.mark.parametrize("records", [4, 5, 6])
+def test_what_was_computed_of_a_step_that_was_never_committed_is_not_remembered_under_its_number(
+    records: int,
+) -> None:
+    """The next driver's claim takes that number; then the same process computes the step after it."""
+    soft, store = SoftState(), DiesAtCommit()
+    items = [Item("k", n, n) for n in range(12)]
+    first, _ = drawn(Count(), items)
+    store.step = records
+    with pytest.raises(StorageError, match="cut off"):
+        run_inline(first, store=store, rows=1, workers=1, runner=Warm(soft))
+    store.step = -1
+    second, collected = drawn(Count(), items)
+    run_inline(second, store=store, rows=1, workers=1, runner=Warm(soft))
+    counts = [count for step in collected.rows()["out"] for _, _, count in step]
+    assert counts == list(range(13 - len(counts), 13))
+    assert len(counts) >= 12 - records
 
 
 def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
