@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,10 +86,17 @@ def search(bug: Bug) -> Finding:
         bug.what,
         found,
         by=failure[1] if failure else "",
-        because=(failure[2] or "")[:300] if failure else "",
+        because=_reason(failure[2] or "", said) if failure else "",
         seconds=round(time.monotonic() - begun, 1),
         said="" if found else said[-3_000:],
     )
+
+
+def _reason(summary: str, said: str) -> str:
+    """Return what a test failed with: its last line, and what was not so, if that has words of its own."""
+    compared = re.findall(r"^E   (assert .*)$", said, re.MULTILINE)
+    own_words = compared and not summary.startswith(("assert", "AssertionError: assert"))
+    return f"{summary[:100]}: {compared[-1][:200]}" if own_words else summary[:300]
 
 
 def search_all(bugs: Sequence[Bug], jobs: int = 1) -> Iterator[Finding]:
@@ -105,7 +113,8 @@ def _run_tests(copy: Path, finder: str) -> tuple[int, str]:
     """
     command = [
         sys.executable, "-m", "pytest", "-q", "-x", "-m", "not soak", "--tb=short",
-        "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=unshrunk", *finder.split(),
+        "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=unshrunk",
+        *shlex.split(finder),
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": f"{copy / 'src'}:{copy}", "COLUMNS": "200"}
     try:
