@@ -54,7 +54,7 @@ BUGS = [
     Bug("lost_reply", "a commit whose reply was lost is taken for not committed",
         "tests/ledger/test_log.py -k reply_was_lost"),
     Bug("taken_is_mine", "a commit whose name is taken is taken for committed",
-        "tests/ledger/test_log.py -k lost_reply_to_a_rival"),
+        "tests/ledger/test_interleavings.py -k paused_anywhere_is_fenced"),
     Bug("sweep_too_early", "leftovers of a step are swept before its manifest exists",
         "tests/coordinator/test_upkeep.py -k about_to_be_committed"),
     Bug("no_fencing", "a writer does not look whether its predecessor is still there",
