@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.support import hdfs as hdfs_server
 from tests.support import s3server
@@ -15,6 +15,9 @@ settings.register_profile(
     "headrace", deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
+settings.register_profile(  # for those who want to know whether anything is found, not what exactly
+    "unshrunk", settings.get_profile("headrace"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("headrace")
 logging.getLogger("py4j").setLevel(logging.ERROR)
 

@@ -139,6 +139,21 @@ def test_a_removal_is_refused_with_the_reason_and_the_pipeline_goes_on(
     assert Control(store).head().epoch == 1
 
 
+def test_what_was_refused_is_answered_once_and_what_was_asked_after_it_is_heard() -> None:
+    store = MemoryStore()
+    driver = Driver(begin(items(60), Collected(), count=Count()), store, InlineRunner(), workers=2)
+    driver.open()
+    while driver.coordinator.head is None:
+        assert driver.turn() is None
+    Control(store).ask("remove", ["nobody"])
+    Control(store).ask("stop", [])
+    driver.requests.look_at_once()
+    ended = next(filter(None, (driver.turn() for _ in range(100))), None)
+    assert ended is not None
+    assert ended.why == "stopped"
+    assert answers(store) == [("remove nobody", False), ("stop", True)]
+
+
 def test_readers_and_sinks_may_be_removed_by_the_same_command() -> None:
     store, collected = MemoryStore(), Collected()
     pipeline = chain(collected)

@@ -21,7 +21,7 @@ from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
-from tests.change.worlds import Count, CountBetter, CountOtherwise, begin, flat, items
+from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, flat, items
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected, Elsewhere
 
@@ -353,6 +353,54 @@ def test_code_that_does_not_fit_is_refused_before_it_asks() -> None:
     assert old.run() == "drained"
     assert refused
     assert Control(store).head().commands == 0
+
+
+class Single(hr.sources.Iterable):
+    """A source of which two that are open would disturb each other, as readers of one queue do."""
+
+    open_now = 0
+
+    def open(self, store: Store) -> None:
+        Single.open_now += 1
+        assert Single.open_now == 1, "two drivers read at once"
+        super().open(store)
+
+    def close(self) -> None:
+        Single.open_now = 0
+        super().close()
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_what_comes_in_is_read_by_one_driver_at_a_time_and_by_the_old_one_if_nobody_claims(
+    claims: bool,
+) -> None:
+    store, collected, clock = MemoryStore(), Collected(), Waits()
+
+    def single() -> hr.Pipeline:
+        pipeline = drawing(collected)
+        source = Single(items(RECORDS), Item, event_time="at")
+        pipeline.injectors["items"].source = source
+        return pipeline
+
+    Single.open_now = 0
+    old = driver(single(), store, clock)
+    heir = Heir(single(), store)
+    asks_at(old, ASKED_AT, heir.ask)
+    seen: list[int] = []
+
+    def follow() -> None:
+        seen.append(Single.open_now)
+        if claims:
+            heir.claim()
+
+    clock.act = follow
+    why = old.run()
+    assert seen == [0], "the old one has let go of it"
+    if claims:
+        assert heir.lead() == "drained"
+    else:
+        assert why == "drained"
+    assert values(collected) == expected()
 
 
 def test_what_is_committed_is_delivered_before_it_is_answered() -> None:

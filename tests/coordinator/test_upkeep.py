@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.coordinator.messages import Commit
 from headrace.driver import Driver, Settings
 from headrace.ledger.log import files_of
 from headrace.runners.inline import InlineRunner
@@ -14,16 +16,21 @@ from headrace.storage import MemoryStore
 from tests.soak.test_flat import Sliding, Tick, ticks
 
 
-def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int]]:
-    """Run so many steps; return the driver, and the number of files after each."""
+def drawn(store: MemoryStore, **upkeep: int) -> Driver:
+    """Return a driver whose input does not end."""
     pipeline = hr.Pipeline("upkeep")
     stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
     node = pipeline.compute("sliding", Sliding(), keys={stream: "key"}, retain=[])
     pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: None))
-    driver = Driver(
+    return Driver(
         pipeline, store, InlineRunner(), workers=2,
         settings=Settings(limit=hr.Limit(20, 1 << 20), **upkeep),
     )  # fmt: skip
+
+
+def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int]]:
+    """Run so many steps; return the driver, and the number of files after each."""
+    driver = drawn(store, **upkeep)
     counts: list[int] = []
 
     def note(summary: Any) -> None:
@@ -64,3 +71,16 @@ def test_after_a_restart_nothing_that_is_needed_is_gone_and_leftovers_are() -> N
         if round_:
             assert f"runs/{round_ - 1:012d}-e9-t0-l1-w0-a1" not in there
         assert len(there - set(files_of(head))) <= 1
+
+
+def test_a_clean_up_from_outside_takes_nothing_of_a_step_that_is_about_to_be_committed() -> None:
+    store, cleaned = MemoryStore(), 0
+    driver = drawn(store, base_every=4, slices=4, retain_steps=2)
+    driver.open()
+    while driver.coordinator.head is None or driver.coordinator.head.step < 12:
+        assert driver.turn() is None
+        if isinstance(driver.upcoming, Commit):  # (the files are written; no manifest names them)
+            cleaned += 1
+            Checkpoints(store).clean(now_us=0)
+    assert cleaned >= 12
+    assert list(Checkpoints(store).verify()) == []

@@ -11,8 +11,11 @@ import random
 
 import pytest
 
-from headrace.storage import Store
-from tests.ledger.worlds import Driver, run, split_brain
+from headrace.errors import Fenced
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import manifest_name
+from headrace.storage import MemoryStore, Store
+from tests.ledger.worlds import Driver, manifest, run, split_brain
 
 
 def paused_at(
@@ -77,3 +80,46 @@ def test_every_schedule_of_two_short_lives_is_safe() -> None:
         assert split_brain(drivers) is None, story
         tried += 1
     assert tried == 288
+
+
+def test_after_a_claim_nothing_of_the_driver_before_is_committed() -> None:
+    """Also if neither has noticed the other: the claim has taken the name of the step."""
+    store = MemoryStore()
+    before, after = Ledger(store), Ledger(store)
+    old = before.commit(None, manifest(None, "a0", claim=True))
+    new = after.open()
+    assert new is not None
+    new = after.commit(new, manifest(new, "b0", claim=True))
+    with pytest.raises(Fenced):
+        before.commit(old, manifest(old, "a1", claim=False))
+    assert after.commit(new, manifest(new, "b1", claim=False)) == Ledger(store).open()
+
+
+class Lagging(MemoryStore):
+    """A store whose list does not show some names."""
+
+    hidden: frozenset[str] = frozenset()
+
+    def list(self, prefix: str) -> list[str]:
+        return [name for name in super().list(prefix) if name not in self.hidden]
+
+
+def test_a_stalled_driver_is_fenced_although_the_list_lagged_when_its_rival_swept() -> None:
+    """Else its predecessor would be there still, and the name after it would be free again."""
+    store = Lagging()
+    stale, rival = Ledger(store), Ledger(store)
+    stalled = stale.commit(None, manifest(None, "a0", claim=True))
+    for number in (1, 2):
+        stalled = stale.commit(stalled, manifest(stalled, f"a{number}", claim=False))
+    newest = rival.open()
+    for number in range(6):
+        assert newest is not None
+        boundary = newest.step if number else 0
+        following = manifest(newest, f"b{number}", claim=not number, boundary=boundary, base=True)
+        newest = rival.commit(newest, following)
+    assert newest is not None
+    store.hidden = frozenset({manifest_name(1), manifest_name(2)})
+    rival.sweep(newest)
+    with pytest.raises(Fenced):
+        stale.commit(stalled, manifest(stalled, "a3", claim=False))
+    assert rival.open() == newest

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.change import Change
+from headrace.checkpoints.catalog import Checkpoints
 from headrace.coordinator.stretch import Stretch
 from headrace.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged
@@ -276,6 +277,28 @@ def test_results_that_no_sink_has_received_at_a_checkpoint_are_not_lost(
     assert found == expected()
 
 
+@pytest.mark.parametrize("from_outside", [False, True])
+def test_a_sweep_leaves_what_was_made_again_until_every_sink_has_received_it(
+    from_outside: bool,
+) -> None:
+    """No manifest names these files: it names those of the driver that is gone."""
+    store, dead, runner = MemoryStore(), Slow(), InlineRunner()
+    runner.concurrent = True
+    run_to(start(draw(dead, Wide()), store, every=30, runner=runner), 4)
+    dead.gone = True
+    dead.gate.set()
+    slow = Slow()
+    sweep_every = 100 if from_outside else 1
+    driver = start(draw(slow, Wide()), store, every=30, runner=runner, sweep_every=sweep_every)
+    run_to(driver, 9)
+    if from_outside:
+        Checkpoints(store).clean(now_us=0)
+    slow.gate.set()
+    finish(driver)
+    found = {key: [int(str(value).split()[0]) for value in of] for key, of in slow.by_key.items()}
+    assert found == expected()
+
+
 def test_a_pause_leaves_a_checkpoint_and_nothing_is_computed_while_it_lasts() -> None:
     store, seen = MemoryStore(), Seen()
     driver = start(draw(seen), store, every=50)
@@ -388,13 +411,26 @@ def test_a_lost_host_costs_the_steps_since_the_last_checkpoint_and_no_more() -> 
     assert plans == [9, 6, 7, 8, 9]
 
 
+class Ticking(Clock):
+    """A clock that is another second on whenever somebody looks."""
+
+    now = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+    def wait_until(self, until_us: int, woken: Any) -> None:
+        """Go on at once."""
+
+
 def test_the_clock_and_the_lots_of_a_step_are_the_same_when_it_is_computed_again() -> None:
-    store, seen, runner = MemoryStore(), Seen(), InlineRunner()
-    driver = start(draw(seen, Dated()), store, runner=runner)
+    store, seen, runner, clock = MemoryStore(), Seen(), InlineRunner(), Ticking()
+    driver = start(draw(seen, Dated()), store, runner=runner, clock=clock)
     run_to(driver, 3)
     runner.lose_host()
     run_to(driver, 4)
-    finish(start(draw(seen, Dated()), store))
+    finish(start(draw(seen, Dated()), store, clock=clock))
     assert sum(map(len, seen.by_key.values())) == RECORDS
 
 

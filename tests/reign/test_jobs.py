@@ -14,11 +14,15 @@ import headrace as hr
 from headrace import rehearsal
 from headrace.cli import main
 from headrace.control import Control
+from headrace.driver import Driver, Fresh
 from headrace.errors import ChangeRefused, Fenced, SchemaChanged, WrongPipeline
 from headrace.heart import Heart
 from headrace.ledger.lease import Beats
-from headrace.storage import LocalStore
-from tests.change.worlds import Count, CountBetter, CountOtherwise, Item
+from headrace.ledger.manifest import Head
+from headrace.reign import Reign
+from headrace.runners.inline import InlineRunner
+from headrace.storage import LocalStore, MemoryStore
+from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
 
 SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
@@ -171,6 +175,51 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         until(lambda: first.current().step > step + 3)
     assert first.ended == "stopped"
     check_exactly_once(collected, tmp_path)
+
+
+class Enough(Exception):
+    """Ends a test that would go on for ever."""
+
+
+class Hesitant(Driver):
+    """Something happens between the decision to take over and the claim."""
+
+    meanwhile: Callable[[], None]
+
+    def open(self, on: Head | Fresh = "newest") -> None:
+        self.meanwhile()
+        super().open(on)
+
+
+def test_who_shows_no_sign_of_life_and_commits_all_the_same_is_not_taken_over_from() -> None:
+    """It was alive: the claim is for the very step that was last seen, and that is not the last."""
+    store, rounds = MemoryStore(), 0
+
+    def driver(kind: type[Driver]) -> Driver:
+        pipeline = begin(items(60), Collected(), count=Count())
+        return kind(pipeline, store, InlineRunner(), workers=2, settings=SETTINGS, drain=True)
+
+    def commits() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 2:
+            raise Enough
+        step = leads.coordinator.head.step if leads.coordinator.head else 0
+        while leads.coordinator.head is None or leads.coordinator.head.step <= step:
+            assert leads.turn() is None
+
+    leads, waits = driver(Driver), driver(Hesitant)
+    leads.open()
+    commits()
+    rounds = 0
+    waits.meanwhile = commits  # type: ignore[attr-defined]
+    with pytest.raises(Enough):
+        Reign(waits, QUICK, standby=True).run()
+    assert leads.coordinator.head is not None
+    assert leads.coordinator.head.epoch == 1
+    while (stop := leads.turn()) is None:
+        pass
+    assert stop.why == "drained"
 
 
 def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:

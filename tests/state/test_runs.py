@@ -122,3 +122,15 @@ def test_another_file_under_the_same_name_is_found() -> None:
     store.write("runs/x", other.read("runs/x"))
     with pytest.raises(Damaged):
         RunReader(store.read, ref).open()
+
+
+def test_a_flipped_bit_in_a_value_is_never_read_as_another_value() -> None:
+    """Of which Arrow knows nothing: any text is a text."""
+    store, ref = stored([Part("a", "state", batch([7_777, 8_888]))])
+    whole = store.read("runs/x")
+    position = whole.index(b"v7777v8888")
+    flipped = bytearray(whole)
+    flipped[position + 1] ^= 1
+    store.write("runs/x", bytes(flipped))
+    with pytest.raises(Damaged, match="runs/x"):
+        RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headrace as hr
 from headrace import hash_key
 from headrace.driver import Driver
 from headrace.errors import TryAbandoned
@@ -20,6 +22,7 @@ from headrace.step.plan import Plan, TaskReport
 from headrace.storage.memory import MemoryStore
 from tests.oracle.model import Model, Spec
 from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.script import Round, Said, Script
 from tests.support.specs import WAYS, specs
 
 
@@ -123,3 +126,46 @@ def test_crashes_failed_tries_and_other_layouts_after_them_change_nothing(
         except (Crashing.Crash, TryAbandoned):
             continue
     assert collected.rows() == dict(model.outputs)
+
+
+class Follows(hr.Computation):
+    """Tells each record as it comes, with how many have come before it."""
+
+    deterministic = True
+    before = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", self.before.value * 1_000 + record.value.at)
+        self.before.value += 1
+
+
+@pytest.mark.parametrize("exchange", ["shuffle", "host"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_keys_records_are_applied_by_partition_and_position_in_whatever_order_they_arrive(
+    seed: int, exchange: str
+) -> None:
+    """Several tasks read, each some of the partitions; who is first is chance (and the seed's)."""
+    names, keys = [f"p{number}" for number in range(7)], "abc"
+    rounds = [
+        Round(
+            {
+                name: [Said(keys[(n + at) % 3], first + 10 * n + at) for at in range(5 + n)]
+                for n, name in enumerate(names)
+            }
+        )
+        for first in (0, 100)
+    ]
+    pipeline, collected = hr.Pipeline("arrival"), Collected()
+    stream = pipeline.inject("in", Script(rounds), watermark=hr.bounded_delay(1_000))
+    node = pipeline.compute("follows", Follows(), keys={stream: "key"})
+    pipeline.sink("out", node, collected.sink("out"))
+    run_inline(pipeline, rows=1_000, workers=4, seed=seed, exchange=exchange)
+    said: dict[str, list[int]] = {}
+    for step in collected.rows()["out"]:
+        for key, _, value in step:
+            said.setdefault(key, []).append(value)
+    sent = [one for round_ in rounds for name in names for one in round_.records[name]]
+    for key in keys:
+        ats = [one.at for one in sent if one.key == key]
+        assert said[key] == [number * 1_000 + at for number, at in enumerate(ats)]

@@ -160,6 +160,24 @@ def test_a_hold_outlives_a_restart_with_other_workers(cached_bytes: int, slices:
     assert second.heads[-1].counts["after"].late == 0
 
 
+@pytest.mark.parametrize("held", "abcdef")
+def test_one_keys_hold_holds_for_all_keys_of_all_workers(held: str) -> None:
+    """Whoever is downstream goes by the lowest hold of all, wherever its own producer has worked."""
+    others = sorted({*"abcdef"} - {held})
+    rounds = [
+        at(1_000, *((key, 5) for key in others)),
+        at(1_100, (held, 7)),
+        at(1_500, ("x", 99)),  # the others' timers fire here
+        at(1_600, ("x", 99)),  # and here the one that still held the watermark
+    ]
+    run = Run(rounds, Batches(after=500), workers=4)
+    told = [[key for key, time, _ in step if time == 10] for step in run.collected.rows()["after"]]
+    assert [sorted(keys) for keys in told if keys] == [[*"abcdef"]], (
+        "none before the last one's hold"
+    )
+    assert run.heads[-1].counts["after"].late == 0
+
+
 def test_nothing_is_chained_behind_what_may_hold() -> None:
     held = Run([at(1_000, ("a", 5))], Batches(after=1))
     assert not held.after.chained

@@ -10,8 +10,12 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.driver import Driver
+from headrace.errors import StorageError
+from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.step.layer import Worker
+from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage import MemoryStore, Store
 from tests.support.pipelines import Collected, run_inline, run_until_read
@@ -130,6 +134,79 @@ def test_a_layout_that_comes_back_finds_no_memory_of_its_first_time() -> None:
         for step in collected.rows().get("out", []):
             last.update({key: value for key, _, value in step})
     assert last == {f"k{i}": 6 for i in range(10)}
+
+
+class DiesAtCommit(MemoryStore):
+    """A driver's way to the storage, which is cut as it commits a step; its tasks have worked."""
+
+    step = -1
+
+    def create(self, name: str, data: bytes) -> None:
+        if name == f"manifests/{self.step:012d}":
+            raise StorageError("the driver is cut off")
+        super().create(name, data)
+
+
+@pytest.mark.parametrize("records", [4, 5, 6])
+def test_what_was_computed_of_a_step_that_was_never_committed_is_not_remembered_under_its_number(
+    records: int,
+) -> None:
+    """The next driver's claim takes that number; then the same process computes the step after it."""
+    soft, store = SoftState(), DiesAtCommit()
+    items = [Item("k", n, n) for n in range(12)]
+    first, _ = drawn(Count(), items)
+    store.step = records
+    with pytest.raises(StorageError, match="cut off"):
+        run_inline(first, store=store, rows=1, workers=1, runner=Warm(soft))
+    store.step = -1
+    second, collected = drawn(Count(), items)
+    run_inline(second, store=store, rows=1, workers=1, runner=Warm(soft))
+    counts = [count for step in collected.rows()["out"] for _, _, count in step]
+    assert counts == list(range(13 - len(counts), 13))
+    assert len(counts) >= 12 - records
+
+
+class TaskKilled(BaseException):
+    """The end of a task, not of the process that runs it."""
+
+
+class KillsATask(MemoryStore):
+    """A storage at which some tasks are killed, when they have computed their part of a step."""
+
+    left = 0
+
+    def write(self, name: str, data: bytes) -> None:
+        if name.startswith("runs/") and self.left:
+            self.left -= 1
+            raise TaskKilled
+        super().write(name, data)
+
+
+class SurvivesTasks(InlineRunner):
+    """A process whose tasks may be killed; then the try has failed."""
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        try:
+            return super().run(plan)
+        except TaskKilled:
+            raise TryFailed("a task was killed") from None
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_what_a_task_has_changed_before_it_was_killed_is_not_remembered(tries: int) -> None:
+    """The same process runs the next try, and finds the state as of the step before."""
+    store, runner = KillsATask(), SurvivesTasks()
+    pipeline, collected = drawn(Count(), [Item("k", n, n) for n in range(12)])
+    driver = Driver(pipeline, store, runner, workers=1, drain=True,
+                    settings=hr.Settings(limit=hr.Limit(1, 1 << 30)))  # fmt: skip
+
+    def strike(summary: hr.StepSummary) -> None:
+        store.left = tries if summary.head.positions["items"] in (3, 7) else 0
+
+    driver.listeners.append(strike)
+    assert driver.run() == "drained"
+    counts = [count for step in collected.rows()["out"] for _, _, count in step]
+    assert counts == list(range(1, 13))
 
 
 def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
