@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from headrace.errors import (
     AlreadyExists,
@@ -37,6 +38,8 @@ class LocalStore(Store):
     """
 
     _numbers = itertools.count()
+    #: Directories whose names this process knows to be on the disk.
+    _lasting: ClassVar[set[Path]] = set()
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = Path(directory).absolute()
@@ -108,13 +111,21 @@ class LocalStore(Store):
             path.unlink(missing_ok=True)
 
     def _make_directory(self, directory: Path) -> None:
+        """Make a directory, such that its name lasts.
+
+        Also when it is there: who made it may have been killed before its name was durable.
+        """
         if directory in self._known_directories:
             return
-        missing = [directory, *directory.parents]
-        missing = missing[: next(i for i, path in enumerate(missing) if path.exists())]
+        path_up = [directory, *directory.parents]
+        self._lasting.difference_update(path for path in path_up if not path.exists())
         directory.mkdir(parents=True, exist_ok=True)
-        for path in missing:
-            _sync_directory(path.parent)
+        for path in path_up:
+            if path in self._lasting or path.is_mount():
+                break
+            with contextlib.suppress(PermissionError):  # who may not read there made nothing there
+                _sync_directory(path.parent)
+        self._lasting.update(path_up)
         self._known_directories.add(directory)
 
 
