@@ -88,7 +88,8 @@ class Disk:
         deaf: the syncs that it acknowledges and does not carry out: a negative control.
 
     Attributes:
-        moment: is told each moment; it may look at the disk, or end the process by raising.
+        moment: is told each moment; it may look at the disk, let the operation fail, or end the
+            process.
         version: grows with each change.
     """
 
@@ -98,7 +99,7 @@ class Disk:
         self.moment: Moment = lambda what: None
         self.version = 0
         self.now = 0.0
-        self._open: dict[int, Node] = {}
+        self._open: dict[int, tuple[str, Node]] = {}
         self._opened = 100
 
     # -- what processes do --------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Disk:
                     raise _error(errno.EEXIST, path)  # (nobody creates without O_EXCL)
                 self._name(folder, name, File(changed=self.now))
             self._opened += 1
-            self._open[self._opened] = self.node(path)
+            self._open[self._opened] = path, self.node(path)
             return self._opened
 
         assert not flags & os.O_CREAT or flags & os.O_EXCL
@@ -119,28 +120,28 @@ class Disk:
 
     def write(self, descriptor: int, data: bytes) -> int:
         def work() -> int:
-            file = self._open[descriptor]
+            file = self._open[descriptor][1]
             assert isinstance(file, File)
             file.seen += bytes(data[:_MOST_WRITTEN])
             file.changed = self.now
             self.version += 1
             return min(len(data), _MOST_WRITTEN)
 
-        return self._do("write", work)
+        return self._do(f"write {self._open[descriptor][0]}", work)
 
     def fsync(self, descriptor: int) -> None:
         def work() -> None:
-            node = self._open[descriptor]
+            node = self._open[descriptor][1]
             self.version += 1
             if isinstance(node, File) and self.deaf not in ("files", "all"):
                 node.durable = node.seen
             if isinstance(node, Directory) and self.deaf not in ("directories", "all"):
                 node.sync()
 
-        self._do("fsync", work)
+        self._do(f"fsync {self._open[descriptor][0]}", work)
 
     def close(self, descriptor: int) -> None:
-        self._do("close", lambda: self._open.pop(descriptor))
+        self._do(f"close {self._open[descriptor][0]}", lambda: self._open.pop(descriptor))
 
     def link(self, source: str, target: str) -> None:
         def work() -> None:

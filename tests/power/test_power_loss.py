@@ -21,10 +21,12 @@ import pytest
 from headrace.storage import LocalStore, local
 from tests.power.disk import Deaf, Disk
 from tests.power.worlds import (
+    STORAGE,
     WORLDS,
     distinct,
     fragile_moments,
     lived,
+    lived_through,
     spaced,
     taken_over,
     trouble,
@@ -85,6 +87,20 @@ def test_who_takes_over_relies_on_no_name_that_may_be_lost(name: str, stalls: bo
     assert followed(name, stalls, slice(1, None, 7), 6, 0)["outcomes"] > 10
 
 
+def unsynced_commits_that_mislead() -> tuple[int, bool]:
+    """Let the sync of each commit fail once; return how many did, and whether power loss showed it then."""
+    failed, misled = 0, False
+    while moments := lived_through(WORLDS["light"](), f"{STORAGE}/manifests", failed + 1):
+        failed += 1
+        misled |= any(trouble(*case[1:]) for case in distinct(moments[:10], 0))
+    return failed, misled
+
+
+def test_a_commit_whose_sync_has_failed_is_not_taken_for_one_when_it_is_read_back() -> None:
+    failed, misled = unsynced_commits_that_mislead()
+    assert failed > 5 and not misled
+
+
 # -- negative controls ------------------------------------------------------------------------
 
 
@@ -97,9 +113,9 @@ def test_without_a_sync_power_loss_is_noticed(name: str, deaf: Deaf) -> None:
 
 
 @contextmanager
-def _synced_if_made(directory: Path) -> Iterator[None]:
+def _synced_if_made(self: Any, path: Path) -> Iterator[None]:
     yield
-    local._sync_directory(directory)
+    local._sync_directory(path.parent)
 
 
 def _make_and_sync_if_missing(self: Any, directory: Path) -> None:
@@ -132,8 +148,21 @@ def test_a_name_that_is_taken_already_may_have_been_made_by_who_was_killed(
 ) -> None:
     """An intent: what was shown by it before its step's commit must stay so."""
     assert not who_follows_is_misled("link /data/pipelines/one/intents")
-    monkeypatch.setattr(local, "_synced", _synced_if_made)
+    monkeypatch.setattr(LocalStore, "_synced", _synced_if_made)
     assert who_follows_is_misled("link /data/pipelines/one/intents")
+
+
+def test_a_store_that_reads_back_what_is_not_synced_misleads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = LocalStore.read
+
+    def trusting(self: Any, *asked: Any) -> bytes:
+        self._unsure.clear()
+        return read(self, *asked)
+
+    monkeypatch.setattr(LocalStore, "read", trusting)
+    assert unsynced_commits_that_mislead()[1]
 
 
 # -- all of it --------------------------------------------------------------------------------

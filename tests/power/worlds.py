@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
+import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import headrace as hr
-from headrace.errors import Fenced, HeadraceError, StorageUnsuitable
+from headrace.errors import Fenced, HeadraceError, StorageError, StorageUnsuitable
 from headrace.storage import LocalStore
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.power.disk import Disk, is_hidden
@@ -210,6 +212,28 @@ def outcomes(moment: Moment, drawn: int, seed: int) -> Iterator[tuple[str, Disk]
         for number in range(drawn):
             rng = Random(f"{seed} {number}")
             yield f"seed {seed}, draw {number}", moment.disk.after_loss(rng)
+
+
+def lived_through(world: World, folder: str, at: int) -> list[Moment]:
+    """Let one sync of a folder fail; return the moments from then on, or none if there were not so many."""
+    disk, left = Disk(), at
+    recorder = Recorder(disk, world)
+
+    def moment(what: str) -> None:
+        nonlocal left
+        recorder(what)
+        left -= what == f"before fsync {folder}"
+        if left == 0:
+            left -= 1
+            recorder.moments.clear()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.moment = moment
+    with used_by_stores(disk):
+        with contextlib.suppress(StorageError):
+            world.live()
+        recorder("after all")
+    return recorder.moments if left < 0 else []
 
 
 Case = tuple[str, Disk, World]

@@ -44,6 +44,7 @@ class LocalStore(Store):
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = Path(directory).absolute()
         self._known_directories: set[Path] = set()
+        self._unsure: set[Path] = set()  # names that are durable or not: the sync has failed
 
     @property
     def location(self) -> str:
@@ -57,7 +58,7 @@ class LocalStore(Store):
             aside = path.with_name(f".{path.name}.{number}.tmp")
             try:
                 _write_synced(aside, data)
-                with _synced(path.parent):
+                with self._synced(path):
                     os.link(aside, path)
             finally:
                 aside.unlink(missing_ok=True)
@@ -79,6 +80,9 @@ class LocalStore(Store):
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._root / name
         with typed_errors(path), open(path, "rb") as file:
+            if path in self._unsure:
+                with self._synced(path):
+                    pass
             if offset:
                 file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -128,6 +132,20 @@ class LocalStore(Store):
         self._lasting.update(path_up)
         self._known_directories.add(directory)
 
+    @contextmanager
+    def _synced(self, path: Path) -> Iterator[None]:
+        """Sync a name after it was made, also when another process was first.
+
+        Whoever is told that a name is taken relies on it; the one that made it may have been killed before
+        it was durable. So does who finds it when a create has failed: see :meth:`read`.
+        """
+        self._unsure.add(path)
+        try:
+            yield
+        finally:
+            _sync_directory(path.parent)
+            self._unsure.discard(path)
+
 
 def _write_synced(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -138,19 +156,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _synced(directory: Path) -> Iterator[None]:
-    """Sync a directory after a name was made there, also when another process was first.
-
-    Whoever is told that a name is taken relies on it; the one that made it may have been killed before
-    it was durable.
-    """
-    try:
-        yield
-    finally:
-        _sync_directory(directory)
 
 
 def _sync_directory(directory: Path) -> None:
