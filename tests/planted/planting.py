@@ -51,7 +51,7 @@ def planted(bug: Bug) -> Iterator[Path]:
     """Give a copy of the project with a bug in it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        for name in ("src", "tests", "examples", "docs"):
+        for name in ("src", "tests", "examples", "docs", "benchmarks"):
             shutil.copytree(
                 ROOT / name,
                 copy / name,

@@ -207,7 +207,7 @@ def taken_over(world: World, at: int, *, stalls: bool) -> Recorder:
 def outcomes(moment: Moment, drawn: int, seed: int) -> Iterator[tuple[str, Disk]]:
     """Yield what power loss at a moment may leave: nothing unsynced, all of it, and draws in between."""
     yield "nothing unsynced", moment.disk.after_loss(None)
-    yield "all", moment.disk.copy()
+    yield "all, as if the process alone was killed", moment.disk.copy()
     if moment.disk.unsynced:
         for number in range(drawn):
             rng = Random(f"{seed} {number}")
