@@ -172,16 +172,11 @@ class Changed(Story):
     total, before = 40, 20
 
     def tell(self, store: FaultStore) -> None:
-        asked = CommandLog(self.inner).pending(0)
-        if not asked:
-            self.live(
-                self._drawn(self.before, count=Count(), old=Count()), store, rows=5, until_idle=True
-            )
-            Control(store).ask("remove", ["old"], sinks=["old"])
-        # (a command removes what is drawn; later drawings may leave it out)
-        self.live(
-            self._drawn(self.total, count=CountBetter(), old=Count(), late=Count()), store, rows=5
-        )
+        if not CommandLog(self.inner).pending(0):
+            before = self._drawn(self.before, count=Count(), old=Count())
+            self.live(before, store, rows=5, until_idle=True)
+            Control(store).ask("remove", ["old"])
+        self.live(self._drawn(self.total, count=CountBetter(), late=Count()), store, rows=5)
 
     def _drawn(self, upto: int, **computations: hr.Computation) -> hr.Pipeline:
         """Draw computations that read one injector, which has so much to offer until it has ended."""

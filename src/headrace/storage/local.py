@@ -100,6 +100,11 @@ class LocalStore(Store):
             join + name for name in names if name.startswith(start) and not name.startswith(".")
         )
 
+    def settle(self, name: str) -> None:
+        path = self._root / name
+        with typed_errors(path):
+            _sync_directory(path.parent)
+
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
         with typed_errors(self._root):
