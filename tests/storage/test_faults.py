@@ -1,15 +1,10 @@
-"""Every operation of the storage fails, in every way, once; nothing is lost and nothing comes twice.
+"""Files of a storage that are not what was written are named, or were not needed.
 
-Exhaustive: a run without faults counts the operations; then each is made to crash the process before
-or after it, to fail, to lose its reply, or to find the storage full from there on. After that the
-pipeline is started again on what is there.
+(Calls that fail are in ``tests/crashpoints``, checkpoints that are damaged in ``tests/checkpoints``.)
 """
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,72 +14,15 @@ import headrace as hr
 from headrace.errors import Damaged, HeadraceError
 from headrace.ledger.log import Ledger
 from headrace.storage import LocalStore, MemoryStore
-from tests.oracle.model import Model, NodeSpec, Spec
-from tests.support.faults import ACTS, FaultStore, SimulatedCrash
+from tests.crashpoints.scenarios import SPEC, UPKEEP
+from tests.oracle.model import Model, Spec
 from tests.support.pipelines import Collected, draw, run_inline, run_until_read
-
-SPEC = Spec(
-    injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(45)]},
-    bound=20,
-    rows=9,
-    nodes=[
-        NodeSpec("node0", [("first", "a")], delay=10, echo=True),
-        NodeSpec("node1", [("node0", "b")], delay=5, echo=True),
-    ],
-)
-UPKEEP = {"base_every": 2, "slices": 16, "retain_steps": 1}
 
 
 def expected() -> dict[str, Any]:
     model = Model(SPEC, hr.hash_key)
     model.run()
     return dict(model.outputs)
-
-
-def operations(**upkeep: int) -> int:
-    store = FaultStore(MemoryStore())
-    run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows, workers=2, **upkeep)
-    return store.operations
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("act", ACTS)
-def test_a_fault_at_any_operation_leaves_no_trace(act: str, steps: int) -> None:
-    """With a checkpoint at each step, and at each third."""
-    upkeep = {**UPKEEP, "checkpoint_steps": steps}
-    outputs, total = expected(), operations(**upkeep)
-    assert total > (80 if steps == 1 else 50)
-    struck = 0
-    for at in range(1, total + 1):
-        collected, inner = Collected(), MemoryStore()
-        try:
-            run_inline(draw(SPEC, collected), store=FaultStore(inner, at, act), rows=SPEC.rows,
-                       workers=2, **upkeep)  # fmt: skip
-        except SimulatedCrash:
-            struck += 1
-        except HeadraceError as error:
-            assert error.code != "HR999", f"{act} at {at}: {error}"
-            struck += 1
-        run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, workers=3, **upkeep)
-        assert collected.rows() == outputs, f"{act} at operation {at} of {total}"
-    assert struck > total // 3
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_crash_in_recovery_leaves_no_trace_either(steps: int) -> None:
-    upkeep = {**UPKEEP, "checkpoint_steps": steps}
-    outputs, total = expected(), operations(**upkeep)
-    for at in range(1, total + 1, 7):
-        for again in (1, 2, 3, 5, 8, 13):
-            collected, inner = Collected(), MemoryStore()
-            for position in (at, again):
-                try:
-                    run_inline(draw(SPEC, collected), store=FaultStore(inner, position, "crash after"),
-                               rows=SPEC.rows, workers=2, **upkeep)  # fmt: skip
-                except SimulatedCrash:
-                    continue
-            run_inline(draw(SPEC, collected), store=inner, rows=SPEC.rows, **upkeep)
-            assert collected.rows() == outputs, f"crashes at {at} and {again}"
 
 
 def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(tmp_path: Path) -> None:
@@ -139,31 +77,3 @@ def _force_load(pipeline: hr.Pipeline, store: LocalStore, head: Any) -> None:
 
     layout = Layout.from_wire(head.layout)
     assert StateReaders(store, layout, 0, state_files(head)).sources("node0").sections
-
-
-def test_a_disk_that_is_full_stops_with_a_typed_error_and_resumes(tmp_path: Path) -> None:
-    """A real limit of the operating system on the size of files, lifted afterwards."""
-    script = (
-        "import resource, sys\n"
-        "from tests.storage.test_faults import SPEC, UPKEEP\n"
-        "from tests.support.pipelines import Collected, draw, run_inline\n"
-        "from headrace.storage import LocalStore\n"
-        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))\n"
-        "store = LocalStore(sys.argv[1])\n"
-        "try: run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows, **UPKEEP)\n"
-        "except Exception as error: print(type(error).__name__, error)\n"
-    )
-    assert resource.RLIM_INFINITY
-    root = Path(__file__).parents[2]
-    for limit in (100, 1500, 2500):
-        folder = tmp_path / str(limit)
-        done = subprocess.run([sys.executable, "-c", script, str(folder), str(limit)], cwd=root,
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        assert done.stdout.startswith("StorageFull"), done.stdout + done.stderr
-        assert "make room and start again" in done.stdout
-        collected = Collected()
-        run_inline(draw(SPEC, collected), store=LocalStore(folder), rows=SPEC.rows, **UPKEEP)
-        found = collected.rows()
-        for sink, steps in expected().items():  # what was released before the stop is not repeated
-            assert found.get(sink, []) == steps[len(steps) - len(found.get(sink, [])) :]

@@ -1,7 +1,7 @@
 """A weak sink may see a step twice, but never two different ones, wherever the driver crashes.
 
-Exhaustive: as in ``test_faults``, every operation of the storage is made to fail once in every way. The
-second start takes other amounts of input and has another clock, so that nothing but the intent can
+Exhaustive: every operation of the storage is made to fail once in every way, as in ``tests/crashpoints``.
+The second start takes other amounts of input and has another clock, so that nothing but the intent can
 make it show the same results again.
 """
 

@@ -67,6 +67,16 @@ class Store(ABC):
     def list(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix, sorted. A hint: it may lag behind."""
 
+    def settle(self, name: str) -> None:
+        """Make sure that a name that was found stays; its folder's others, too.
+
+        Who created it may not have been told yet that it does. For what rests on names that others
+        make; there is nothing to do where what is seen lasts.
+
+        Raises:
+            StorageError: when it may not stay.
+        """
+
     def tidy(self) -> None:
         """Remove what processes that were killed have left behind, if there is such a thing here."""
 

@@ -67,6 +67,9 @@ class CachedStore(Store):
     def list(self, prefix: str) -> list[str]:
         return self.inner.list(prefix)
 
+    def settle(self, name: str) -> None:
+        self.inner.settle(name)
+
     def tidy(self) -> None:
         self.inner.tidy()
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from headrace.errors import (
     AlreadyExists,
@@ -37,10 +38,13 @@ class LocalStore(Store):
     """
 
     _numbers = itertools.count()
+    #: Directories whose names this process knows to be on the disk.
+    _lasting: ClassVar[set[Path]] = set()
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = Path(directory).absolute()
         self._known_directories: set[Path] = set()
+        self._unsure: set[Path] = set()  # names that are durable or not: the sync has failed
 
     @property
     def location(self) -> str:
@@ -54,7 +58,7 @@ class LocalStore(Store):
             aside = path.with_name(f".{path.name}.{number}.tmp")
             try:
                 _write_synced(aside, data)
-                with _synced(path.parent):
+                with self._synced(path):
                     os.link(aside, path)
             finally:
                 aside.unlink(missing_ok=True)
@@ -76,6 +80,9 @@ class LocalStore(Store):
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._root / name
         with typed_errors(path), open(path, "rb") as file:
+            if path in self._unsure:
+                with self._synced(path):
+                    pass
             if offset:
                 file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -93,6 +100,11 @@ class LocalStore(Store):
             join + name for name in names if name.startswith(start) and not name.startswith(".")
         )
 
+    def settle(self, name: str) -> None:
+        path = self._root / name
+        with typed_errors(path):
+            _sync_directory(path.parent)
+
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
         with typed_errors(self._root):
@@ -108,14 +120,36 @@ class LocalStore(Store):
             path.unlink(missing_ok=True)
 
     def _make_directory(self, directory: Path) -> None:
+        """Make a directory, such that its name lasts.
+
+        Also when it is there: who made it may have been killed before its name was durable.
+        """
         if directory in self._known_directories:
             return
-        missing = [directory, *directory.parents]
-        missing = missing[: next(i for i, path in enumerate(missing) if path.exists())]
+        path_up = [directory, *directory.parents]
+        self._lasting.difference_update(path for path in path_up if not path.exists())
         directory.mkdir(parents=True, exist_ok=True)
-        for path in missing:
-            _sync_directory(path.parent)
+        for path in path_up:
+            if path in self._lasting or path.is_mount():
+                break
+            with contextlib.suppress(PermissionError):  # who may not read there made nothing there
+                _sync_directory(path.parent)
+        self._lasting.update(path_up)
         self._known_directories.add(directory)
+
+    @contextmanager
+    def _synced(self, path: Path) -> Iterator[None]:
+        """Sync a name after it was made, also when another process was first.
+
+        Whoever is told that a name is taken relies on it; the one that made it may have been killed before
+        it was durable. So does who finds it when a create has failed: see :meth:`read`.
+        """
+        self._unsure.add(path)
+        try:
+            yield
+        finally:
+            _sync_directory(path.parent)
+            self._unsure.discard(path)
 
 
 def _write_synced(path: Path, data: bytes) -> None:
@@ -127,19 +161,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _synced(directory: Path) -> Iterator[None]:
-    """Sync a directory after a name was made there, also when another process was first.
-
-    Whoever is told that a name is taken relies on it; the one that made it may have been killed before
-    it was durable.
-    """
-    try:
-        yield
-    finally:
-        _sync_directory(directory)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -119,6 +119,9 @@ class WithSoftFiles(Store):
     def list(self, prefix: str) -> list[str]:
         return self._of(prefix).list(prefix)
 
+    def settle(self, name: str) -> None:
+        self._of(name).settle(name)
+
     def tidy(self) -> None:
         self._store.tidy()
 

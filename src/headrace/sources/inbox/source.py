@@ -111,6 +111,7 @@ class Inbox(Source):
         self._seen: set[str] = set()  # producers whose place in the inbox was checked
         self._first: dict[str, int] = {}  # the first batch that was not deleted, where we clean
         self._told: dict[str, Part] = {}
+        self._settled: dict[str, int] = {}  # up to which number batches will stay
 
     def values(self) -> ValueType:
         return self._reader.values
@@ -137,6 +138,7 @@ class Inbox(Source):
         known = self._known(at)
         taken = self._take(at, known, limit)
         end = self._after(at, taken)
+        self._settle({name: end.next[name] for name in taken})
         parts = {
             name: Part(name in end.ended, _promise(taken.get(name, [])))
             for name in sorted(
@@ -211,6 +213,16 @@ class Inbox(Source):
         after = {name: at.next.get(name, 0) + len(headers) for name, headers in taken.items()}
         ended = [name for name, headers in taken.items() if headers[-1].final]
         return InboxPosition(self._id, {**at.next, **after}, sorted({*at.ended, *ended}))
+
+    def _settle(self, after: dict[str, int]) -> None:
+        """See to it that batches below these numbers stay, before a step names them.
+
+        Their producers may die, and the power fail; then the numbers would be given to others.
+        """
+        for name, number in after.items():
+            if number > self._settled.get(name, 0):
+                self._store.settle(batch_name(name, number - 1))
+                self._settled[name] = number
 
     def _header(self, producer: str, sequence: int) -> Header | None:
         """Return a batch's header, read once; None when it is not there yet."""
