@@ -20,7 +20,7 @@ from headrace.storage import MemoryStore
 from tests.change.worlds import Count, CountBetter, Item, flat, items
 from tests.migration.test_left_alone import Asking, Noticed
 from tests.oracle.model import Model, NodeSpec, Spec
-from tests.simulation.run import the_time_of
+from tests.simulation.threads import the_time_of
 from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected, draw
 

@@ -6,7 +6,9 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
+
+import pytest
 
 from headrace import driver as driver_module
 from headrace import heart as heart_module
@@ -83,12 +85,18 @@ class _KernelThread:
         self._kernel.wait_for([self._actor])
 
 
-def time_of(kernel: Kernel) -> Any:
-    """Return what stands for the module ``time``."""
+class HasTime(Protocol):
+    """Something that knows what time it is."""
+
+    @property
+    def now_us(self) -> int: ...
+
+
+def _time_of(clock: HasTime) -> Any:
     return SimpleNamespace(
-        perf_counter=lambda: kernel.now_us / 1e6,
-        monotonic=lambda: kernel.now_us / 1e6,
-        time_ns=lambda: kernel.now_us * 1_000,
+        perf_counter=lambda: clock.now_us / 1e6,
+        monotonic=lambda: clock.now_us / 1e6,
+        time_ns=lambda: clock.now_us * 1_000,
     )
 
 
@@ -106,24 +114,23 @@ def _uuid_of(kernel: Kernel) -> Any:
 
 
 @contextlib.contextmanager
+def the_time_of(clock: HasTime) -> Iterator[None]:
+    """Let drivers, and who reads beside them, measure time by a clock."""
+    modules: list[Any] = [driver_module, requests_module, tries_module, opened_module]
+    with pytest.MonkeyPatch.context() as patched:
+        for module in modules:
+            patched.setattr(module, "time", _time_of(clock))
+        yield
+
+
+@contextlib.contextmanager
 def all_of(kernel: Kernel) -> Iterator[None]:
     """Let what the code under test has of the outside be the kernel's, where it is not passed in."""
-    stands: list[tuple[Any, str, Any]] = [
-        (module, "time", time_of(kernel))
-        for module in (driver_module, requests_module, tries_module, opened_module)
-    ]
-    stands += [(module, "uuid", _uuid_of(kernel)) for module in (heart_module, reign_module)]
-    stands += [
-        (opened_module, "uuid", _uuid_of(kernel)),
-        (heart_module, "threading", _threading_of(kernel)),
-        (heart_module, "socket", SimpleNamespace(gethostname=lambda: "host")),
-        (heart_module, "os", SimpleNamespace(getpid=lambda: 1)),
-    ]
-    before = [getattr(module, name) for module, name, _ in stands]
-    for module, name, stand in stands:
-        setattr(module, name, stand)
-    try:
+    modules: list[Any] = [heart_module, reign_module, opened_module]
+    with the_time_of(kernel), pytest.MonkeyPatch.context() as patched:
+        for module in modules:
+            patched.setattr(module, "uuid", _uuid_of(kernel))
+        patched.setattr(heart_module, "threading", _threading_of(kernel))
+        patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
+        patched.setattr(heart_module, "os", SimpleNamespace(getpid=lambda: 1))
         yield
-    finally:
-        for (module, name, _), was in zip(stands, before, strict=True):
-            setattr(module, name, was)
