@@ -52,7 +52,7 @@ def start(folder: Path, *strace: str) -> int:
         str(RECORDS),
     ]
     done = subprocess.run(
-        [*strace, *driver], capture_output=True, text=True, timeout=120, check=False
+        [*strace, *driver], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode in (0, _KILLED, -9), done.stderr
     return done.returncode
