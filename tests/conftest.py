@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 settings.load_profile("headrace")
+# The virtual machines of tests live for seconds or minutes. What optimises them for hours takes half of the
+# processor time of a test on a cluster, and slows whatever runs beside it.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 logging.getLogger("py4j").setLevel(logging.ERROR)
 
 

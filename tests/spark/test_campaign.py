@@ -47,8 +47,8 @@ SHORT = {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "100m
 #: for it, so that it is there to go on.
 SPECULATION = {
     "spark.speculation": "true", "spark.speculation.interval": "50ms",
-    "spark.speculation.minTaskRuntime": "300ms", "spark.speculation.efficiency.enabled": "false",
-    "spark.speculation.task.duration.threshold": "1s", "spark.python.task.killTimeout": "1h",
+    "spark.speculation.minTaskRuntime": "2s", "spark.speculation.efficiency.enabled": "false",
+    "spark.speculation.task.duration.threshold": "2s", "spark.python.task.killTimeout": "1h",
 }  # fmt: skip
 #: An executor that stands still is given up after some seconds. A frozen host has room for the next one.
 GIVEN_UP = {**zombie_driver.SETTINGS, "spark.network.timeout": "5s"}
@@ -143,10 +143,13 @@ def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) 
 def kill_python_workers(folder: Path, rng: random.Random, wanted: int, exchange: str) -> int:
     """Kill Python workers of a local session; return the steps."""
     spark = session(rng.choice(["local[2]", "local[2,4]"]))
+
+    def victims() -> list[psutil.Process]:
+        there = processes.python_workers()
+        return rng.sample(there, min(1, len(there)))
+
     try:
-        runner = Striking(
-            spark.sparkContext, lambda: [rng.choice(processes.python_workers())], rng, wanted
-        )
+        runner = Striking(spark.sparkContext, victims, rng, wanted)
         return run_while_struck(folder, runner, exchange, rng.choice(EVERY))
     finally:
         spark.stop()
@@ -295,7 +298,7 @@ def stop_drivers(folder: Path, rng: random.Random, wanted: int) -> int:
         stands_by = "other" if leads == "one" else "one"
         for _ in range(wanted):
             scene.stands_by(stands_by)
-            time.sleep(rng.uniform(0.0, 0.5))  # any moment of a step will do
+            scene.has_made(leads, len(scene.made_by(leads)) + rng.randrange(1, 10))
             scene.freeze(leads)
             scene.has_made(stands_by, len(scene.made_by(stands_by)) + rng.randrange(1, 20))
             scene.thaw(leads)
