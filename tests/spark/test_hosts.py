@@ -1,6 +1,6 @@
 """Hosts come, go and die while the stream runs: results are those of a run that nothing disturbs.
 
-These tests have a cluster of their own, each a session on it.
+These tests have a cluster of their own, and a session on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Grown:
     """A cluster of two hosts that may become others, and a session that takes all it can get."""
 
     def __init__(self, cluster: StandaloneCluster) -> None:
-        cluster.become(*HOSTS)
         self.cluster = cluster
         everything = {
             **cluster_settings(), "spark.cores.max": "100",
@@ -43,7 +42,6 @@ class Grown:
         }  # fmt: skip
         self.spark = session(cluster.master, **everything)
         self._now = 0.0
-        self.wait_for_hosts(*HOSTS)
 
     @property
     def context(self) -> Any:
@@ -73,11 +71,20 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone
     cluster.close()
 
 
-@pytest.fixture
-def grown(own_cluster: StandaloneCluster) -> Iterator[Grown]:
+@pytest.fixture(scope="module")
+def own_session(own_cluster: StandaloneCluster) -> Iterator[Grown]:
+    own_cluster.become(*HOSTS)
     found = Grown(own_cluster)
     yield found
     found.spark.stop()
+
+
+@pytest.fixture
+def grown(own_session: Grown) -> Grown:
+    """The session, on the two hosts that there are at the beginning."""
+    own_session.cluster.become(*HOSTS)
+    own_session.wait_for_hosts(*HOSTS)
+    return own_session
 
 
 class Once:
