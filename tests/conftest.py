@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ settings.register_profile(  # for those who want to know whether anything is fou
     "unshrunk", settings.get_profile("headrace"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("headrace")
+# The virtual machines of tests live for seconds or minutes. What optimises them for hours takes half of the
+# processor time of a test on a cluster, and slows whatever runs beside it.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 logging.getLogger("py4j").setLevel(logging.ERROR)
 
 

@@ -145,7 +145,7 @@ KINDS = [WakesByEvent, WakesByWall, WakesInBulkByEvent, WakesInBulkByWall]
 
 @pytest.mark.parametrize("computation", KINDS)
 def test_no_timer_is_early_none_comes_twice_none_is_lost(computation: Any) -> None:
-    timers = 240_000 if issubclass(computation, WakesInBulk) else 24_000
+    timers = 60_000 if issubclass(computation, WakesInBulk) else 8_000
     wake_all_with_crashes(computation(), keys=timers // TAGS, rounds=6)
 
 

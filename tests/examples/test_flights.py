@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from tests.support.flights import FOLDER, first_lines
 
-FOLDER = Path(__file__).parents[2] / "examples" / "flights"
 RESULTS = ["airport_days", "airport_anomalies", "carrier_anomalies", "late_departures"]
 #: About the first seven weeks of 2013: the model is warm after three.
 LINES = 42_000
@@ -24,18 +23,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(FOLDER))
         import pipeline
-        import prepare
 
-        with prepare.prepare(tmp_path_factory.mktemp("stream")).open() as file:
-            header, *twice = islice(file, LINES + 1)
+        header, *twice = first_lines(tmp_path_factory.mktemp("stream"), LINES)
         streams = {"twice": twice, "once": list(dict.fromkeys(twice))}
         runs = {}
         for name, lines in streams.items():
             data = tmp_path_factory.mktemp(name)
             (data / "departures.csv").write_text(header + "".join(lines))
             runs[name] = {"sent": len(lines), **run(pipeline, data)}
-        for module in ("pipeline", "prepare"):
-            sys.modules.pop(module)
+        sys.modules.pop("pipeline")
     return runs
 
 

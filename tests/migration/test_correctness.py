@@ -134,7 +134,7 @@ class Moving(Together):
 
 def test_a_pipeline_whose_state_moves_does_what_the_model_does() -> None:
     run_state_machine_as_test(
-        Moving, settings=settings(max_examples=40, stateful_step_count=30, derandomize=True)
+        Moving, settings=settings(max_examples=20, stateful_step_count=30, derandomize=True)
     )
 
 

@@ -299,7 +299,7 @@ def test_a_query_that_fails_before_it_gives_a_seen_batch_again_is_told_and_not_w
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink(missing_ok=True)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text("v99\n")
     again = stream_of(local_spark, tmp_path, repeatable=True)
-    recover, until = again.recover, time.monotonic() + 60
+    recover, until = again.recover, time.monotonic() + 300
 
     def recover_in_time(start: Any, end: Any) -> bool:
         assert time.monotonic() < until, "it waits for ever"

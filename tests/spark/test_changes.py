@@ -136,7 +136,7 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
     def late(crew: Crew, first: int) -> None:
         codes.append(crew.code.digest)
         began.set()
-        assert changed.wait(60)
+        assert changed.wait(300)
         warm_up(crew, first)
 
     monkeypatch.setattr(Crew, "warm_up", late)
@@ -147,7 +147,7 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
         driver.look_for_commands()
 
     def change(driver: Any) -> None:
-        assert began.wait(60)
+        assert began.wait(300)
         ask(driver, lambda drawing: drawing.replace("count", CountBetter()) and None)
 
     driver = run(
@@ -212,17 +212,17 @@ def test_a_running_job_is_changed_through_the_api_and_the_command_line(
         while len(flat(collected, "visits")) < 100:
             assert job.running
             time.sleep(0.01)
-        removed = headrace(tmp_path, "remove", "other", "--sink", "other", "--wait", "60")
+        removed = headrace(tmp_path, "remove", "other", "--sink", "other", "--wait", "300")
         drawing = job.pipeline.copy()
         drawing.replace("visits", write(folder, "v2").Visits())
         change = job.change(drawing)
-        step = change.wait(60)
+        step = change.wait(300)
         assert step is not None
         while values(collected, "visits")[-1][0] < step + 5:
             assert job.running
             time.sleep(0.01)
-        stopped = headrace(tmp_path, "stop", "--wait", "60")
-        assert job.wait(60)
+        stopped = headrace(tmp_path, "stop", "--wait", "300")
+        assert job.wait(300)
     assert removed.exit_code == stopped.exit_code == 0, removed.output + stopped.output
     print(f"paused for {change.paused_s * 1e3:.0f} ms")
     assert versions(collected, step) == ({"v1"}, {"v2"})

@@ -22,7 +22,7 @@ from headrace.storage import LocalStore
 from headrace.storage.base import Store
 from tests.oracle.model import Model
 from tests.spark.test_local import DEEP
-from tests.support.cluster import HOSTS
+from tests.support.cluster import HOSTS, AtHome
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.processes import wait_for
 
@@ -38,23 +38,21 @@ def test_on_two_executors_the_result_is_the_oracles(
     model.run()
     collected = Collected()
     how: Counter[str] = Counter()
-
-    def note(summary: Any) -> None:
-        how.update(summary.soft_state)
-
-    pipeline = draw(DEEP, collected)
+    runner = AtHome(cluster.sparkContext)
     driver = Driver(
-        pipeline, LocalStore(tmp_path), SparkRunner(cluster.sparkContext), workers=workers, bins=64,
+        draw(DEEP, collected), LocalStore(tmp_path), runner, workers=workers, bins=64,
         drain=True, settings=Settings(limit=hr.Limit(DEEP.rows, 1 << 30), exchange=exchange),
     )  # fmt: skip
-    driver.listeners.append(note)
+    driver.listeners.append(lambda summary: how.update(summary.soft_state))
     try:
         driver.run()
     finally:
         driver.close()
     assert collected.rows() == dict(model.outputs)
-    layers, processes_of_a_host = pipeline.layers, 2  # (the shuffle's take turns)
-    assert how["cold"] <= workers * layers * processes_of_a_host, f"workers move around: {how}"
+    runner.check()
+    # (how often one is cold depends on whose turn it is: the shuffle's processes of a host take turns,
+    # and one that had none for eight steps begins anew)
+    assert how["cold"] < how.total() / 2, f"soft state is of no use: {how}"
 
 
 @contextmanager

@@ -1,11 +1,10 @@
 """Hosts come, go and die while the stream runs: results are those of a run that nothing disturbs.
 
-These tests have a cluster of their own, each a session on it.
+These tests have a cluster of their own, and a session on it.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from headrace.storage import LocalStore
 from tests.spark.conftest import session
 from tests.spark.test_local import DEEP
 from tests.spark.test_moving import check, moved
-from tests.support.cluster import HOSTS, StandaloneCluster, cluster_settings
+from tests.support.cluster import HOSTS, AtHome, StandaloneCluster, cluster_settings
 from tests.support.processes import kill_all, wait_for
 
 pytestmark = pytest.mark.spark
@@ -36,7 +35,6 @@ class Grown:
     """A cluster of two hosts that may become others, and a session that takes all it can get."""
 
     def __init__(self, cluster: StandaloneCluster) -> None:
-        cluster.become(*HOSTS)
         self.cluster = cluster
         everything = {
             **cluster_settings(), "spark.cores.max": "100",
@@ -44,7 +42,6 @@ class Grown:
         }  # fmt: skip
         self.spark = session(cluster.master, **everything)
         self._now = 0.0
-        self.wait_for_hosts(*HOSTS)
 
     @property
     def context(self) -> Any:
@@ -74,11 +71,20 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone
     cluster.close()
 
 
-@pytest.fixture
-def grown(own_cluster: StandaloneCluster) -> Iterator[Grown]:
+@pytest.fixture(scope="module")
+def own_session(own_cluster: StandaloneCluster) -> Iterator[Grown]:
+    own_cluster.become(*HOSTS)
     found = Grown(own_cluster)
     yield found
     found.spark.stop()
+
+
+@pytest.fixture
+def grown(own_session: Grown) -> Grown:
+    """The session, on the two hosts that there are at the beginning."""
+    own_session.cluster.become(*HOSTS)
+    own_session.wait_for_hosts(*HOSTS)
+    return own_session
 
 
 class Once:
@@ -147,23 +153,6 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
     assert set(homes[max(homes)]) == set(HOSTS), "they have come back"
 
 
-class Watched(SparkRunner):
-    """Notes on which hosts the tasks of each step have run, and how many found nothing there."""
-
-    def __init__(self, grown: Grown) -> None:
-        super().__init__(grown.context, clock=grown.clock)
-        self.ran: dict[int, set[str]] = {}
-        self.cold: dict[int, int] = {}
-        self._host_of = functools.cache(grown.cluster.host_of)
-
-    def run(self, plan: Any) -> Any:
-        reports = super().run(plan)
-        applied = [report for report in reports if report.layer]
-        self.ran[plan.step] = {self._host_of(report.notes["pid"]) for report in applied}
-        self.cold[plan.step] = sum(r.notes.get("soft_state") == "cold" for r in applied)
-        return reports
-
-
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])
 def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
     grown: Grown, tmp_path: Path, exchange: str
@@ -179,7 +168,7 @@ def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
         lambda head: coming.done_at is not None and head.step > coming.done_at + 4,
         lambda: Control(store).put(Command("drain_hosts", hosts=[HOSTS[0]])),
     )
-    runner = Watched(grown)
+    runner = AtHome(grown.context, clock=grown.clock)
     goals = {1: Goal("rescale", 3, strategy=hr.all_at_once())}
     collected, driver, _ = moved(
         grown.context, tmp_path / "state", exchange, goals, coming, draining, runner=runner
@@ -195,8 +184,7 @@ def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
         [HOSTS[0], HOSTS[1], _A_THIRD],
         [HOSTS[1], HOSTS[1], _A_THIRD],
     )
-    assert runner.ran[draining.done_at] == {*HOSTS, _A_THIRD}
-    assert runner.ran[max(runner.ran)] == {HOSTS[1], _A_THIRD}
+    runner.check()
     if exchange == "driver":  # (with the shuffle, several processes of a host take turns)
         cold = sum(cold for step, cold in runner.cold.items() if step > coming.done_at)
         assert 0 < cold <= 2 * LAYERS, "only the two that have moved"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import uuid
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import headrace as hr
@@ -20,6 +17,7 @@ from headrace.ledger.migrations import Goal
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
+from tests.support import processes
 from tests.support.pipelines import Collected, draw, run_inline
 
 pytestmark = pytest.mark.spark
@@ -144,10 +142,9 @@ def test_a_python_worker_that_is_killed_in_the_middle_leaves_no_trace(
         """Kill a Python worker each time that a migration is under way, three times at most."""
         if summary.head.migration is None or len(killed) == 3:
             return
-        processes = [p for p in psutil.process_iter(["cmdline"]) if _is_python_worker(p)]
-        if processes:
-            os.kill(processes[0].pid, signal.SIGKILL)
-            killed.append(processes[0].pid)
+        if there := processes.python_workers():
+            processes.kill_all(there[:1])
+            killed.append(there[0].pid)
 
     goals = {
         3: Goal("rescale", 4, strategy=hr.batched(4), prepare=True),
@@ -156,13 +153,3 @@ def test_a_python_worker_that_is_killed_in_the_middle_leaves_no_trace(
     collected, driver, _ = moved(cluster.sparkContext, tmp_path, "driver", goals, kill)
     check(collected, driver)
     assert killed
-
-
-def _is_python_worker(process: psutil.Process) -> bool:
-    """Say whether a process is one of Spark's Python workers (not the daemon that forks them)."""
-    try:
-        parent = process.parent()
-        own = "pyspark.daemon" in " ".join(process.info["cmdline"] or [])
-        return own and parent is not None and "pyspark.daemon" in " ".join(parent.cmdline())
-    except psutil.Error:
-        return False

@@ -46,7 +46,7 @@ class Scene:
 
     def run(self, name: str) -> None:
         """Run inline, to the end of the input."""
-        assert self.start(name).wait(timeout=120) == 0, self.log(name)
+        assert self.start(name).wait(timeout=300) == 0, self.log(name)
 
     def log(self, run: str) -> str:
         return (self.folder / f"{run}.log").read_text()
@@ -91,7 +91,7 @@ class Scene:
         for process in self.frozen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
-                if is_host(process):
+                if processes.is_host(process):
                     continue  # of the cluster that other tests use
                 process.kill()
 
@@ -150,20 +150,6 @@ def check_swept(scene: Scene, leftover: set[str]) -> None:
             store.read(name, 0, 1)
 
 
-def is_host(process: psutil.Process) -> bool:
-    return "org.apache.spark.deploy.worker.Worker" in process.cmdline()
-
-
-def processes_of_host(task: psutil.Process) -> list[psutil.Process]:
-    """Return what keeps a task: the daemon it was forked from, the executor, and the host's own process.
-
-    All stop at once where a virtual machine is paused. If the host's process went on, it would end the
-    executor, and the operating system the tasks (they get SIGHUP when nobody is left to continue them).
-    """
-    parents = task.parents()
-    return parents[: 1 + next(at for at, process in enumerate(parents) if is_host(process))]
-
-
 def wake(task: psutil.Process, wrote: Callable[[], bool]) -> None:
     """Let a task go on, and wait until it has written what it had in mind."""
     task.send_signal(signal.SIGCONT)
@@ -178,7 +164,7 @@ def test_a_host_that_was_frozen_and_given_up_wins_nothing_when_it_wakes(
     driver = scene.start("first", "--master", standalone, "--exchange", exchange)
     task = scene.stopped_task(driver)
     step = scene.steps("first")[-1]["step"] + 1
-    host = processes_of_host(task)
+    host = processes.host_of_task(task)
     for process in host:
         scene.freeze(process)
     assert processes.wait_for(lambda: scene.is_cleaned(step), process=driver), scene.log("first")
@@ -186,7 +172,7 @@ def test_a_host_that_was_frozen_and_given_up_wins_nothing_when_it_wakes(
     wake(task, lambda: bool(scene.files_of_step(step) - kept))
     for process in host:
         process.send_signal(signal.SIGCONT)
-    assert driver.wait(timeout=120) == 0, scene.log("first")
+    assert driver.wait(timeout=300) == 0, scene.log("first")
     leftover = scene.files_of_step(step) - kept
     committed = {name for at in scene.steps("first") for name, *_ in at["files"]}
     assert leftover
@@ -212,7 +198,7 @@ def test_a_driver_that_was_stopped_with_its_task_and_overtaken_is_fenced(
     assert all(f"{step:012d}-e1-" in name for name in leftover), "of the epoch that is over"
     for process in reversed(scene.frozen[1:]):
         process.send_signal(signal.SIGCONT)
-    assert driver.wait(timeout=120) == 4, scene.log("first")
+    assert driver.wait(timeout=300) == 4, scene.log("first")
     assert "Fenced" in scene.log("first")
     assert scene.steps("first")[-1]["step"] == step - 1, "nothing more was committed by it"
     leftover |= scene.files_of_step(step) - kept

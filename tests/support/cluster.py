@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
 
-from tests.support.processes import children, kill_all, wait_for
+from headrace.runners.spark import SparkRunner
+from headrace.step.plan import Plan, TaskReport
+from tests.support.processes import children, host_of, kill_all, wait_for
 
 HOSTS = ["127.0.0.11", "127.0.0.12"]
 
@@ -62,16 +67,11 @@ class StandaloneCluster:
         """Kill a host: the Spark worker, its executors, and all that they have started. It stays gone."""
         worker = self._hosts.pop(host)
         kill_all([psutil.Process(worker.pid)], with_children=True)
-        worker.wait(timeout=30)
+        worker.wait(timeout=120)
 
     def executors(self, host: str) -> list[psutil.Process]:
         """Return the executors of a host."""
         return children(self._hosts[host], "java")
-
-    def host_of(self, pid: int) -> str:
-        """Return the host that has started a process, or one of those who have."""
-        ancestors = {process.pid for process in psutil.Process(pid).parents()}
-        return next(host for host, worker in self._hosts.items() if worker.pid in ancestors)
 
     def close(self) -> None:
         """Stop all of it."""
@@ -79,7 +79,7 @@ class StandaloneCluster:
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
     def _registered(self) -> int:
         return self._log.read_text().count("Registering worker")
@@ -105,6 +105,38 @@ def cluster_settings(slots: int = 2) -> dict[str, str]:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.executorEnv.PYTHONHASHSEED": "0",
     }  # fmt: skip
+
+
+class AtHome(SparkRunner):
+    """Notes where tasks ran, and how they had their soft state.
+
+    A task may stray: where nothing of its worker's host is offered at that moment (Spark offers one
+    executor at a time, when something ends there), it runs on the other one, since
+    ``spark.locality.wait.node`` is 0. The busier the machine, the more of them do, but they are few.
+
+    Attributes:
+        tasks: how many tasks ran (not) on the host of their worker.
+        cold: how many tasks found nothing where their worker lives, by step.
+    """
+
+    def __init__(self, context: Any, **how: Any) -> None:
+        super().__init__(context, **how)
+        self.tasks: Counter[bool] = Counter()
+        self.cold: Counter[int] = Counter()
+        self._host_of = functools.cache(host_of)
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        reports = super().run(plan)
+        for report in reports:
+            if report.layer:
+                at_home = self._host_of(report.notes["pid"]) == self.places.homes[report.worker]
+                self.tasks[at_home] += 1
+                self.cold[plan.step] += at_home and report.notes.get("soft_state") == "cold"
+        return reports
+
+    def check(self) -> None:
+        """Check that workers stay at home, but for a few strays."""
+        assert self.tasks[False] <= 0.1 * self.tasks.total(), f"workers move around: {self.tasks}"
 
 
 def _daemon(folder: Path, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:

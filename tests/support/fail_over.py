@@ -53,7 +53,7 @@ class Scene:
 
     def ends(self, name: str) -> int:
         """Wait for the end of a process; return its exit code."""
-        return self._started[name].wait(timeout=120)
+        return self._started[name].wait(timeout=300)
 
     def stands_by(self, name: str, role: str = "waits") -> None:
         """Wait until a process is ready to take over."""

@@ -28,7 +28,8 @@ from headrace.errors import ChangeRefused, Fenced
 from headrace.sources.base import Offer, Position
 
 KEYS = 7
-LEASE = hr.Lease(period_s=0.1, patience_s=0.6)
+#: Patient enough for a machine on which a process that is well may have to wait for a second.
+LEASE = hr.Lease(period_s=0.1, patience_s=2.0)
 FENCED, REFUSED = 3, 4
 
 

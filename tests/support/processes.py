@@ -31,7 +31,7 @@ def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def wait_for(condition: Callable[[], bool], *, process: subprocess.Popen[bytes] | None = None,
-             timeout: float = 120.0) -> bool:  # fmt: skip
+             timeout: float = 300.0) -> bool:  # fmt: skip
     """Wait until something is so; False when the process ends before, an error after the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
@@ -59,6 +59,47 @@ def children(process: subprocess.Popen[bytes], name: str) -> list[psutil.Process
         return []
 
 
+def python_workers() -> list[psutil.Process]:
+    """Return Spark's Python workers, not the daemons that fork them, of this process's sessions."""
+    return [
+        child for child in psutil.Process().children(recursive=True) if _is_python_worker(child)
+    ]
+
+
+def _is_python_worker(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return parent is not None and all(
+            "pyspark.daemon" in " ".join(of.cmdline()) for of in (process, parent)
+        )
+    except psutil.Error:
+        return False
+
+
+def host_of_task(task: psutil.Process) -> list[psutil.Process]:
+    """Return what keeps a task: the daemon it was forked from, the executor, and the host's own process.
+
+    All stop at once where a virtual machine is paused. If the host's process went on, it would end the
+    executor, and the operating system the tasks (they get SIGHUP when nobody is left to continue them).
+    """
+    parents = task.parents()
+    return parents[: 1 + next(at for at, process in enumerate(parents) if is_host(process))]
+
+
+def is_host(process: psutil.Process) -> bool:
+    return "org.apache.spark.deploy.worker.Worker" in process.cmdline()
+
+
+def host_of(pid: int) -> str:
+    """Return the host of a standalone cluster on which a task's process is; "" if that has ended."""
+    try:
+        *_, host = host_of_task(psutil.Process(pid))
+        words = host.cmdline()
+    except psutil.NoSuchProcess:
+        return ""
+    return words[words.index("--host") + 1]
+
+
 def kill(process: subprocess.Popen[bytes], what: str) -> None:
     """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind."""
     java = children(process, "java")
@@ -67,9 +108,9 @@ def kill(process: subprocess.Popen[bytes], what: str) -> None:
         _signal(victim.pid, signal.SIGKILL)
     if what != "jvm":
         _signal(process.pid, signal.SIGKILL)
-    process.wait(timeout=120)
+    process.wait(timeout=300)
     for pid in [victim.pid for victim in java]:
-        wait_for(lambda pid=pid: not psutil.pid_exists(pid) or _is_zombie(pid), timeout=60)
+        wait_for(lambda pid=pid: not psutil.pid_exists(pid) or _is_zombie(pid))
 
 
 def kill_all(victims: Iterable[psutil.Process], *, with_children: bool = False) -> None:

@@ -25,7 +25,7 @@ from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
 
-RECORDS, A_STEP, MARKED = 600, 20, 130
+RECORDS, A_STEP, MARKED = 400, 20, 130
 #: A frozen executor is given up after some seconds instead of two minutes; an application has one slot on
 #: each host, so that the next one finds room.
 SETTINGS = {

@@ -1,0 +1,390 @@
+"""Drivers, executors and Python workers that are killed, and zombies, on real Spark: nothing shows.
+
+One pipeline with keys, timers and two layers runs on while those who work on it are struck, in the middle
+of a step, at moments that a seed chooses. What the world has seen of it is in a file that knows nothing of
+the package, and must be what plain Python says. The suite strikes a few of each kind, the soak many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import headrace as hr
+from headrace.control import Control
+from headrace.runners import spark_private
+from headrace.runners.inline import InlineRunner
+from headrace.runners.spark import SparkRunner
+from headrace.step.plan import Plan, TaskReport
+from headrace.storage import LocalStore
+from tests.spark.conftest import session
+from tests.support import processes, struck, zombie_driver
+from tests.support.cluster import HOSTS, StandaloneCluster, cluster_settings
+from tests.support.fail_over import Scene
+from tests.support.recorder import seen
+from tests.support.results import record
+
+pytestmark = pytest.mark.spark
+
+#: A checkpoint at each step, or now and then.
+EVERY = [1, 1, 5]
+#: What an executor that is gone has written is soon given up.
+SHORT = {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "100ms"}
+#: A task whose process stands still is run once more, on the other host; Spark does not kill the first one
+#: for it, so that it is there to go on.
+SPECULATION = {
+    "spark.speculation": "true", "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "2s", "spark.speculation.efficiency.enabled": "false",
+    "spark.speculation.task.duration.threshold": "2s", "spark.python.task.killTimeout": "1h",
+}  # fmt: skip
+#: An executor that stands still is given up after some seconds. A frozen host has room for the next one.
+GIVEN_UP = {**zombie_driver.SETTINGS, "spark.network.timeout": "5s"}
+
+
+def check(folder: Path) -> int:
+    """Let the pipeline come to its end, without Spark; compare what was seen; return the steps."""
+    head = Control(LocalStore(folder / "storage")).head()
+    records = head.positions["hits"] + 3 * struck.ROWS
+    last = struck.driver(folder, InlineRunner(), records, "auto", 1)
+    last.run()
+    last.close()
+    assert seen(folder / "effects") == struck.expected(records)
+    return head.step
+
+
+# -- who is struck in the middle of a step ----------------------------------------------------
+
+
+class Striking(SparkRunner):
+    """Kills somebody in the middle of some tries, each at a moment from the seed.
+
+    Args:
+        context: the session's.
+        victims: says who is to be killed; nobody while those who were killed last are not back.
+        rng: chance.
+        wanted: how many are to be killed.
+        over: is called when so many were.
+    """
+
+    def __init__(
+        self, context: Any, victims: Callable[[], list[psutil.Process]], rng: random.Random,
+        wanted: int,
+    ) -> None:  # fmt: skip
+        super().__init__(context)
+        self.killed = 0
+        self.wanted = wanted
+        self._victims = victims
+        self._rng = rng
+        self._rest = 3  # so many tries are left alone
+        self._took_s = [0.1]
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        self._rest -= 1
+        if self._rest >= 0 or self.killed >= self.wanted:
+            began = time.monotonic()
+            reports = super().run(plan)
+            self._took_s = [*self._took_s[-20:], time.monotonic() - began]
+            return reports
+        victims = self._victims()
+        if not victims:
+            return super().run(plan)
+        ended = threading.Event()
+        moment_s = self._rng.uniform(0.0, statistics.median(self._took_s))
+        striking = threading.Thread(target=self._strike, args=(victims, moment_s, ended))
+        striking.start()
+        try:
+            return super().run(plan)
+        finally:
+            ended.set()
+            striking.join()
+
+    def _strike(
+        self, victims: list[psutil.Process], moment_s: float, ended: threading.Event
+    ) -> None:
+        if not ended.wait(moment_s):
+            processes.kill_all(victims)
+            self.killed += len(victims)
+            self._rest = self._rng.randrange(1, 6)
+
+
+def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) -> int:
+    """Run the pipeline until so many were killed, and to its end; return its steps."""
+    folder.mkdir()
+    driver = struck.driver(folder, runner, None, exchange, every)
+    left = 5
+
+    def note(_: hr.StepSummary) -> None:
+        nonlocal left
+        left -= runner.killed >= runner.wanted
+        if left == 0:
+            driver.ask_to_stop(drain=False)
+
+    driver.listeners.append(note)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+    return check(folder)
+
+
+def kill_python_workers(folder: Path, rng: random.Random, wanted: int, exchange: str) -> int:
+    """Kill Python workers of a local session; return the steps."""
+    spark = session(rng.choice(["local[2]", "local[2,4]"]))
+
+    def victims() -> list[psutil.Process]:
+        there = processes.python_workers()
+        return rng.sample(there, min(1, len(there)))
+
+    try:
+        runner = Striking(spark.sparkContext, victims, rng, wanted)
+        return run_while_struck(folder, runner, exchange, rng.choice(EVERY))
+    finally:
+        spark.stop()
+
+
+def kill_executors(
+    cluster: StandaloneCluster, folder: Path, rng: random.Random, wanted: int, exchange: str
+) -> int:
+    """Kill executors of a cluster, sometimes both at once; return the steps."""
+    spark = session(cluster.master, **cluster_settings(), **SHORT)
+
+    def victims() -> list[psutil.Process]:
+        if len(spark_private.executors(spark.sparkContext)) < len(HOSTS):
+            return []
+        hosts = HOSTS if rng.random() < 0.2 else [rng.choice(HOSTS)]
+        return [executor for host in hosts for executor in cluster.executors(host)]
+
+    try:
+        runner = Striking(spark.sparkContext, victims, rng, wanted)
+        return run_while_struck(folder, runner, exchange, rng.choice(EVERY))
+    finally:
+        spark.stop()
+
+
+def kill_drivers(folder: Path, rng: random.Random, wanted: int, exchange: str) -> int:
+    """Start a driver with a JVM of its own, kill it, and so on; return the steps."""
+    folder.mkdir()
+    program = [*["-m", "tests.support.struck"], str(folder), "1000000000", exchange]
+    for number in range(wanted):
+        before = processes.steps_in(folder / "storage")
+        run = processes.start([*program, str(rng.choice(EVERY))], folder / f"{number}.log")
+        if rng.random() < 0.8:  # most kills hit a run that is under way, some its start
+            claimed = processes.wait_for(
+                lambda b=before: processes.steps_in(folder / "storage") > b + 1, process=run
+            )
+            assert claimed, (folder / f"{number}.log").read_text()
+            processes.pause(rng.uniform(0.0, 1.0), run)
+        else:
+            processes.pause(rng.uniform(0.5, 5.0), run)
+        assert run.poll() is None, (folder / f"{number}.log").read_text()
+        processes.kill(run, processes.choose(rng))
+    return check(folder)
+
+
+# -- who stands still, and goes on --------------------------------------------------------------
+
+
+class Warden:
+    """Waits for tasks that stop themselves; lets them go on when others have done their work.
+
+    Args:
+        folder: the pipeline's.
+        rng: chance.
+        with_host: stop the whole host of such a task, too.
+    """
+
+    def __init__(self, folder: Path, rng: random.Random, *, with_host: bool) -> None:
+        self.woken = 0
+        self.committed = -1
+        self._marks = folder / "marks"
+        self._rng = rng
+        self._with_host = with_host
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Warden:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it still looks: not once something has failed in it."""
+        return self._thread.is_alive()
+
+    def _watch(self) -> None:
+        known: set[Path] = set()
+        while not self._over.wait(processes.POLL_S):
+            for mark in set(self._marks.glob("*")) - known:
+                if mark.read_text().endswith("\n"):
+                    known.add(mark)
+                    self._guard(psutil.Process(int(mark.read_text())))
+
+    def _guard(self, task: psutil.Process) -> None:
+        """Keep a task from going on until the step is committed without it, and some more are."""
+        frozen = [task, *(processes.host_of_task(task) if self._with_host else [])]
+        try:
+            for process in frozen:
+                process.send_signal(signal.SIGSTOP)
+            enough = self.committed + self._rng.randrange(1, 6)
+            processes.wait_for(lambda: self.committed >= enough or self._over.is_set())
+            assert task.status() == psutil.STATUS_STOPPED
+            self.woken += self.committed >= enough
+        finally:
+            for process in frozen:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGCONT)
+
+
+def stop_tasks(
+    cluster: StandaloneCluster, folder: Path, rng: random.Random, wanted: int, exchange: str, *,
+    with_host: bool,
+) -> int:  # fmt: skip
+    """Let tasks stop in the middle of a step, alone or with their hosts; return the steps."""
+    folder.mkdir()
+    settings = GIVEN_UP if with_host else SPECULATION
+    spark = session(cluster.master, **{**cluster_settings(), **settings})
+    stops, at = set(), 0
+    for _ in range(wanted):
+        at += rng.randrange(8 * struck.ROWS, 20 * struck.ROWS)
+        stops.add(at)
+    driver = struck.driver(
+        folder, SparkRunner(spark.sparkContext), None, exchange, rng.choice(EVERY), frozenset(stops)
+    )
+    left = 10
+    with Warden(folder, rng, with_host=with_host) as warden:
+
+        def note(summary: hr.StepSummary) -> None:
+            nonlocal left
+            warden.committed = summary.step
+            left -= warden.woken >= wanted or not warden.is_there
+            if left == 0:
+                driver.ask_to_stop(drain=False)
+
+        driver.listeners.append(note)
+        try:
+            driver.run()
+        finally:
+            driver.close()
+            spark.stop()
+    assert warden.woken == wanted
+    return check(folder)
+
+
+def stop_drivers(folder: Path, rng: random.Random, wanted: int) -> int:
+    """Let two drivers stand in for each other, whoever leads being stopped; return the steps."""
+    folder.mkdir()
+    scene = Scene(folder, 200, "--spark")
+    try:
+        for name in ("one", "other"):
+            scene.start(name, "--standby")
+        leads = scene.leader_of("one", "other")
+        stands_by = "other" if leads == "one" else "one"
+        for _ in range(wanted):
+            scene.stands_by(stands_by)
+            scene.has_made(leads, len(scene.made_by(leads)) + rng.randrange(1, 10))
+            scene.freeze(leads)
+            scene.has_made(stands_by, len(scene.made_by(stands_by)) + rng.randrange(1, 20))
+            scene.thaw(leads)
+            leads, stands_by = stands_by, leads
+        scene.stands_by(stands_by)
+        scene.is_enough()
+        for name in (leads, stands_by):
+            assert scene.ends(name) == 0, scene.log(name)
+        scene.check_exactly_once()
+        return scene.head.step
+    finally:
+        scene.bury()
+
+
+# -- campaigns --------------------------------------------------------------------------------
+
+
+class Campaign:
+    """Rounds of strikes, each in a folder of its own; keeps count."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        print(f"seed {seed}")
+        self.rng = random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self._seed = seed
+        self._folder = folder
+        self._rounds = self._steps = 0
+        self._began = time.monotonic()
+
+    def round(self, kind: str, wanted: int, strike: Callable[[Path], int]) -> None:
+        folder = self._folder / f"round-{self._rounds}"
+        self._steps += strike(folder)
+        shutil.rmtree(folder)
+        self._rounds += 1
+        self.done[kind] += wanted
+        figures = {
+            "seed": self._seed, "struck": dict(self.done), "rounds": self._rounds, "steps": self._steps,
+            "seconds": round(time.monotonic() - self._began), "lost_or_twice": 0,
+        }  # fmt: skip
+        print(figures, flush=True)
+        record("spark_kills", figures)
+
+
+@pytest.fixture(scope="module")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("cluster"))
+    cluster.start(*HOSTS)
+    yield cluster
+    cluster.close()
+
+
+def test_a_few_of_each_kind_are_struck_and_nothing_shows(
+    own_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    campaign = Campaign(tmp_path, int(os.environ.get("HEADRACE_SEED", "77")))
+    rng = campaign.rng
+    campaign.round("executors", 2, lambda at: kill_executors(own_cluster, at, rng, 2, "shuffle"))
+    campaign.round("Python workers", 4, lambda at: kill_python_workers(at, rng, 4, "host"))
+    campaign.round(
+        "zombie tasks", 2,
+        lambda at: stop_tasks(own_cluster, at, rng, 2, "driver", with_host=False),
+    )  # fmt: skip
+
+
+@pytest.mark.soak
+def test_fifty_of_each_kind_are_struck_and_nothing_shows(
+    own_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("HEADRACE_SEED", str(random.SystemRandom().randrange(2**31))))
+    campaign = Campaign(tmp_path, seed)
+    rng = campaign.rng
+    for exchange in ("driver", "shuffle"):
+        campaign.round(
+            "executors", 25, lambda at, e=exchange: kill_executors(own_cluster, at, rng, 25, e)
+        )
+        campaign.round(
+            "zombie tasks", 6,
+            lambda at, e=exchange: stop_tasks(own_cluster, at, rng, 6, e, with_host=False),
+        )  # fmt: skip
+        campaign.round(
+            "zombie hosts", 3,
+            lambda at, e=exchange: stop_tasks(own_cluster, at, rng, 3, e, with_host=True),
+        )  # fmt: skip
+    for exchange in ("driver", "host", "shuffle"):
+        campaign.round(
+            "Python workers", 17, lambda at, e=exchange: kill_python_workers(at, rng, 17, e)
+        )
+        campaign.round("drivers", 17, lambda at, e=exchange: kill_drivers(at, rng, 17, e))
+    campaign.round("zombie drivers", 8, lambda at: stop_drivers(at, rng, 8))
