@@ -341,6 +341,22 @@ def test_commands_that_were_given_while_nothing_ran_do_not_stop_the_next_run() -
     assert answers == {0: True, 1: False}
 
 
+@pytest.mark.parametrize("prepare", [False, True])
+def test_state_moves_with_all_that_light_steps_have_changed(prepare: bool) -> None:
+    """Also what they change while it moves; and whoever takes over then finds it where it went."""
+    store, seen = MemoryStore(), Seen()
+    driver = start(draw(seen, items=hits(240)), store, every=50)
+    run_to(driver, 6)
+    goal = Goal("rescale", 3, prepare=prepare, strategy=hr.batched(1, gap=False))
+    CommandLog(store).put(Command("migrate", goal=goal, nonce="a"), 0)
+    driver.look_for_commands()
+    while driver.coordinator.head.layout.workers != 3 or driver.coordinator.head.migration:
+        assert driver.turn() is None
+    run_to(driver, driver.coordinator.head.step + 3)
+    finish(start(draw(seen, items=hits(240)), store, every=50))
+    assert seen.by_key == expected(240)
+
+
 def test_a_sink_may_come_or_go_before_steps_are_computed_again() -> None:
     store, seen = MemoryStore(), Seen()
     run_to(start(draw(seen), store), 3)
