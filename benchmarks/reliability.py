@@ -52,17 +52,27 @@ def crash_points(found: dict[str, Any]) -> str:
     """Say what was struck in each scenario."""
     parts = [
         f"{name}: {one['struck']:,} of {one['points']:,} points ({one['share']:.0%}) of "
-        f"{one['operations']:,} operations, and {one['double_crashes']:,} crashes in recovery"
+        f"{one['operations']:,} operations, {one['crashes_in_recovery']:,} crashes in recovery, "
+        f"{one['wrong']} wrong"
         for name, one in found.items()
-        if isinstance(one, dict)
     ]
-    return f"{'; '.join(parts)}; {found['wrong']} wrong"
+    return "; ".join(parts)
 
 
 def power_loss(found: dict[str, Any]) -> str:
     """Say after how many power losses it was looked what had lasted."""
-    parts = [f"{one['outcomes']:,} {name}" for name, one in found.items() if isinstance(one, dict)]
-    return f"outcomes: {', '.join(parts)}; {found['trouble']} wrong"
+    parts = [
+        f"{one['outcomes']:,} outcomes {name}, {one['wrong']} wrong" for name, one in found.items()
+    ]
+    return "; ".join(parts)
+
+
+def disk_full(found: dict[str, Any]) -> str:
+    """Say at how many sizes a disk was full."""
+    return (
+        f"{found['limits']} sizes of a disk: stopped with a typed error {found['stopped']} times, went on "
+        f"when there was room {found['resumed']} times, nothing lost"
+    )
 
 
 def strace_kills(found: dict[str, Any]) -> str:
@@ -110,10 +120,11 @@ CAMPAIGNS = [
     ("The whole system, simulated under seeds", "python -m tests.simulation.campaign", "simulation", "",
      simulation),
     ("A crash, an error or a lost reply at each operation of the storage",
-     "pytest -m soak tests/crashpoints",
-     "soak", "crash_points", crash_points),
-    ("Power lost at each operation of the file system", "pytest -m soak tests/power", "soak", "power_loss",
-     power_loss),
+     "pytest -m soak tests/crashpoints", "soak", "crash_points_*", crash_points),
+    ("Power lost at each operation of the file system", "pytest -m soak tests/power", "soak",
+     "power_loss *", power_loss),
+    ("A real disk that is full", "pytest -m soak tests/storage/test_full_and_read_only.py", "soak",
+     "disk_full", disk_full),
     ("Processes killed at their system calls", "pytest -m soak tests/kills", "soak", "strace_kills",
      strace_kills),
     ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_campaign.py", "soak", "spark_kills",
@@ -126,17 +137,27 @@ CAMPAIGNS = [
 ]  # fmt: skip
 
 
+def figures_of(file: str, name: str) -> tuple[dict[str, Any], list[str]]:
+    """Return figures of a file, and the source trees that they are of.
+
+    They are by name where the name ends in ``*``.
+    """
+    loaded = load(file)
+    if not name:
+        return loaded, [short(loaded["source_tree"])] if loaded else []
+    many, start = name.endswith("*"), name.removesuffix("*")
+    found = {of: one for of, one in loaded.items() if of == name or (many and of.startswith(start))}
+    trees = sorted({short(one["source_tree"]) for one in found.values()})
+    figures = {of.removeprefix(start): one["figures"] for of, one in found.items()}
+    return figures if many else figures.get("", {}), trees
+
+
 def campaigns() -> str:
     """Return the table of all campaigns."""
     rows: list[Row] = [["what was tried", "what was seen", "command", "source tree"]]
     for what, command, file, name, says in CAMPAIGNS:
-        loaded = load(file)
-        if name:
-            loaded = loaded.get(name, {})
-        seen = NOT_RUN
-        if loaded:
-            seen = says(loaded["figures"] if name else loaded)
-        rows.append([what, seen, f"`{command}`", short(loaded.get("source_tree", ""))])
+        figures, trees = figures_of(file, name)
+        rows.append([what, says(figures) if figures else NOT_RUN, f"`{command}`", ", ".join(trees)])
     return table(rows)
 
 
@@ -150,12 +171,12 @@ def situations() -> str:
 
 def planted_bugs() -> str:
     """Return the table of planted bugs."""
-    found = load("soak").get("planted")
+    found, _ = figures_of("soak", "planted")
     if not found:
         return f"{NOT_RUN}."
     rows = [
         [one["name"], one["what"], f"`{one['by']}`" if one["found"] else "not found"]
-        for one in found["figures"]["findings"]
+        for one in found["findings"]
     ]
     return table([["bug", "what is wrong with it", "found by"], *rows])
 

@@ -8,6 +8,7 @@ the package, and must be what plain Python says. The suite strikes a few of each
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import shutil
@@ -39,6 +40,8 @@ from tests.support.results import record
 
 pytestmark = pytest.mark.spark
 
+#: So many of each kind are killed in the soak.
+STRIKES = int(os.environ.get("HEADRACE_SOAK_STRIKES", "50"))
 #: A checkpoint at each step, or now and then.
 EVERY = [1, 1, 5]
 #: What an executor that is gone has written is soon given up.
@@ -328,12 +331,38 @@ class Campaign:
         self._rounds = self._steps = 0
         self._began = time.monotonic()
 
-    def round(self, kind: str, wanted: int, strike: Callable[[Path], int]) -> None:
-        folder = self._folder / f"round-{self._rounds}"
-        self._steps += strike(folder)
-        shutil.rmtree(folder)
+    def executors(self, cluster: StandaloneCluster, wanted: int, exchange: str) -> None:
+        self._note(
+            "executors", wanted, kill_executors(cluster, self._new, self.rng, wanted, exchange)
+        )
+
+    def python_workers(self, wanted: int, exchange: str) -> None:
+        self._note(
+            "Python workers", wanted, kill_python_workers(self._new, self.rng, wanted, exchange)
+        )
+
+    def drivers(self, wanted: int, exchange: str) -> None:
+        self._note("drivers", wanted, kill_drivers(self._new, self.rng, wanted, exchange))
+
+    def zombie_tasks(
+        self, cluster: StandaloneCluster, wanted: int, exchange: str, *, with_host: bool
+    ) -> None:
+        steps = stop_tasks(cluster, self._new, self.rng, wanted, exchange, with_host=with_host)
+        self._note("zombie hosts" if with_host else "zombie tasks", wanted, steps)
+
+    def zombie_drivers(self, wanted: int) -> None:
+        self._note("zombie drivers", wanted, stop_drivers(self._new, self.rng, wanted))
+
+    @property
+    def _new(self) -> Path:
+        return self._folder / f"round-{self._rounds}"
+
+    def _note(self, kind: str, struck: int, steps: int) -> None:
+        """Note a round that was as it should be."""
+        shutil.rmtree(self._new)
         self._rounds += 1
-        self.done[kind] += wanted
+        self._steps += steps
+        self.done[kind] += struck
         figures = {
             "seed": self._seed, "struck": dict(self.done), "rounds": self._rounds, "steps": self._steps,
             "seconds": round(time.monotonic() - self._began), "lost_or_twice": 0,
@@ -350,17 +379,11 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone
     cluster.close()
 
 
-def test_a_few_of_each_kind_are_struck_and_nothing_shows(
-    own_cluster: StandaloneCluster, tmp_path: Path
-) -> None:
+def test_a_few_are_struck_and_nothing_shows(own_cluster: StandaloneCluster, tmp_path: Path) -> None:
+    """(Executors and drivers: test_hosts.py and test_kills.py.)"""
     campaign = Campaign(tmp_path, int(os.environ.get("HEADRACE_SEED", "77")))
-    rng = campaign.rng
-    campaign.round("executors", 2, lambda at: kill_executors(own_cluster, at, rng, 2, "shuffle"))
-    campaign.round("Python workers", 4, lambda at: kill_python_workers(at, rng, 4, "host"))
-    campaign.round(
-        "zombie tasks", 2,
-        lambda at: stop_tasks(own_cluster, at, rng, 2, "driver", with_host=False),
-    )  # fmt: skip
+    campaign.python_workers(3, "host")
+    campaign.zombie_tasks(own_cluster, 1, "driver", with_host=False)
 
 
 @pytest.mark.soak
@@ -369,22 +392,16 @@ def test_fifty_of_each_kind_are_struck_and_nothing_shows(
 ) -> None:
     seed = int(os.environ.get("HEADRACE_SEED", str(random.SystemRandom().randrange(2**31))))
     campaign = Campaign(tmp_path, seed)
-    rng = campaign.rng
     for exchange in ("driver", "shuffle"):
-        campaign.round(
-            "executors", 25, lambda at, e=exchange: kill_executors(own_cluster, at, rng, 25, e)
-        )
-        campaign.round(
-            "zombie tasks", 6,
-            lambda at, e=exchange: stop_tasks(own_cluster, at, rng, 6, e, with_host=False),
-        )  # fmt: skip
-        campaign.round(
-            "zombie hosts", 3,
-            lambda at, e=exchange: stop_tasks(own_cluster, at, rng, 3, e, with_host=True),
-        )  # fmt: skip
+        campaign.executors(own_cluster, share(1 / 2), exchange)
+        campaign.zombie_tasks(own_cluster, share(1 / 8), exchange, with_host=False)
+        campaign.zombie_tasks(own_cluster, share(1 / 16), exchange, with_host=True)
     for exchange in ("driver", "host", "shuffle"):
-        campaign.round(
-            "Python workers", 17, lambda at, e=exchange: kill_python_workers(at, rng, 17, e)
-        )
-        campaign.round("drivers", 17, lambda at, e=exchange: kill_drivers(at, rng, 17, e))
-    campaign.round("zombie drivers", 8, lambda at: stop_drivers(at, rng, 8))
+        campaign.python_workers(share(1 / 3), exchange)
+        campaign.drivers(share(1 / 3), exchange)
+    campaign.zombie_drivers(share(1 / 6))
+
+
+def share(part: float) -> int:
+    """Return how many are to be struck in a round."""
+    return math.ceil(STRIKES * part)
