@@ -106,6 +106,8 @@ BUGS = [
         "tests/power"),
     Bug("read_back_unsynced", "a name whose sync has failed is taken for durable when it is read back",
         "tests/power"),
+    Bug("batch_not_settled", "a step names a batch whose name power loss may still take away",
+        "tests/power/test_inbox.py"),
 ]  # fmt: skip
 
 BY_NAME = {bug.name: bug for bug in BUGS}

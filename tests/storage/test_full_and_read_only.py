@@ -85,14 +85,14 @@ def fill_up(disk: SmallDisk, option: str) -> bool:
     return stopped
 
 
-#: Room for so many pages, or for so many files and directories; a run needs some 40 of either.
-LIMITS = [f"size={4 * n}k" for n in range(2, 50)] + [f"nr_inodes={n}" for n in range(4, 50)]
+#: Room for so many pages, or for so many files and directories; a run needs fewer than 60 of either.
+LIMITS = [f"size={4 * n}k" for n in range(2, 64)] + [f"nr_inodes={n}" for n in range(4, 64)]
 
 
 def test_a_disk_that_is_full_at_any_time_stops_with_a_typed_error_and_resumes(
     disk: SmallDisk,
 ) -> None:
-    assert sum(fill_up(disk, limit) for limit in LIMITS[::9]) >= 8
+    assert sum(fill_up(disk, limit) for limit in LIMITS[::11]) >= 8
 
 
 @pytest.mark.soak
@@ -101,7 +101,7 @@ def test_a_disk_that_is_full_at_each_page_and_each_file(disk: SmallDisk) -> None
     figures = {"limits": len(LIMITS), "stopped": stopped, "resumed": stopped}
     print(figures)
     record("disk_full", figures)
-    assert stopped > len(LIMITS) // 2
+    assert len(LIMITS) // 2 < stopped < len(LIMITS), "there also was room enough"
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 5])
