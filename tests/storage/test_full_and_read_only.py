@@ -6,6 +6,7 @@ When there is room again, or it may be written, the pipeline goes on from its la
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -102,6 +103,30 @@ def test_a_disk_that_is_full_at_each_page_and_each_file(disk: SmallDisk) -> None
     print(figures)
     record("disk_full", figures)
     assert len(LIMITS) // 2 < stopped < len(LIMITS), "there also was room enough"
+
+
+@pytest.mark.parametrize("writes", [3, 15, 30])
+def test_a_quota_that_is_used_up_stops_with_a_typed_error_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """The error of a quota is the system's, raised in its place: there are none on most test machines."""
+    write, left = os.write, [writes]
+
+    def within_quota(descriptor: int, data: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return write(descriptor, data)
+
+    collected = Collected()
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace.storage.local.os.write", within_quota)
+        with pytest.raises(StorageFull, match="make room and start again"):
+            run_inline(draw(SPEC, collected), store=LocalStore(tmp_path), rows=SPEC.rows, **UPKEEP)
+    run_inline(draw(SPEC, collected), store=LocalStore(tmp_path), rows=SPEC.rows, **UPKEEP)
+    model = Model(SPEC, hr.hash_key)
+    model.run()
+    assert collected.rows() == dict(model.outputs)
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 5])

@@ -107,6 +107,35 @@ def test_a_fault_while_it_is_tried_is_not_taken_for_a_wrong_store(act: str, at: 
     check_creates(inner, "n2")
 
 
+class Swept(MemoryStore):
+    """Another driver sweeps the first name that is tried, at some moment."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._left = at
+
+    def _maybe_swept(self) -> None:
+        self._left -= 1
+        if not self._left:
+            for name in self.list(FOLDER):
+                self.delete(name)
+
+    def create(self, name: str, data: bytes) -> None:
+        self._maybe_swept()
+        super().create(name, data)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._maybe_swept()
+        return super().read(name, offset, length)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_who_stood_still_until_its_name_was_swept_tries_another_one(at: int) -> None:
+    store = Swept(at)
+    check_creates(store, "slow")
+    assert store.list("") == []
+
+
 def test_what_killed_drivers_left_is_swept_and_what_somebody_tries_now_is_not() -> None:
     store = MemoryStore()
     run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows)
