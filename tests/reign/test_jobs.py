@@ -26,7 +26,7 @@ from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin,
 from tests.support.pipelines import Collected
 
 SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
-QUICK = hr.Lease(period_s=0.05, patience_s=0.4)
+QUICK = hr.Lease(period_s=0.05, patience_s=1.0)
 
 
 def endless() -> Iterator[Item]:
