@@ -63,7 +63,7 @@ def check_state(world: World, checkpoint: Checkpoint) -> None:
     for row in checkpoint.read("counts").to_pylist():
         found.setdefault(row["key"], {})[row["state"]] = msgspec.json.decode(row["value"])
     have = {key: (of["number"], of["total"]) for key, of in found.items()}
-    wanted = counted(world.outside.sent, checkpoint.head.positions.get("hits", {}))
+    wanted = counted(world.outside.sent, world.read_until(checkpoint.head))
     if have != wanted:
         raise WrongEffect(f"the state of step {checkpoint.step} is {have}, not {wanted}")
 
@@ -93,7 +93,7 @@ def copy(world: World) -> None:
 def _go_on(world: World, to: MemoryStore, step: int) -> None:
     """Run a copy to the end: together with what was seen up to its step, all must have been seen."""
     recorder = Recorder()
-    driver = world.driver_on_a_copy(to, recorder)
+    driver = world.drivers.on_a_copy(to, recorder)
     try:
         driver.run()
     finally:

@@ -38,7 +38,8 @@ WANTED = [
     "took over: gone", "took over: handed over", "a step is delivered again", "the boundary was raised",
     "migration done", "migration aborted", "bins of different depth",
     "a step while a migration is preparing", "a step while a migration is moving",
-    "a record was sent again", "state was read", "pinned state was read", "what was read has expired",
+    "a record was sent again", "a producer looked what is recorded",
+    "state was read", "pinned state was read", "what was read has expired",
     "a checkpoint was copied", "a copy went on to the end",
 ]  # fmt: skip
 

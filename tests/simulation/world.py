@@ -198,13 +198,13 @@ class Delivering(hr.sinks.Sink):
 
 
 def draw(
-    program: Program, outside: Outside, recorder: Recorder, disk: Disk, store: ProcessStore,
+    program: Program, source: Source, recorder: Recorder, disk: Disk, store: ProcessStore,
     *, weak: bool, ids: bool,
 ) -> hr.Pipeline:  # fmt: skip
     """Return the pipeline that the oracle knows."""
     pipeline = hr.Pipeline("simulated")
     hits = pipeline.inject(
-        "hits", Tap(outside), watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
+        "hits", source, watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
         ids="id" if ids else None, horizon=timedelta(microseconds=4 * DISORDER),
     )  # fmt: skip
     streams = {}

@@ -1,0 +1,142 @@
+"""The drivers of a simulated run: how they come to lead, and what they are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, cast
+
+import headrace as hr
+from headrace.driver import Clock, Driver
+from headrace.errors import ChangeRefused, Damaged, Fenced, StorageError, TryAbandoned
+from headrace.heart import Pulse
+from headrace.ledger.lease import Lease
+from headrace.reign import Reign
+from headrace.runners.base import Runner
+from headrace.runners.inline import InlineRunner
+from headrace.stopwatch import Stopwatch
+from headrace.storage.base import Store
+from headrace.storage.memory import MemoryStore
+from tests.simulation.options import Options
+from tests.simulation.recorder import Recorder
+from tests.simulation.runner import SimulatedRunner
+from tests.simulation.storage import LONG_US, Disk, ProcessStore
+from tests.simulation.threads import KernelEvent
+from tests.simulation.world import BIN_BITS, KernelClock, draw
+from tests.support.faults import SimulatedCrash
+
+if TYPE_CHECKING:
+    from tests.simulation.run import World
+
+#: How drivers show that they live, in the kernel's time: a step takes some 0.05 s of it.
+LEASE = Lease(period_s=0.1, patience_s=0.6)
+
+
+class Drivers:
+    """Those that run the pipeline of a world, one at a time, or against each other.
+
+    Attributes:
+        working: those that have begun.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.working: set[str] = set()
+        self._world = world
+        self._kernel = world.kernel
+        self._rng = world.rng
+
+    def drive(self, name: str) -> None:
+        """Run the pipeline, again and again, until all is done; or wait for the other to be gone."""
+        lives = 0
+        while not self._world.finished:
+            how = self._how() if self.working - {name} else "leads"
+            if how == "waits":
+                self._kernel.sleep(30_000)
+                continue
+            lives += 1
+            self._live(f"{name}{lives}", name, how)
+
+    def _how(self) -> str:
+        """Draw how a driver behaves that finds another one at work."""
+        options = self._world.options
+        if self._world.disk.fault(options.rival, "a rival takes over"):
+            return "leads"
+        if self._kernel.chance(options.reign * 20):
+            return self._rng.choice(["stands by", "is handed over to"])
+        return "waits"
+
+    def _live(self, who: str, name: str, how: str) -> None:
+        kernel, store = self._kernel, ProcessStore(self._world.disk)
+        driver: Driver | None = None
+        self.working.add(name)
+        try:
+            driver = self._one_of_two(who, store)
+            why = self._reign(driver, how)
+            self._world.finished = self._world.finished or why == "drained"
+            kernel.saw(f"a driver ended: {why.partition(' to ')[0]}")
+        except SimulatedCrash:
+            kernel.saw("a driver died")
+        except Fenced as error:
+            kernel.saw(f"fenced: {error.what.partition(': ')[2] or error.what}")
+            kernel.saw("fenced")
+        except Damaged:
+            raise
+        except (StorageError, TryAbandoned, ChangeRefused) as error:
+            kernel.saw(f"stopped: {type(error).__name__}")
+        finally:
+            self.working.discard(name)
+            store.dead = True
+            if driver is not None:
+                with contextlib.suppress(SimulatedCrash):
+                    driver.close()
+        kernel.sleep(self._rng.choice(LONG_US))
+
+    def _reign(self, driver: Driver, how: str) -> str:
+        """Let a driver lead at once, or when it may; return why its reign has ended."""
+        if not self._world.options.reign:
+            return driver.run()
+        reign = Reign(
+            driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
+            within_s=1.0, clock=lambda: self._kernel.now_us / 1e6,
+        )  # fmt: skip
+        try:
+            return reign.run()
+        finally:
+            if reign.take_over is not None:
+                self._kernel.saw(f"took over: {reign.take_over.why}")
+
+    def _one_of_two(self, who: str, store: ProcessStore) -> Driver:
+        world = self._world
+        runner = SimulatedRunner(self._kernel, world.disk, who, world.processes)
+        workers = world.workers if world.disk.calm else self._rng.choice([None, 1, 2, 3])
+        pipeline = self._drawn(world.recorder, store)
+        driver = self._made(pipeline, store, runner, KernelClock(world.disk), who, workers)
+        driver.listeners.append(world.on_commit)
+        return driver
+
+    def on_a_copy(self, to: MemoryStore, recorder: Recorder) -> Driver:
+        """Return a driver that nothing happens to, on a copy of the storage."""
+        disk = self._world.disk
+        store = ProcessStore(Disk(self._kernel, Options(), disk, to))
+        pipeline = self._drawn(recorder, store)
+        return self._made(pipeline, store, InlineRunner(), KernelClock(disk), "copy", None)
+
+    def _drawn(self, recorder: Recorder, store: ProcessStore) -> hr.Pipeline:
+        world = self._world
+        return draw(
+            world.program, world.source(), recorder, world.disk, store, weak=world.weak, ids=world.ids
+        )  # fmt: skip
+
+    def _made(
+        self, pipeline: hr.Pipeline, store: Store, runner: Runner, clock: Clock, who: str,
+        workers: int | None,
+    ) -> Driver:  # fmt: skip
+        numbers = iter(range(1 << 30))
+        driver = Driver(
+            pipeline, store, runner, workers=workers, bins=1 << BIN_BITS,
+            settings=self._world.settings, clock=clock, nonce=lambda: f"{who}-{next(numbers)}",
+            drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
+        )  # fmt: skip
+        driver.woken = cast(threading.Event, KernelEvent(self._kernel))
+        driver.pulse = Pulse(lambda: self._kernel.now_us / 1e6)
+        return driver
