@@ -62,7 +62,14 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Steering
 from headrace.delivery import Deliveries
-from headrace.errors import Damaged, NotFound, StorageError, ensure
+from headrace.errors import (
+    Damaged,
+    HeadraceError,
+    NotFound,
+    SourceChanged,
+    StorageError,
+    ensure,
+)
 from headrace.heart import Pulse
 from headrace.intake import Intake
 from headrace.ledger.commands import CommandLog
@@ -292,18 +299,30 @@ class Driver:
         self._todo.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:
-                if isinstance(instruction.error, Damaged | NotFound):
-                    self.ledger.check_newest(self._head)  # (files are gone for who was fenced)
+                self._check_leads(instruction.error)
                 raise instruction.error
             if instruction.why != CHANGED:
                 return instruction
             self._todo = deque(self._tell(self._redraw()))
             return None
-        event = self._do(instruction)
+        try:
+            event = self._do(instruction)
+        except SourceChanged as error:
+            self._check_leads(error)
+            raise
         self._tell_released()
         if event is not None:
             self._todo.extend(self._tell(event))
         return None
+
+    def _check_leads(self, error: HeadraceError) -> None:
+        """Check that something is not gone because another driver has gone on, and cleaned.
+
+        Raises:
+            Fenced: when it is.
+        """
+        if isinstance(error, Damaged | NotFound | SourceChanged):
+            self.ledger.check_newest(self._head)
 
     def _tell(self, event: Event) -> list[Instruction]:
         with self._stopwatch.phase("plan"):

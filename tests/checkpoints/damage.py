@@ -54,6 +54,22 @@ def needed(files: Files) -> set[str]:
     return {ref.name for ref in checkpoint.files()} | set(manifests)
 
 
+class Overtaken(MemoryStore):
+    """From the n-th read on, what is there is what a driver has left that has gone on meanwhile."""
+
+    def __init__(self, before: Files, after: Files, at: int) -> None:
+        super().__init__()
+        self._files = dict(before)
+        self._after = after
+        self.left = at
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self.left -= 1
+        if not self.left:
+            self._files = dict(self._after)
+        return super().read(name, offset, length)
+
+
 def tried(do: Callable[[], Any]) -> Any:
     """Return what comes of something; ``REFUSED`` for a typed error. Anything else goes through."""
     try:

@@ -13,7 +13,7 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import Damaged, Expired, HeadraceError, PipelineError
 from headrace.ledger.log import Ledger
 from headrace.storage import LocalStore, MemoryStore, Store
-from tests.checkpoints.damage import Files, files_of, flipped, run_on, store_of
+from tests.checkpoints.damage import Files, Overtaken, files_of, flipped, run_on, store_of
 from tests.checkpoints.test_reading import everything
 from tests.checkpoints.worlds import SECOND, draw, driven, items, push_what_was_read
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
@@ -144,6 +144,30 @@ def test_a_step_that_is_gone_is_not_copied_and_neither_is_its_place_taken(files:
     with pytest.raises(Expired):
         Checkpoints(store_of(files)).copy(1, target)
     assert target.list("") == []
+
+
+def test_a_copy_that_a_running_driver_overtakes_is_whole_or_told_that_its_step_has_expired() -> (
+    None
+):
+    store = MemoryStore()
+    with driven(store, steps=9, base_every=4, slices=2, retain_steps=3) as t:
+        before = files_of(store)
+        for step in range(20):
+            t.push_many("items", items(100 + step * 5, 5))
+            t.step()
+    after, expired = files_of(store), 0
+    for at in range(1, 200):
+        source, target = Overtaken(before, after, at), MemoryStore()
+        try:
+            Checkpoints(source).copy(None, target)
+        except Expired:
+            expired += 1
+        else:
+            assert list(Checkpoints(target).verify()) == []
+        if source.left > 0:
+            break
+    assert source.left > 0
+    assert expired > 10
 
 
 def test_a_pipeline_that_has_done_nothing_can_be_copied() -> None:

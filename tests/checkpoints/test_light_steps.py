@@ -12,7 +12,9 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import NotFound
 from headrace.ledger.log import Ledger
 from headrace.storage import MemoryStore
+from tests.checkpoints.damage import Files, Overtaken, store_of
 from tests.checkpoints.test_reading import everything
+from tests.crashpoints.scenarios import SPEC
 from tests.oracle.model import Spec
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.specs import specs
@@ -60,3 +62,34 @@ def test_a_light_step_is_not_opened_and_says_what_can_be(spec: Spec) -> None:
         assert ledger.read(step)[0].light
         with pytest.raises(NotFound, match="open a checkpoint, such as step"):
             found.open(step)
+
+
+class Remembering(MemoryStore):
+    """Remembers what was there after each commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[Files] = []
+
+    def create(self, name: str, data: bytes) -> None:
+        super().create(name, data)
+        if name.startswith("manifests/"):
+            self.history.append(dict(self._files))
+
+
+def test_the_newest_checkpoint_is_opened_however_far_a_driver_has_gone_on_meanwhile() -> None:
+    store = Remembering()
+    upkeep = {"base_every": 4, "slices": 2, "retain_steps": 1, "checkpoint_steps": 3}
+    run_inline(draw(SPEC, Collected()), store=store, rows=3, workers=2, **upkeep)
+    after = store.history[-1]
+    light = [files for files in store.history[:-4] if Ledger(store_of(files)).open().is_behind]
+    assert light
+    for before in light:
+        at = 0
+        while True:
+            at += 1
+            source = Overtaken(before, after, at)
+            found = Checkpoints(source).open()
+            assert not found.head.is_behind
+            if source.left > 0:
+                break

@@ -30,12 +30,15 @@ class Appending:
         disk: the pipeline's; the inbox is another one, on which the same things fail.
         sent: the records of each partition. Those that were never appended are taken out in the end.
         rng: decides how records are divided into batches.
+
+    Attributes:
+        cleans: whether batches are deleted once they were read.
     """
 
     def __init__(self, disk: Disk, sent: dict[str, list[Sent]], rng: random.Random) -> None:
         self._disk = Disk(disk.kernel, disk.options, disk)
         self._sent = sent
-        self._cleans = rng.random() < 0.5
+        self.cleans = rng.random() < 0.5
         self._batches = {name: _divided(records, rng) for name, records in sent.items()}
         self._recorded = dict.fromkeys(sent, 0)
 
@@ -44,7 +47,7 @@ class Appending:
         place = ProcessStore(self._disk)
         producers = sorted(self._batches)
         return hr.sources.Inbox(
-            place, Hit, event_time="time", producers=producers, clean=self._cleans
+            place, Hit, event_time="time", producers=producers, clean=self.cleans
         )
 
     def read(self, position: Any) -> dict[str, int]:

@@ -12,16 +12,21 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+import headrace as hr
+from headrace.coordinator.messages import Poll
+from headrace.driver import Driver
 from headrace.errors import (
     BadInput,
     BatchConflict,
     Damaged,
+    Fenced,
     NotFound,
     PipelineError,
     SourceChanged,
     StorageError,
 )
 from headrace.ledger.log import Ledger
+from headrace.runners.inline import InlineRunner
 from headrace.sources import Inbox, Limit, Part
 from headrace.sources.inbox import Producer
 from headrace.sources.inbox.batch import HEADER_BYTES
@@ -514,6 +519,30 @@ def test_what_a_driver_left_behind_that_ended_before_it_cleaned_is_cleaned(store
     a.append(hits(4))
     assert Reading(inbox(store, clean=True), reading.position).step() == [4]
     assert batches(store) == [3]
+
+
+def test_a_driver_that_was_overtaken_says_so_where_its_input_was_cleaned_away() -> None:
+    place, storage, collected = MemoryStore(), MemoryStore(), Collected()
+    appending = inboxes.producer(place, "a")
+
+    def drawn() -> hr.Pipeline:
+        return inboxes.pipeline(place, collected.sink("told"), clean=True)
+
+    def append(*batches: int) -> None:
+        for batch in batches:
+            appending.append(inboxes.items("a", batch, 2))
+
+    append(0, 1)
+    inboxes.run_until_idle(drawn(), storage)
+    old = Driver(drawn(), storage, InlineRunner(), workers=1, bins=16)
+    old.open()
+    while not isinstance(old.upcoming, Poll):
+        old.turn()
+    append(2, 3, 4)
+    inboxes.run_until_idle(drawn(), storage)
+    with pytest.raises(Fenced):
+        old.turn()
+    old.close()
 
 
 def test_a_batch_that_was_cleaned_away_is_not_appended_again(store: Store) -> None:

@@ -76,9 +76,7 @@ class Checkpoints:
             Damaged, NewerFormat: for manifests that cannot be read.
         """
         try:
-            head = self._ledger.open(step)
-            if head is not None and step is None and head.is_behind:
-                head = self._ledger.open(head.checkpoint)
+            head = self._newest_checkpoint() if step is None else self._ledger.open(step)
         except Damaged as error:
             if step is None or self._exists(step):
                 raise self._expired(step) or error from None
@@ -92,6 +90,19 @@ class Checkpoints:
                 remedy=f"open a checkpoint, such as step {head.checkpoint}",
             )
         return Checkpoint(self.store, head)
+
+    def _newest_checkpoint(self) -> Head | None:
+        head = self._ledger.open()
+        while head is not None and head.is_behind:
+            try:
+                return self._ledger.open(head.checkpoint)
+            except Damaged:
+                # (a running driver may have cleaned it; then it has gone on, too)
+                now = self._ledger.open()
+                if now is None or now.step <= head.step:
+                    raise
+                head = now
+        return head
 
     def verify(self, step: int | None = None) -> Iterator[Finding]:
         """Yield what is wrong with the checkpoint of a step, or of every step that is kept.

@@ -206,16 +206,18 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Tell a file that is gone because the checkpoint is, from one that is missing."""
+        """Tell a file or manifest that is gone because the checkpoint is, from one that is missing."""
         try:
             yield
-        except NotFound as error:
+        except (NotFound, Damaged) as error:
             raise self._gone(error) from error
 
-    def _gone(self, error: NotFound) -> Expired | Damaged:
+    def _gone(self, error: NotFound | Damaged) -> Expired | Damaged:
         newest = newest_of(self.store)
         if newest is not None and newest.boundary > self.step:
             return expired(self.step, newest)
+        if isinstance(error, Damaged):
+            return error
         return Damaged(
             f"a file of step {self.step} is missing: {error.what}",
             place=error.place,
