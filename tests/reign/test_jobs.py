@@ -222,6 +222,45 @@ def test_who_shows_no_sign_of_life_and_commits_all_the_same_is_not_taken_over_fr
     assert stop.why == "drained"
 
 
+class Overtaken(Driver):
+    """Something happens between looking at what is stored and the claim."""
+
+    meanwhile: Callable[[], None]
+
+    def open(self, on: Head | Fresh = "newest") -> None:
+        super().open(on)
+        self.meanwhile()
+
+
+def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> None:
+    store, collected, rounds = MemoryStore(), Collected(), 0
+
+    def driver(kind: type[Driver]) -> Driver:
+        pipeline = begin(items(60), collected, count=Count())
+        return kind(pipeline, store, InlineRunner(), workers=2, settings=SETTINGS, drain=True)
+
+    def commits() -> None:
+        nonlocal rounds
+        rounds += 1
+        step = leads.ledger.open()
+        while rounds < 4 and leads.ledger.open() == step:
+            assert leads.turn() is None
+
+    leads, claims = driver(Driver), driver(Overtaken)
+    leads.open()
+    commits()
+    rounds = 0
+    claims.meanwhile = commits  # type: ignore[attr-defined]
+    assert Reign(claims, QUICK).run() == "drained"
+    assert rounds == 4
+    head = claims.ledger.open()
+    assert head is not None
+    assert head.epoch == 2
+    with pytest.raises(Fenced):
+        while leads.turn() is None:
+            pass
+
+
 def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
     collected = Collected()
     with pytest.raises(Fenced), job(tmp_path, collected) as first:

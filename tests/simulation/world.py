@@ -108,6 +108,7 @@ class Outside:
         self.sent = sent
         self.there = dict.fromkeys(sent, 0)
         self.shown = dict.fromkeys(sent, 0)
+        self._ended = False
 
     def grow(self, partition: str, count: int) -> None:
         """Let some more of a partition be there."""
@@ -115,13 +116,14 @@ class Outside:
 
     def end(self) -> None:
         """Let nothing come any more but a little of what is there."""
+        self._ended = True
         for name, count in self.there.items():
             self.there[name] = min(count, self.shown[name] + _LITTLE)
             del self.sent[name][self.there[name] :]
 
     def is_over(self, partition: str, at: int) -> bool:
         """Say whether nothing comes after a position."""
-        return at == len(self.sent[partition])
+        return self._ended and at == len(self.sent[partition])
 
 
 class Tap(Source):
