@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from benchmarks.harness import ROOT
+from benchmarks.tables import RESULTS, Result, load, page, table
 
-RESULTS = ROOT / "benchmarks" / "results"
 NOT_RUN = "not run yet"
 Row = list[Any]
-
-
-def table(rows: list[Row]) -> str:
-    """Return rows (the first is the head) as Markdown."""
-    lines = [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
-    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
 
 
 def short(tree: str) -> str:
@@ -28,10 +20,9 @@ def counts(of: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in of.items())
 
 
-def load(name: str) -> dict[str, Any]:
+def found_in(name: str) -> Result:
     """Return a file of results; empty where there is none."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return load(name) if (RESULTS / f"{name}.json").exists() else {}
 
 
 # -- what each campaign says ------------------------------------------------------------------
@@ -142,7 +133,7 @@ def figures_of(file: str, name: str) -> tuple[dict[str, Any], list[str]]:
 
     They are by name where the name ends in ``*``.
     """
-    loaded = load(file)
+    loaded = found_in(file)
     if not name:
         return loaded, [short(loaded["source_tree"])] if loaded else []
     many, start = name.endswith("*"), name.removesuffix("*")
@@ -163,7 +154,7 @@ def campaigns() -> str:
 
 def situations() -> str:
     """Return in how many seeds each situation came up."""
-    found = load("simulation")
+    found = found_in("simulation")
     if not found:
         return f"{NOT_RUN}."
     return table([["situation", "seeds"], *([n, f"{c:,}"] for n, c in found["seeds_with"].items())])
@@ -183,7 +174,7 @@ def planted_bugs() -> str:
 
 def flat() -> str:
     """Return what was measured over thousands of steps."""
-    parts, results = [], load("soak")
+    parts, results = [], found_in("soak")
     for exchange in ("driver", "shuffle"):
         found = results.get(f"flat_{exchange}")
         if found is None:
@@ -197,7 +188,7 @@ def flat() -> str:
 
 def flights_killed() -> str:
     """Return how often the flights job was killed."""
-    kills = load("soak")["kills"]
+    kills = found_in("soak")["kills"]
     facts = kills["figures"]
     return (
         f"{sum(facts['killed'].values())} kills ({counts(dict(sorted(facts['killed'].items())))}) in "
@@ -208,8 +199,7 @@ def flights_killed() -> str:
 
 def reliability() -> str:
     """Return the page."""
-    text = (ROOT / "benchmarks" / "pages" / "reliability.md").read_text()
-    return text.format(
+    return page("reliability").format(
         table=campaigns(), situations=situations(), planted=planted_bugs(), flat=flat(),
         kills=flights_killed(),
     )  # fmt: skip

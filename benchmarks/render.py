@@ -8,7 +8,6 @@ usage: python -m benchmarks.render
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -17,29 +16,16 @@ from typing import Any
 from benchmarks.bins import MEGAPHONE_P99_MS
 from benchmarks.harness import ROOT
 from benchmarks.peers import PEERS
-from benchmarks.reliability import reliability, table
+from benchmarks.reliability import reliability
+from benchmarks.tables import RESULTS, Result, load, page, table
 
-RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ROOT / "benchmarks" / "pages"
 #: The programs whose pages have one place for all their tables, in their order on the page.
 PLAIN = ["latency", "user", "bins", "migrate", "rescale", "measuring", "recover", "scale"]
 
-Result = dict[str, Any]
 MET = {True: "yes", False: "no", None: ""}
 
 
 # -- files and tables -------------------------------------------------------------------------
-
-
-def page(name: str) -> str:
-    """Return what explains a program's figures."""
-    return (PAGES / f"{name}.md").read_text()
-
-
-def load(name: str) -> Result:
-    """Return a file of results."""
-    loaded: Result = json.loads((RESULTS / f"{name}.json").read_text())
-    return loaded
 
 
 def results_of(program: str) -> list[Result]:
