@@ -8,8 +8,6 @@ usage: struck.py FOLDER RECORDS EXCHANGE CHECKPOINT_STEPS
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from headrace.driver import Driver, Settings
 from headrace.runners.base import Runner
 from headrace.storage import LocalStore
 from tests.support.recorder import Effect, recorder
+from tests.support.stopping import stop_once
 
 KEYS, WINDOW, ROWS = 11, 40, 50
 
@@ -102,17 +101,6 @@ class Totals(hr.Computation):
         ctx.produce("out", Numbered(self.keys.value, self.total.value))
         self.keys.clear()
         self.total.clear()
-
-
-def stop_once(mark: str) -> None:
-    """Stop this process, if none was stopped there before."""
-    try:
-        descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-    except FileExistsError:
-        return
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    os.close(descriptor)
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def expected(records: int) -> Counter[Effect]:

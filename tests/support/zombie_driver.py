@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from headrace.errors import HeadraceError
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
+from tests.support.stopping import stop_once
 
 RECORDS, A_STEP, MARKED = 400, 20, 130
 #: A frozen executor is given up after some seconds instead of two minutes; an application has one slot on
@@ -72,17 +71,6 @@ class Again(hr.Computation):
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         self.count.value += record.value
         ctx.produce("out", self.count.value)
-
-
-def stop_once(mark: str) -> None:
-    """Stop this process, if none was stopped before."""
-    try:
-        descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-    except FileExistsError:
-        return
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    os.close(descriptor)
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def pipeline(folder: Path) -> hr.Pipeline:
