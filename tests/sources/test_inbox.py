@@ -497,17 +497,17 @@ def batches(store: Store, name: str = "a") -> list[int]:
     return [int(name[-12:]) for name in store.list(f"from-{name}/0")]
 
 
-def test_what_committed_steps_have_read_is_cleaned_but_for_the_last(store: Store) -> None:
+def test_what_committed_steps_have_read_is_cleaned_but_for_the_last_two(store: Store) -> None:
     a = producer(store)
     for time in (1, 2, 3):
         a.append(hits(time))
     reading = Reading(inbox(store, clean=True))
     assert reading.step() == [1, 2, 3]
-    assert batches(store) == [2]
+    assert batches(store) == [1, 2]
     a.append(hits(4))
     assert producer(store).append(hits(5)) == 4, "the next process goes on after it"
     assert reading.step() == [4, 5]
-    assert batches(store) == [4]
+    assert batches(store) == [3, 4]
 
 
 def test_what_a_driver_left_behind_that_ended_before_it_cleaned_is_cleaned(store: Store) -> None:
@@ -518,7 +518,7 @@ def test_what_a_driver_left_behind_that_ended_before_it_cleaned_is_cleaned(store
     reading.step()
     a.append(hits(4))
     assert Reading(inbox(store, clean=True), reading.position).step() == [4]
-    assert batches(store) == [3]
+    assert batches(store) == [2, 3]
 
 
 def test_a_driver_that_was_overtaken_says_so_where_its_input_was_cleaned_away() -> None:
@@ -553,13 +553,13 @@ def test_a_batch_that_was_cleaned_away_is_not_appended_again(store: Store) -> No
     reading.step()
     assert a.append(hits(1), sequence=1) == 1
     assert producer(store).append(hits(0), sequence=0) == 0
-    assert batches(store) == [3]
+    assert batches(store) == [2, 3]
     assert reading.step() == []
 
 
 def test_a_new_pipeline_on_an_inbox_that_another_has_cleaned_is_told_so(store: Store) -> None:
     a = producer(store)
-    for time in (1, 2):
+    for time in (1, 2, 3):
         a.append(hits(time))
     Reading(inbox(store, clean=True)).step()
     with pytest.raises(SourceChanged, match="batch 0 of producer 'a' was read by another"):
@@ -567,17 +567,20 @@ def test_a_new_pipeline_on_an_inbox_that_another_has_cleaned_is_told_so(store: S
 
 
 class Stalling(FaultStore):
-    """Before it creates a batch, something else happens."""
+    """Before it creates a batch, or thereafter, something else happens."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: Store, *, after: bool = False) -> None:
         super().__init__(inner)
         self.meanwhile: Any = None
+        self._after = after
 
     def create(self, name: str, data: bytes) -> None:
         meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
+        if meanwhile is not None and not self._after:
             meanwhile()
         self.inner.create(name, data)
+        if meanwhile is not None and self._after:
+            meanwhile()
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -623,7 +626,7 @@ def test_a_stalled_producer_leaves_nothing_that_another_could_meet(store: Store)
 
     stalling.meanwhile = meanwhile
     stale.append(hits(4))
-    assert batches(store) == [2, 3]
+    assert batches(store) == [1, 2, 3]
     assert producer(store).append(hits(1), sequence=0) == 0, "what was recorded may be repeated"
     assert reading.step() == [4]
 
@@ -641,13 +644,61 @@ def test_what_a_producer_leaves_behind_that_ends_in_such_a_stall_is_swept(store:
     stalling.meanwhile = meanwhile
     ending = stalling.inner
     assert isinstance(ending, FaultStore)
-    ending._at = ending.operations + 2
+    ending._at = ending.operations + 3
     with pytest.raises(SimulatedCrash):
         stale.append(hits(4))
-    assert batches(store) == [0, 2], "batch 0 is a ghost"
+    assert batches(store) == [0, 1, 2], "batch 0 is a ghost"
     producer(store).append(hits(4))
     assert Reading(inbox(store, clean=True), reading.position).step() == [4]
-    assert batches(store) == [3]
+    assert batches(store) == [2, 3]
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_producer_that_is_slower_than_the_pipeline_takes_its_own_batch_for_its_own(
+    store: Store, before: int, others: int
+) -> None:
+    """Its batch is read, and what came before is cleaned away, before it looks whether that is there."""
+    stalling = Stalling(store, after=True)
+    slow = producer(stalling)
+    reading = Reading(inbox(store, clean=True))
+    for time in range(before):
+        slow.append(hits(time))
+        assert reading.step() == [time]
+
+    def meanwhile() -> None:
+        assert reading.step() == [before]
+        for time in range(others):
+            producer(store).append(hits(100 + time))
+            assert reading.step() == [100 + time]
+
+    stalling.meanwhile = meanwhile
+    assert slow.append(hits(before)) == before
+    last = before + others
+    assert batches(store) == [*range(max(last - 1, 0), last + 1)]
+    assert slow.append(hits(7)) == last + 1
+    again = Reading(inbox(store, clean=True), reading.position)
+    assert again.all() == [[7]], "and a later driver finds its place"
+
+
+def test_a_producer_that_cannot_know_what_became_of_its_batch_says_so(store: Store) -> None:
+    """Others went on so far that neither its batch is there nor those beside it."""
+    stalling = Stalling(store, after=True)
+    slow = producer(stalling)
+    reading = Reading(inbox(store, clean=True))
+    slow.append(hits(0))
+
+    def meanwhile() -> None:
+        for time in (2, 3, 4, 5):
+            producer(store).append(hits(time))
+        assert reading.step() == [0, 1, 2, 3, 4, 5]
+
+    stalling.meanwhile = meanwhile
+    with pytest.raises(StorageError, match="may have been appended"):
+        slow.append(hits(1), sequence=1)
+    assert slow.append(hits(1), sequence=1) == 1, "it can be repeated"
+    assert slow.append(hits(6)) == 6
+    assert reading.all() == [[6]]
 
 
 def test_a_batch_behind_the_ghost_of_another_is_not_acknowledged(store: Store) -> None:

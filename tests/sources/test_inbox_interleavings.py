@@ -114,6 +114,28 @@ class Interleavings(RuleBasedStateMachine):
         batch = self.new(name, rows)
         self.note(name, stale.append(batch), batch)
 
+    @rule(name=names, rows=sizes, more=st.integers(0, 4))
+    def is_slower_than_others(self, name: str, rows: int, more: int) -> None:
+        """A process stalls in its append once its batch is there; it is read, and others go on."""
+        stalling = Stalling(self.inbox, after=True)
+        slow = producer(stalling, name)
+        sequence, batch = slow.next, self.new(name, rows)
+
+        def meanwhile() -> None:
+            self.note(name, sequence, batch)
+            self.producers.pop(name, None)
+            self.run(7)
+            for _ in range(more):
+                self.append(name, 1, False)
+                self.run(7)
+
+        stalling.meanwhile = meanwhile
+        try:
+            assert slow.append(batch) == sequence
+        except StorageError:
+            assert more > 1
+            assert slow.append(batch, sequence=sequence) == sequence
+
     @rule(rows=st.integers(1, 7))
     def run(self, rows: int) -> None:
         """The pipeline is started, reads what is there, and is stopped."""
@@ -151,9 +173,10 @@ class Interleavings(RuleBasedStateMachine):
             if self.clean:
                 for name in NAMES:
                     self.append(name, 1, False)
+                    self.append(name, 1, False)
                 self.run(5)
                 for name in NAMES:
-                    assert len(self.inbox.list(f"from-{name}/0")) == 1
+                    assert len(self.inbox.list(f"from-{name}/0")) == 2
 
 
 TestInterleavings = Interleavings.TestCase

@@ -25,7 +25,9 @@ _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")
 _SEAL = struct.Struct("<Q")
 HEADER_BYTES = _FIELDS.size + _SEAL.size
-_FINAL = 1
+_FINAL, _LINKED = 1, 2
+#: The nonce ends with so much of the seal of the batch before.
+_LINK_BYTES = 4
 _MEND = "restore the file, or remove it and let its producer append this sequence again"
 
 
@@ -39,7 +41,8 @@ class Header(msgspec.Struct, frozen=True):
         promise_us: no record before it comes after this batch; ``MIN_TIME`` without a promise. It never
             falls from one batch of a producer to the next.
         final: whether it is the last one of its producer.
-        nonce: tells this writing of the batch from any other, when a reply was lost.
+        nonce: tells this writing of the batch from any other.
+        linked: whether the nonce ends with a part of the seal of the batch that its producer saw before it.
         seal: names exactly this batch.
     """
 
@@ -49,7 +52,12 @@ class Header(msgspec.Struct, frozen=True):
     promise_us: int
     final: bool
     nonce: bytes
+    linked: bool
     seal: int
+
+    def follows(self, before: Header) -> bool | None:
+        """Say whether its producer saw that batch before it; None where an older version wrote it."""
+        return self.nonce.endswith(_link(before)) if self.linked else None
 
 
 def encode_records(table: pa.Table) -> bytes:
@@ -65,14 +73,21 @@ def encode_records(table: pa.Table) -> bytes:
 
 
 def encode_batch(
-    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, nonce: bytes
-) -> tuple[bytes, Header]:
-    """Return the bytes of a batch, and its header."""
+    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: Header | None,
+    random: bytes,
+) -> tuple[bytes, Header]:  # fmt: skip
+    """Return the bytes of a batch, and its header.
+
+    Args:
+        before: the header of the batch before it; None for the first.
+        random: four bytes that are others for each writing.
+    """
     checksum = xxhash.xxh3_64_intdigest(records)
-    flags = _FINAL if final else 0
+    flags = _LINKED | (_FINAL if final else 0)
+    nonce = random + _link(before)
     fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
     seal = _seal_of(name, fields)
-    header = Header(rows, len(records), checksum, promise_us, final, nonce, seal)
+    header = Header(rows, len(records), checksum, promise_us, final, nonce, True, seal)
     return fields + _SEAL.pack(seal) + records, header
 
 
@@ -100,7 +115,8 @@ def decode_header(name: str, data: bytes, place: str) -> Header:
             place=place,
             remedy="run the version of Headrace that its producer runs, or a newer one",
         )
-    return Header(rows, size, checksum, promise_us, bool(flags & _FINAL), nonce, seal)
+    final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
+    return Header(rows, size, checksum, promise_us, final, nonce, linked, seal)
 
 
 def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
@@ -123,6 +139,11 @@ def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
 def has_promise(header: Header) -> bool:
     """Say whether a batch's producer has made a promise."""
     return header.promise_us > MIN_TIME
+
+
+def _link(before: Header | None) -> bytes:
+    """Return what a batch has of the seal of the one before."""
+    return bytes(_LINK_BYTES) if before is None else _SEAL.pack(before.seal)[:_LINK_BYTES]
 
 
 def _seal_of(name: str, fields: bytes) -> int:

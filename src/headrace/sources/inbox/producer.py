@@ -214,18 +214,18 @@ class Producer:
 
     def _create(self, content: _Content) -> bool:
         """Create the next batch; say whether it is this one, and was never there before."""
+        if self._last is None and self._exists(cleaned_mark(self.name)):
+            return False  # the list lags behind: the first batch was there, and is gone
         name = batch_name(self.name, self._next)
         promise_us = max(content.promise_us, self._promised_us)
         data, header = encode_batch(
             name, content.records, content.rows, promise_us=promise_us, final=content.final,
-            nonce=os.urandom(8),
+            before=self._last, random=os.urandom(4),
         )  # fmt: skip
         if not self._is_created(name, data, header):
             return False
-        if not self._was_never_there():
-            self._store.delete(
-                name
-            )  # a ghost, below what was recorded; who repeats a batch might meet it
+        if not self._is_next(name, header):
+            self._store.delete(name)  # who repeats a batch might meet it
             return False
         self._next, self._last = self._next + 1, header
         return True
@@ -238,30 +238,60 @@ class Producer:
                 self._store.create(name, data)
                 return True
             except AlreadyExists:
-                found = self._header(self._next)
-                return found is not None and found.nonce == header.nonce
+                return self._header(self._next) == header
             except StorageError as error:
                 failure = error
             with contextlib.suppress(StorageError):
                 found = self._header(self._next)
                 if found is None:
                     break
-                return found.nonce == header.nonce
+                return found == header
         assert failure is not None
         raise failure
 
-    def _was_never_there(self) -> bool:
-        """Say whether the name that was just created is one that nobody has cleaned away."""
+    def _is_next(self, name: str, header: Header) -> bool:
+        """Say whether the batch that was just created is the one of its number, not the ghost of another.
+
+        A name is free again when it was cleaned away. It was not while the batch before is there.
+        """
         if self._last is None:
-            return not self._exists(cleaned_mark(self.name))
+            return not self._exists(cleaned_mark(self.name)) or self._was_overtaken(name, header)
         before = self._header(self._next - 1)
-        if before is not None and before.seal != self._last.seal:
+        if before is None:
+            return self._was_overtaken(name, header)
+        if before != self._last:
             raise self._conflict(
                 f"batch {self._next - 1} is not the one that batch {self._next} was to follow: "
                 "another process appends under this name, or the batch was replaced",
                 f"open the producer anew, and append batch {self._next} with sequence=",
             )
-        return before is not None
+        return True
+
+    def _was_overtaken(self, name: str, header: Header) -> bool:
+        """Say whether others went on after the batch that was just created; if not, it is a ghost.
+
+        What came before was cleaned away. So the batch after it was there, and was recorded; it says what
+        it follows. If it is gone, too, the batch of this number went before it: what is there is a ghost.
+
+        Raises:
+            StorageError: when nothing tells any more.
+        """
+        after = self._header(self._next + 1)
+        follows = after.follows(header) if after is not None else None
+        if follows is not None:
+            return follows
+        is_there = self._header(self._next) == header
+        later = listed(self._store, self.name)[-1:]
+        if after is None and is_there and later and later[0] > self._next + 1:
+            return False
+        sequence = self._next
+        self._find_next()
+        raise StorageError(
+            f"batch {sequence} of producer {self.name!r} may have been appended: others went on meanwhile, "
+            "and what would tell was recorded and cleaned away",
+            place=f"{self._store.location}: {name}",
+            remedy=f"append it again with sequence={sequence}; and give each process a name of its own",
+        )
 
     def _find_next(self) -> None:
         """Find the next number: from where the list (a hint) ends, name by name."""

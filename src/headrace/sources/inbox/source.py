@@ -53,6 +53,11 @@ _MEND = (
 )
 
 
+#: So many recorded batches of each producer stay: the last, for the next one to follow; and the one before,
+#: which a producer that is slow looks for once it has created the last.
+_STAY = 2
+
+
 class Inbox(Source):
     """Records that other processes append, in batches.
 
@@ -65,7 +70,7 @@ class Inbox(Source):
             declared, and are otherwise refused: the pipeline stops, for to skip what somebody appended
             would be to lose it.
         clean: whether batches are deleted when a committed step has read them. The inbox then belongs to
-            this pipeline and its storage alone. The last batch of each producer stays.
+            this pipeline and its storage alone. The last two batches of each producer stay.
         time_zone, time_unit: of event times that name none, or are numbers.
 
     The input ends when all of ``producers`` have finished and no others are accepted; else never.
@@ -245,7 +250,7 @@ class Inbox(Source):
     def _check_place(self, producer: str, sequence: int) -> None:
         """Check that a batch that is not there is still to come, and was not cleaned away.
 
-        The last batch that was recorded stays; so if the one before is gone, somebody has read on.
+        What was recorded last stays; so if the one before is gone, somebody has read on.
         """
         before = batch_name(producer, sequence - 1) if sequence else None
         if before is None and not self._exists(cleaned_mark(producer)):
@@ -306,10 +311,10 @@ class Inbox(Source):
             del self._headers[key]
         if self._cleans:
             for producer in {producer for producer, _ in done}:
-                self._clean(producer, at.next[producer] - 1)
+                self._clean(producer, max(at.next[producer] - _STAY, 0))
 
     def _clean(self, producer: str, upto: int) -> None:
-        """Delete a producer's batches before one that stays; ascending, for its appends rely on that."""
+        """Delete a producer's batches before those that stay; ascending, for its appends rely on that."""
         first = self._first.get(producer)
         if first is None:  # what an earlier run has left, too; a hint is good enough
             doomed = [sequence for sequence in listed(self._store, producer) if sequence < upto]
