@@ -1,0 +1,95 @@
+"""NEXMark's queries in SQL over all events at once, for DuckDB: it knows neither streams nor state.
+
+Times are compared as they are; a query that answers again and again has its last answers here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+#: Closed auctions with their winning bid: price, and of equal prices the earliest event.
+WINNERS = """
+    SELECT a.*, b.price, b.event AS bid_event, b.bidder, b.channel, a.expires AS closed
+    FROM auction a JOIN bid b
+        ON b.auction = a.id AND b.date_time BETWEEN a.date_time AND a.expires
+    QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.event) = 1
+"""
+
+QUERIES = {
+    "q0": "SELECT auction, bidder, price, date_time, extra FROM bid",
+    "q1": """SELECT auction AS key, bidder, date_time, extra,
+        CAST(0.908 AS DECIMAL(4, 3)) * CAST(price AS DECIMAL(19, 0)) AS price FROM bid""",
+    "q2": "SELECT auction, price FROM bid WHERE auction % 123 = 0",
+    "q3": """SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id
+        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+    "q4": f"SELECT category AS key, avg(price) AS average FROM ({WINNERS}) GROUP BY category",
+    "q5": """
+        WITH counts AS (
+            SELECT auction, w.ends AS ends, count(*) AS bids
+            FROM bid, unnest(generate_series(
+                time_bucket(INTERVAL 2 seconds, date_time) + INTERVAL 2 seconds,
+                time_bucket(INTERVAL 2 seconds, date_time) + INTERVAL 10 seconds,
+                INTERVAL 2 seconds)) AS w(ends)
+            GROUP BY ALL)
+        SELECT auction, bids, ends AS window_end FROM counts
+        QUALIFY bids = max(bids) OVER (PARTITION BY ends)""",
+    "q6": f"""SELECT seller AS key, id AS auction, avg(price) OVER (
+            PARTITION BY seller ORDER BY closed, id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS average
+        FROM ({WINNERS})""",
+    "q7": """SELECT price, time_bucket(INTERVAL 10 seconds, date_time) + INTERVAL 10 seconds AS window_end,
+            auction, bidder, date_time, extra FROM bid
+        QUALIFY price = max(price) OVER (PARTITION BY time_bucket(INTERVAL 10 seconds, date_time))""",
+    "q8": """
+        WITH new AS (
+            SELECT id, name, time_bucket(INTERVAL 10 seconds, date_time) AS window_start FROM person),
+        selling AS (SELECT seller, time_bucket(INTERVAL 10 seconds, date_time) AS window_start FROM auction)
+        SELECT DISTINCT id, name, window_start
+        FROM new JOIN selling USING (window_start) WHERE id = seller""",
+    "q9": f"""SELECT id AS key, item_name, description, initial_bid, reserve, expires, seller, category,
+            price, bid_event AS event, bidder, channel
+        FROM ({WINNERS})""",
+}  # fmt: skip
+
+
+class Oracle:
+    """Answers queries from all events of a timeline.
+
+    Args:
+        tables: person, auction and bid.
+    """
+
+    def __init__(self, tables: dict[str, pa.Table]) -> None:
+        self._connection = duckdb.connect()
+        self._connection.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            self._connection.register(name, table)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return a query's answer, its columns in order of their names, in any order."""
+        return rows_of(self._answer(query))
+
+    def columns(self, query: str) -> list[str]:
+        """Return the names of the columns of a query's answer."""
+        return list(self._answer(query).column_names)
+
+    @cache  # noqa: B019
+    def _answer(self, query: str) -> pa.Table:
+        return self._connection.sql(QUERIES[query]).to_arrow_table()
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return rows as tuples, columns in order of their names; times as microseconds, floats rounded."""
+    columns = []
+    for name in sorted(table.column_names):
+        column = table.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        values = column.to_pylist()
+        if pa.types.is_floating(column.type):
+            values = [round(value, 6) for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True))
