@@ -19,6 +19,23 @@ WINNERS = """
     QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.event) = 1
 """
 
+RANKS = {
+    "": "true", "rank1_": "price < 10000", "rank2_": "price >= 10000 AND price < 1000000",
+    "rank3_": "price >= 1000000",
+}  # fmt: skip
+
+
+def statistics(key: str) -> str:
+    """Return queries 15 and 16: how many bids, bidders and auctions there are, in all and by rank."""
+    what = {"bids": "event", "bidders": "bidder", "auctions": "auction"}
+    counts = [
+        f"count(DISTINCT {column}) FILTER ({which}) AS {rank}{name}"
+        for name, column in what.items()
+        for rank, which in RANKS.items()
+    ]
+    return f"SELECT {key}, {', '.join(counts)} FROM bid GROUP BY ALL"
+
+
 QUERIES = {
     "q0": "SELECT auction, bidder, price, date_time, extra FROM bid",
     "q1": """SELECT auction AS key, bidder, date_time, extra,
@@ -52,6 +69,45 @@ QUERIES = {
     "q9": f"""SELECT id AS key, item_name, description, initial_bid, reserve, expires, seller, category,
             price, bid_event AS event, bidder, channel
         FROM ({WINNERS})""",
+    "q11": """
+        WITH apart AS (
+            SELECT bidder, date_time,
+                coalesce(date_time - lag(date_time) OVER one >= INTERVAL 10 seconds, true) AS begins
+            FROM bid WINDOW one AS (PARTITION BY bidder ORDER BY date_time)),
+        numbered AS (
+            SELECT *, count_if(begins) OVER (PARTITION BY bidder ORDER BY date_time) AS number FROM apart)
+        SELECT bidder AS key, count(*) AS bids, min(date_time) AS window_start,
+            max(date_time) + INTERVAL 10 seconds AS window_end
+        FROM numbered GROUP BY bidder, number""",
+    "q13": "SELECT auction AS key, bidder, price, date_time, auction % 10000 AS value FROM bid",
+    "q14": """SELECT auction AS key, bidder, price * 0.908::DECIMAL(4, 3) AS price, date_time, extra,
+            CASE WHEN hour(date_time) BETWEEN 8 AND 18 THEN 'dayTime'
+                WHEN hour(date_time) <= 6 OR hour(date_time) >= 20 THEN 'nightTime' ELSE 'otherTime' END
+                AS time_type,
+            length(extra) - length(replace(extra, 'c', '')) AS c_counts
+        FROM (SELECT * REPLACE (price::DECIMAL(19, 0) AS price) FROM bid)
+        WHERE price * 0.908 > 1000000 AND price * 0.908 < 50000000""",
+    "q15": statistics("strftime(date_time, '%Y-%m-%d') AS key"),
+    "q16": statistics("channel AS key0, strftime(date_time, '%Y-%m-%d') AS key1"),
+    "q17": """SELECT auction AS key0, strftime(date_time, '%Y-%m-%d') AS key1, count(*) AS bids,
+            count_if(price < 10000) AS rank1, count_if(price >= 10000 AND price < 1000000) AS rank2,
+            count_if(price >= 1000000) AS rank3, min(price) AS least, max(price) AS most,
+            avg(price) AS mean, sum(price)::BIGINT AS total
+        FROM bid GROUP BY ALL""",
+    "q18": """SELECT bidder AS key0, auction AS key1, event, price, channel, url, extra FROM bid
+        QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC, event DESC) = 1""",
+    "q19": """SELECT auction AS key, event, bidder, price,
+            row_number() OVER (PARTITION BY auction ORDER BY price DESC, event) AS rank FROM bid
+        QUALIFY rank <= 10""",
+    "q20": """SELECT b.auction AS key, item_name, initial_bid, reserve, seller, bidder, price, channel
+        FROM bid b JOIN auction a ON a.id = b.auction WHERE category = 10""",
+    "q21": """SELECT auction AS key, bidder, price, channel, coalesce(
+            CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2'
+                WHEN 'baidu' THEN '3' END,
+            nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '')) AS channel_id
+        FROM bid WHERE channel_id IS NOT NULL""",
+    "q22": """SELECT auction AS key, bidder, price, channel, split_part(url, '/', 4) AS dir1,
+        split_part(url, '/', 5) AS dir2, split_part(url, '/', 6) AS dir3 FROM bid""",
 }  # fmt: skip
 
 

@@ -29,16 +29,18 @@ TYPE = {"bidder": int, "price": EUROS, "date_time": TIME, "extra": str}
 
 def migratable(market: Market) -> Node:
     """Each bid, with another price."""
-    euros = hr.ops.Map(_in_euros, TYPE)
+    euros = hr.ops.Map(_converted, TYPE)
     return market.pipeline.compute("q1", euros, keys={market.bids(*COLUMNS): "auction"})
 
 
-def _in_euros(bids: hr.KeyedBatch) -> dict[str, Any]:
-    price = pc.multiply(bids.arrow("price").cast(pa.decimal128(19, 0)), pa.scalar(RATE))
-    return {
-        "bidder": bids.arrow("bidder"), "price": price.cast(EUROS),
-        "date_time": bids.arrow("date_time"), "extra": bids.arrow("extra"),
-    }  # fmt: skip
+def _converted(bids: hr.KeyedBatch) -> dict[str, Any]:
+    others = {name: bids.arrow(name) for name in ("bidder", "date_time", "extra")}
+    return {**others, "price": in_euros(bids.arrow("price"))}
+
+
+def in_euros(prices: pa.Array) -> pa.Array:
+    """Return prices times the rate, exactly."""
+    return pc.multiply(prices.cast(pa.decimal128(19, 0)), pa.scalar(RATE)).cast(EUROS)
 
 
 def native(market: SparkMarket) -> DataFrame:

@@ -11,7 +11,7 @@ from benchmarks.nexmark.queries.market import Market
 from benchmarks.nexmark.queries.winners import Winners
 from headrace.topology import Node
 
-LATEST = ["category"]
+LATEST = ["key"]
 
 
 def migratable(market: Market) -> Node:

@@ -67,7 +67,7 @@ class Winners(hr.ColumnarComputation):
         elif batch.stream == "early":
             self._take(batch, batch["at"], batch["rank"])
         else:
-            rank = (batch["price"] << _EVENT_BITS) + _FIRST - batch["event"]
+            rank = rank_of(batch["price"], batch["event"])
             early = self._take(batch, batch.timestamps_us, rank)
             if len(early):
                 self._wait(ctx, batch, early, rank)
@@ -100,3 +100,9 @@ class Winners(hr.ColumnarComputation):
         asked = {name: rows[name][sold] for name in (*self._auction, *self._bid)}
         ctx.produce("out", fired.keys[sold], {**asked, **won})
         rows.delete()
+
+
+def rank_of(price: I64, event: I64) -> I64:
+    """Return numbers of which the highest is the best bid: that of the highest price, then the earliest."""
+    ranks: I64 = (price << _EVENT_BITS) + _FIRST - event
+    return ranks
