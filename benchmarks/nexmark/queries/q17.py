@@ -26,14 +26,9 @@ def migratable(market: Market) -> Node:
     bids = market.bids("auction", "price", "date_time")
     ranked = draw("ranked", hr.ops.Map(_ranked, TYPE), keys={bids: "auction"})
     of = hr.ops
-    asked = {
-        "least": of.Min("price"),
-        "most": of.Max("price"),
-        "mean": of.Mean("price"),
-        "total": of.Sum("price"),
-    }
-    ranks = {name: of.Sum(name) for name in RANKS}
-    statistics = of.Running(bids=of.Count(), **ranks, **asked)
+    asked: dict[str, Any] = {name: of.Sum(name) for name in RANKS}
+    asked |= {"least": of.Min("price"), "most": of.Max("price"), "mean": of.Mean("price")}
+    statistics = of.Running(bids=of.Count(), total=of.Sum("price"), **asked)
     return draw("q17", statistics, keys={ranked: ("auction", "day")})
 
 
