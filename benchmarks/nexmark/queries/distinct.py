@@ -23,7 +23,7 @@ class News(hr.ColumnarComputation):
     """What of a key is new: whether it comes for the first time, at all and of each rank.
 
     Keyed by what is to be counted and what it is counted by. Produces for each key that has records in a
-    step 1 for what is new of it and 0 for what is not, named for ``what``; with ``bids`` also how many bids.
+    step 1 for what is new of it and 0 for what is not, named ``what``; with ``bids`` also how many bids.
 
     Args:
         by: the columns that it is counted by, which go on.
