@@ -5,7 +5,6 @@ Times are compared as they are; a query that answers again and again has its las
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import duckdb
@@ -123,18 +122,13 @@ class Oracle:
         self._connection.execute("SET TimeZone = 'UTC'")
         for name, table in tables.items():
             self._connection.register(name, table)
+        self._answers: dict[str, pa.Table] = {}
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return a query's answer, its columns in order of their names, in any order."""
-        return rows_of(self._answer(query))
-
-    def columns(self, query: str) -> list[str]:
-        """Return the names of the columns of a query's answer."""
-        return list(self._answer(query).column_names)
-
-    @cache  # noqa: B019
-    def _answer(self, query: str) -> pa.Table:
-        return self._connection.sql(QUERIES[query]).to_arrow_table()
+    def answer(self, query: str) -> pa.Table:
+        """Return a query's answer."""
+        if query not in self._answers:
+            self._answers[query] = self._connection.sql(QUERIES[query]).to_arrow_table()
+        return self._answers[query]
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -149,3 +143,11 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
             values = [round(value, 6) for value in values]
         columns.append(values)
     return list(zip(*columns, strict=True))
+
+
+def last_of(table: pa.Table, names: list[str]) -> pa.Table:
+    """Return of all rows that have the same columns the last."""
+    latest = {
+        row: at for at, row in enumerate(zip(*(table[n].to_pylist() for n in names), strict=True))
+    }
+    return table.take(pa.array(sorted(latest.values())))

@@ -1,16 +1,31 @@
-"""NEXMark's events for Spark's own batches and streams."""
+"""NEXMark's events for Spark's own batches and streams, and its queries in plain PySpark."""
 
 from __future__ import annotations
 
+import importlib
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from benchmarks.nexmark.events import columns_of, read
+from benchmarks.nexmark.queries.spark_market import SparkMarket
 from benchmarks.nexmark.spark_source import register
 from benchmarks.nexmark.timeline import Kind, Timeline
 
+from tests.nexmark.oracle import Oracle, last_of, rows_of
+
 pytestmark = pytest.mark.spark
+
+QUERIES = [0, 1, 2, 3, 5, 7, 8, 11, 13, 14, 17, 20, 21, 22]
+#: What the key of an answer is called here.
+KEYS = {
+    **{number: {"auction": "key"} for number in (1, 13, 14, 20, 21, 22)}, 11: {"bidder": "key"},
+    17: {"auction": "key0", "day": "key1"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +62,58 @@ def test_what_spark_is_asked_for_and_cannot_be_is_refused(spark: Any) -> None:
     endless = spark.read.format("nexmark").option("kind", "bid").load()
     with pytest.raises(Exception, match="a batch has an end"):
         endless.count()
+
+
+def answers(query: Any, market: SparkMarket, folder: Path) -> tuple[pa.Table, str]:
+    """Return all that a query answers, and the watermark that it came to."""
+    found: list[pa.Table] = []
+    writer = query.native(market).writeStream.outputMode(
+        "update" if hasattr(query, "LATEST") else "append"
+    )
+    running = (
+        writer.foreachBatch(lambda batch, _: found.append(batch.toArrow()))
+        .trigger(availableNow=True).option("checkpointLocation", str(folder)).start()
+    )  # fmt: skip
+    running.awaitTermination()
+    return pa.concat_tables(found), running.lastProgress["eventTime"].get("watermark", "")
+
+
+def over(answer: pa.Table, number: int, watermark: str) -> pa.Table:
+    """Return the answers of windows that are over; Spark's watermark stays behind the newest event."""
+    end = answer["window_end"] if "window_end" in answer.column_names else None
+    if number == 8:
+        end = pc.add(answer["window_start"], pa.scalar(timedelta(seconds=10)))
+    if end is None:
+        return answer
+    return answer.filter(pc.less_equal(end, pa.scalar(datetime.fromisoformat(watermark))))
+
+
+def check(spark: Any, number: int, folder: Path) -> None:
+    """Check a query in plain PySpark against SQL over the same events, a minute of them, out of order."""
+    knobs = {"events": 30_000, "rate": 500, "in_flight": 300, "disorder": 64}
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    options = {**knobs, "inFlight": knobs["in_flight"], "eventsPerTrigger": 12_000}
+    del options["in_flight"]
+    query = importlib.import_module(f"benchmarks.nexmark.queries.q{number}")
+    found, watermark = answers(query, SparkMarket(spark, options, delay="1 second"), folder)
+    names = KEYS.get(number, {})
+    found = found.rename_columns([names.get(name, name) for name in found.column_names])
+    if hasattr(query, "LATEST"):
+        found = last_of(found, query.LATEST)
+    kinds = (Kind.PERSON, Kind.AUCTION, Kind.BID)
+    oracle = Oracle({kind: made(Timeline(**knobs), kind) for kind in kinds})
+    expected = over(oracle.answer(f"q{number}"), number, watermark)
+    assert expected.num_rows
+    assert Counter(rows_of(found.select(expected.column_names))) == Counter(rows_of(expected))
+
+
+def test_a_query_in_plain_pyspark_answers_as_sql_does(spark: Any, tmp_path: Path) -> None:
+    check(spark, 5, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", QUERIES)
+def test_queries_in_plain_pyspark_answer_as_sql_does(
+    spark: Any, number: int, tmp_path: Path
+) -> None:
+    check(spark, number, tmp_path)
