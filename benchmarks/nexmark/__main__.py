@@ -1,0 +1,134 @@
+"""A query under load: ``python -m benchmarks.nexmark q5 --rate 10000 --duration 60s --migrate batched``."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+import headrace as hr
+from benchmarks.harness import local_session, source_tree
+from benchmarks.nexmark.load import Load, Seen, run
+from headrace.eventtime.timestamps import duration_micros
+from headrace.runners.base import Runner
+from headrace.runners.inline import InlineRunner
+
+SHARES = [50.0, 90.0, 99.0, 99.9, 100.0]
+STRATEGIES: dict[str, Any] = {
+    "all-at-once": hr.all_at_once(),
+    "fluid": hr.fluid(),
+    "batched": hr.batched(),
+}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time such as 30s or 2m, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        return value if isinstance(value, float) else duration_micros(value) / 1e6
+
+
+@click.command()
+@click.argument("query", type=click.Choice([f"q{number}" for number in range(23) if number != 10]))
+@click.option(
+    "--rate",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Events a second, of all kinds.",
+)
+@click.option(
+    "--duration", type=Duration(), default="60s", show_default=True, help="What is looked at."
+)
+@click.option("--warm-up", type=Duration(), default="20s", show_default=True)
+@click.option("--cool-down", type=Duration(), default="2s", show_default=True)
+@click.option(
+    "--dilation",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many times faster event time passes.",
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many auctions are open at a time.",
+)
+@click.option("--migrate", type=click.Choice(list(STRATEGIES)), help="Move state there and back.")
+@click.option("--prepare", is_flag=True, help="Copy what moves ahead.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--bins", type=int, default=4_096, show_default=True)
+@click.option(
+    "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw what was seen.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write what was seen.")
+def main(query: str, runner: str, plot: Path | None, file: Path | None, **how: Any) -> None:
+    """Run a query while events come by the clock; tell how late they were."""
+    load = Load(
+        rate=how["rate"], dilation=how["dilation"], seconds=how["duration"], warm_s=how["warm_up"],
+        cool_s=how["cool_down"], workers=how["workers"], bins=how["bins"], in_flight=how["in_flight"],
+        migrate=STRATEGIES[how["migrate"]] if how["migrate"] else None, prepare=how["prepare"],
+    )  # fmt: skip
+    drawn = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
+    folder = Path(tempfile.mkdtemp(prefix="nexmark-"))
+    try:
+        seen = run(drawn.migratable, load, runner=_runner(runner, load.workers), storage=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    facts = _facts(query, load, seen)
+    click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1).decode())
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
+    if plot is not None:
+        from benchmarks.nexmark.picture import draw
+
+        draw(seen, load, f"{query}, {load.rate:,} events/s", plot)
+
+
+def _runner(name: str, slots: int) -> Runner:
+    if name == "inline":
+        return InlineRunner()
+    from headrace.runners.spark import SparkRunner
+
+    return SparkRunner(local_session(slots).sparkContext)
+
+
+def _facts(query: str, load: Load, seen: Seen) -> dict[str, Any]:
+    first, last = load.warm_s, load.warm_s + load.seconds
+    window = seen.latencies.between(first, last)
+    moving = [window.between(one.began_s, one.ended_s + 1) for one in seen.moved]
+    steady = window.between(first, min([one.began_s for one in seen.moved], default=last))
+    names = [f"p{share:g}" if share < 100 else "max" for share in SHARES]
+    told = {"all": window, "steady": steady} | {f"moving {n}": one for n, one in enumerate(moving)}
+    return {
+        "query": query,
+        "source_tree": source_tree(),
+        "load": {**msgspec.to_builtins(load), "migrate": str(load.migrate or "")},
+        "latency_ms": {
+            what: dict(zip(names, one.percentiles_ms(SHARES), strict=True))
+            for what, one in told.items()
+            if len(one.events)
+        },
+        "buckets": [
+            [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
+            for at, one in window.buckets()
+        ],
+        "steps": seen.steps,
+        "answers": seen.answers,
+        "migrations": seen.moved,
+        "memory_gib": [[round(at, 1), round(gib, 3)] for at, gib in seen.memory],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Latencies under load are those of the events, however they are looked at."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.nexmark.latency import Done, Latencies, ccdf
+from benchmarks.nexmark.load import Load, run
+from benchmarks.nexmark.pace import Pace
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.runners.inline import InlineRunner
+
+SHARES = [0.0, 50.0, 99.0, 100.0]
+
+
+@given(
+    rate=st.sampled_from([1, 7, 1_000, 12_345, 1_000_000]),
+    steps=st.lists(
+        st.tuples(st.integers(1, 3_000), st.integers(0, 2_000_000)), min_size=1, max_size=12
+    ),
+)
+def test_no_event_is_told_less_late_than_it_was_and_the_latest_by_a_millisecond_at_most(
+    rate: int, steps: list[tuple[int, int]]
+) -> None:
+    pace, done, events, at_us = Pace(rate, begin_us=10**15), [], 0, 10**15
+    late: list[int] = []
+    for many, wait in steps:
+        at_us = max(at_us, int(pace.due_us(events + many - 1))) + wait
+        late += [at_us - int(pace.due_us(number)) for number in range(events, events + many)]
+        events += many
+        done.append(Done(events, at_us))
+    found = Latencies.of(done, pace)
+    told = np.repeat(found.late_us, found.events)
+    assert found.events.sum() == len(late) == len(told)
+    assert (told >= np.array(late)).all()
+    assert told.max() <= max(late) + 1_000
+
+
+def test_percentiles_buckets_and_the_histogram_agree_with_plain_counting() -> None:
+    pace = Pace(10_000, begin_us=0)
+    waits = np.random.default_rng(3).integers(1_000, 400_000, 100)
+    done = [Done(1_000 * (n + 1), 100_000 * (n + 1) + int(wait)) for n, wait in enumerate(waits)]
+    found = Latencies.of(done, pace)
+    told = np.sort(np.repeat(found.late_us, found.events))
+    for share, ms in zip(SHARES, found.percentiles_ms(SHARES), strict=True):
+        assert ms * 1e3 == told[max(int(np.ceil(share / 100 * len(told))) - 1, 0)]
+    parts = list(found.buckets())
+    assert [begin for begin, _ in parts] == [number / 4 for number in range(len(parts))]
+    assert sum(int(part.events.sum()) for _, part in parts) == 100_000
+    values, above = ccdf(found.histogram())
+    for share in (50.0, 99.0):
+        exact = found.percentiles_ms([share])[0]
+        first = values[np.argmax(above <= 1 - share / 100 + 1e-9)]
+        assert first == pytest.approx(exact, rel=2e-3)
+    window = found.between(2.0, 3.0)
+    assert int(window.events.sum()) == 10_000
+
+
+def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
+    tmp_path: Path,
+) -> None:
+    load = Load(
+        rate=2_000, seconds=3.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once(), prepare=True
+    )  # fmt: skip
+    query = importlib.import_module("benchmarks.nexmark.queries.q17")
+    seen = run(query.migratable, load, runner=InlineRunner(), storage=tmp_path)
+    assert [moved.bins for moved in seen.moved] == [4, 4]
+    assert seen.latencies.events.sum() >= load.rate * (load.warm_s + load.seconds)
+    assert seen.latencies.late_us.min() > 0
+    assert seen.answers > 0 and seen.steps > 0
