@@ -5,8 +5,6 @@ Times are compared as they are; a query that answers again and again has its las
 
 from __future__ import annotations
 
-from typing import Any
-
 import duckdb
 import pyarrow as pa
 
@@ -130,19 +128,29 @@ class Oracle:
             self._answers[query] = self._connection.sql(QUERIES[query]).to_arrow_table()
         return self._answers[query]
 
+    def difference(self, query: str, found: pa.Table) -> tuple[int, int]:
+        """Return how many rows are missing in what was found, and how many are too many."""
+        return self.compare(self.answer(query), found)
 
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Return rows as tuples, columns in order of their names; times as microseconds, floats rounded."""
-    columns = []
-    for name in sorted(table.column_names):
-        column = table.column(name)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        values = column.to_pylist()
-        if pa.types.is_floating(column.type):
-            values = [round(value, 6) for value in values]
-        columns.append(values)
-    return list(zip(*columns, strict=True))
+    def compare(self, expected: pa.Table, found: pa.Table) -> tuple[int, int]:
+        """Return how many rows are missing, and how many are too many, each as often as it is.
+
+        Compared are the columns that are expected; floats to six digits after the point.
+        """
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            for name, table in {"expected": expected, "found": found}.items():
+                connection.register(name, table)
+            columns = ", ".join(
+                f"round({field.name}, 6)" if pa.types.is_floating(field.type) else f'"{field.name}"'
+                for field in expected.schema
+            )
+            one, other = f"SELECT {columns} FROM expected", f"SELECT {columns} FROM found"
+            counts = [
+                connection.sql(f"SELECT count(*) FROM ({more} EXCEPT ALL {less})").fetchall()[0][0]
+                for more, less in ((one, other), (other, one))
+            ]
+        return counts[0], counts[1]
 
 
 def last_of(table: pa.Table, names: list[str]) -> pa.Table:

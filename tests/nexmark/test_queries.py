@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from benchmarks.nexmark.events import columns_of, read
@@ -16,11 +17,20 @@ from benchmarks.nexmark.timeline import Kind, Timeline
 
 import headrace as hr
 from headrace.driver import Driver, Settings
+from headrace.keyspace.layout import Layout
+from headrace.ledger.commands import Command, CommandLog
+from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
-from tests.nexmark.oracle import QUERIES, Oracle, last_of, rows_of
+from headrace.storage.base import Store
+from tests.nexmark.oracle import QUERIES, Oracle, last_of
+from tests.support.faults import FaultStore, SimulatedCrash
 
 EVENTS = 20_000
+#: The step after which state begins to move, where it does.
+_MOVES_AT = 3
+#: After how many operations on the storage a life ends; a run has more than a hundred.
+CRASHES = [60, 31, 23]
 #: Twenty seconds of events, in which hundreds of auctions are open at a time.
 TIMELINES = {
     "in order": Timeline(events=EVENTS, rate=1_000, in_flight=300),
@@ -45,34 +55,111 @@ def whole(timeline: Timeline, kind: Kind) -> pa.Table:
     return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
 
 
-def answers(query: str, timeline: Timeline, workers: int, step: int) -> pa.Table:
-    """Return all that a query answers, with its key and time."""
-    pipeline = hr.Pipeline("market")
-    drawn = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
-    found: list[pa.Table] = []
-    node = drawn.migratable(Market(pipeline, timeline))
-    pipeline.sink("answers", node, hr.sinks.Calls(lambda _, rows: found.append(rows)))
-    driver = Driver(
-        pipeline, MemoryStore(), InlineRunner(), workers=workers, bins=16,
-        settings=Settings(limit=hr.Limit(step, 1 << 40)),
-    )  # fmt: skip
-    driver.ask_to_stop(drain=True)
-    driver.run()
-    driver.close()
-    return pa.concat_tables(found)
+class Run:
+    """A query that runs until its input has ended, in one life after another.
+
+    Args:
+        query: such as ``q5``.
+        timeline: what it is asked of.
+        workers: how many there are.
+        step: how many events a step takes at most.
+        crashes: after how many operations on the storage a life ends; then the next one begins.
+        moves: whether half of what the first worker has moves to the last, and so stays, while it runs.
+    """
+
+    def __init__(
+        self, query: str, timeline: Timeline, workers: int, step: int, *,
+        crashes: Sequence[int] = (), moves: bool = False,
+    ) -> None:  # fmt: skip
+        self._query: Any = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
+        self._timeline, self._workers = timeline, workers
+        self._settings = Settings(limit=hr.Limit(step, 1 << 40))
+        self._crashes, self._moves = crashes, moves
+        self._store = MemoryStore()
+        self._by_step: dict[int, pa.Table] = {}
+        self._asked = not moves
+
+    def answers(self) -> pa.Table:
+        """Return all that it has answered, or the last of it where it answers again and again."""
+        for operations in self._crashes:
+            with pytest.raises(SimulatedCrash):
+                self._live(FaultStore(self._store, operations, "crash after"))
+        self._live(self._store)
+        found = pa.concat_tables([rows for _, rows in sorted(self._by_step.items())])
+        return last_of(found, self._query.LATEST) if hasattr(self._query, "LATEST") else found
+
+    def _live(self, store: Store) -> None:
+        pipeline = hr.Pipeline("market")
+        node = self._query.migratable(Market(pipeline, self._timeline))
+        pipeline.sink("answers", node, hr.sinks.Calls(self._take, idempotent=True))
+        driver = Driver(
+            pipeline, store, InlineRunner(), workers=self._workers, bins=16, settings=self._settings
+        )
+        driver.listeners.append(self._note)
+        driver.ask_to_stop(drain=True)
+        driver.run()
+        driver.close()
+        assert driver.coordinator.head is not None
+        states = [one.state for one in driver.coordinator.head.migrations]
+        assert states == ["done"] * self._moves
+
+    def _take(self, step: int, rows: pa.Table) -> None:
+        self._by_step[step] = rows
+
+    def _note(self, summary: hr.StepSummary) -> None:
+        """Ask for the migration, once there is something to move."""
+        if self._asked or summary.step < _MOVES_AT:
+            return
+        self._asked = True
+        layout = Layout.from_wire(summary.head.layout)
+        bins = [layout.bin(int(at)) for at in np.flatnonzero(layout.owners == 0)[::2]]
+        goal = Goal("move", bins=bins, to=self._workers - 1, strategy=hr.batched(2), prepare=True)
+        command = Command("migrate", goal=goal, nonce="once")
+        CommandLog(self._store).put(command, summary.head.commands)
+
+
+def check(query: str, timeline: Timeline, workers: int, step: int, **how: Any) -> None:
+    oracle = oracle_of(timeline)
+    assert oracle.answer(query).num_rows
+    assert oracle.difference(query, Run(query, timeline, workers, step, **how).answers()) == (0, 0)
 
 
 @pytest.mark.parametrize("named, workers, step", CASES)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_answers_as_sql_does(query: str, named: str, workers: int, step: int) -> None:
-    timeline = TIMELINES[named]
-    drawn: Any = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
-    oracle, found = oracle_of(timeline), answers(query, timeline, workers, step)
-    if hasattr(drawn, "LATEST"):
-        found = last_of(found, drawn.LATEST)
-    expected = oracle.answer(query)
-    assert expected.num_rows
-    assert Counter(rows_of(found.select(expected.column_names))) == Counter(rows_of(expected))
+    check(query, TIMELINES[named], workers, step)
+
+
+@pytest.mark.parametrize("query", ["q3", "q4", "q5", "q6", "q7", "q8", "q11", "q16", "q19"])
+def test_a_query_answers_the_same_through_crashes_while_its_state_moves(query: str) -> None:
+    check(query, TIMELINES["out of order"], 2, 1_200, crashes=CRASHES, moves=True)
+
+
+#: At least so many events each, as fast as Beam's default, ten thousand a second.
+MANY = 2_000_000
+ALL = {
+    "in order": Timeline(events=MANY, rate=10_000, in_flight=1_000),
+    "out of order": Timeline(events=MANY, rate=10_000, in_flight=1_000, disorder=20_000, seed=1),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("named", ALL)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_query_answers_two_million_events_as_sql_does(
+    query: str, named: str, workers: int
+) -> None:
+    check(query, ALL[named], workers, 250_000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_query_answers_two_million_events_through_crashes_while_its_state_moves(
+    query: str, workers: int
+) -> None:
+    check(query, ALL["out of order"], workers, 100_000, crashes=CRASHES, moves=True)
 
 
 def test_windows_of_the_clock_count_every_bid_once() -> None:
