@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store
 from tests.nexmark.oracle import QUERIES, Oracle, last_of
-from tests.support.faults import FaultStore, SimulatedCrash
+from tests.support.faults import FaultStore, SimulatedCrash, T
 
 EVENTS = 20_000
 #: The step after which state begins to move, where it does.
@@ -55,6 +55,15 @@ def whole(timeline: Timeline, kind: Kind) -> pa.Table:
     return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
 
 
+class Dying(FaultStore):
+    """Ends the process that uses it at an operation, whichever thread of it does that one."""
+
+    def _do(self, work: Callable[[], T], *, writes: bool = False) -> T:
+        if self.operations >= self._at:
+            raise SimulatedCrash
+        return super()._do(work, writes=writes)
+
+
 class Run:
     """A query that runs until its input has ended, in one life after another.
 
@@ -83,7 +92,7 @@ class Run:
         """Return all that it has answered, or the last of it where it answers again and again."""
         for operations in self._crashes:
             with pytest.raises(SimulatedCrash):
-                self._live(FaultStore(self._store, operations, "crash after"))
+                self._live(Dying(self._store, operations))
         self._live(self._store)
         found = pa.concat_tables([rows for _, rows in sorted(self._by_step.items())])
         return last_of(found, self._query.LATEST) if hasattr(self._query, "LATEST") else found
