@@ -8,9 +8,11 @@ from tests.simulation.run import simulate
 
 #: The suite's part; ``python -m tests.simulation.campaign`` runs as many as are wanted.
 SEEDS = range(8)
+#: Seeds that have found something: files of a host are lost while the storage's list lags behind.
+FOUND = [6293, 6602]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
 def test_whatever_fails_the_world_sees_what_an_undisturbed_run_would_have_shown(seed: int) -> None:
     found = simulate(seed)
     assert not found.problem, "\n".join([f"seed {seed}", *found.story, found.problem])

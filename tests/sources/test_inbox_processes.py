@@ -128,6 +128,31 @@ def test_a_producer_learns_which_of_its_batches_were_recorded(tmp_path: Path) ->
     assert not (tmp_path / "none").exists(), "asking makes nothing"
 
 
+class Lagging(MemoryStore):
+    """Lists nothing, every second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists, self.lags = 0, False
+
+    def list(self, prefix: str) -> list[str]:
+        self.lists += 1
+        return [] if self.lags and self.lists % 2 == 0 else super().list(prefix)
+
+
+def test_what_was_recorded_is_told_by_a_storage_whose_list_lags_behind() -> None:
+    inbox, storage = MemoryStore(), Lagging()
+    a = producer(inbox, "a")
+    drawn = pipeline(inbox, Collected().sink("told"))
+    for number in range(70):
+        a.append(items("a", number, 1))
+        run_until_idle(drawn, storage)
+    storage.lags, storage.lists = True, 0
+    assert a.recorded(storage) == 0, "nothing is known yet"
+    storage.lags = False
+    assert a.recorded(storage) == 70
+
+
 def test_nothing_counts_as_recorded_before_its_step_is_committed(tmp_path: Path) -> None:
     inbox, storage = MemoryStore(), MemoryStore()
     a = producer(inbox, "a")
