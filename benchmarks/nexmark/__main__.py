@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 import headrace as hr
 from benchmarks.harness import local_session, source_tree
 from benchmarks.nexmark.load import Load, Seen, run
+from benchmarks.nexmark.queries import NAMES, module_of
 from headrace.eventtime.timestamps import duration_micros
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
@@ -36,7 +36,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command()
-@click.argument("query", type=click.Choice([f"q{number}" for number in range(23) if number != 10]))
+@click.argument("query", type=click.Choice(NAMES))
 @click.option(
     "--rate",
     type=click.IntRange(1),
@@ -79,16 +79,17 @@ def main(query: str, runner: str, plot: Path | None, file: Path | None, **how: A
         cool_s=how["cool_down"], workers=how["workers"], bins=how["bins"], in_flight=how["in_flight"],
         migrate=STRATEGIES[how["migrate"]] if how["migrate"] else None, prepare=how["prepare"],
     )  # fmt: skip
-    drawn = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
     folder = Path(tempfile.mkdtemp(prefix="nexmark-"))
     try:
-        seen = run(drawn.migratable, load, runner=_runner(runner, load.workers), storage=folder)
+        seen = run(
+            module_of(query).migratable, load, runner=_runner(runner, load.workers), storage=folder
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    facts = _facts(query, load, seen)
-    click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1).decode())
+    facts = msgspec.json.format(msgspec.json.encode(_facts(query, load, seen)), indent=1)
+    click.echo(facts.decode())
     if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
+        file.write_bytes(facts + b"\n")
     if plot is not None:
         from benchmarks.nexmark.picture import draw
 

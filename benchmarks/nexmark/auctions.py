@@ -6,7 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.nexmark.columns import CATEGORIES, FIRST_AUCTION, FIRST_CATEGORY, TIME, Events
+from benchmarks.nexmark.columns import (
+    CATEGORIES,
+    FIRST_AUCTION,
+    FIRST_CATEGORY,
+    TIME,
+    Events,
+    not_null,
+)
 from benchmarks.nexmark.draws import I64
 from benchmarks.nexmark.timeline import AUCTIONS, ROUND, Kind
 
@@ -20,17 +27,21 @@ class Auctions(Events):
     """Something that is for sale until a time."""
 
     kind = Kind.AUCTION
-    schema = pa.schema(
-        [
-            pa.field(name, of, nullable=False)
-            for name, of in [
-                ("event", pa.int64()), ("id", pa.int64()), ("item_name", pa.string()),
-                ("description", pa.string()), ("initial_bid", pa.int64()), ("reserve", pa.int64()),
-                ("date_time", TIME), ("expires", TIME), ("seller", pa.int64()),
-                ("category", pa.int64()), ("extra", pa.string()),
-            ]
-        ]
-    )  # fmt: skip
+    schema = not_null(
+        {
+            "event": pa.int64(),
+            "id": pa.int64(),
+            "item_name": pa.string(),
+            "description": pa.string(),
+            "initial_bid": pa.int64(),
+            "reserve": pa.int64(),
+            "date_time": TIME,
+            "expires": TIME,
+            "seller": pa.int64(),
+            "category": pa.int64(),
+            "extra": pa.string(),
+        }
+    )
 
     def make_id(self) -> I64:
         """Return the ids: auctions are numbered as they come."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.nexmark.columns import TIME, Events
+from benchmarks.nexmark.columns import TIME, Events, not_null
 from benchmarks.nexmark.draws import I64, Draws, hit, scaled
 from benchmarks.nexmark.timeline import Kind
 
@@ -30,16 +30,18 @@ class Bids(Events):
     """What somebody would pay."""
 
     kind = Kind.BID
-    schema = pa.schema(
-        [
-            pa.field(name, of, nullable=False)
-            for name, of in [
-                ("event", pa.int64()), ("auction", pa.int64()), ("bidder", pa.int64()),
-                ("price", pa.int64()), ("channel", pa.string()), ("url", pa.string()),
-                ("date_time", TIME), ("extra", pa.string()),
-            ]
-        ]
-    )  # fmt: skip
+    schema = not_null(
+        {
+            "event": pa.int64(),
+            "auction": pa.int64(),
+            "bidder": pa.int64(),
+            "price": pa.int64(),
+            "channel": pa.string(),
+            "url": pa.string(),
+            "date_time": TIME,
+            "extra": pa.string(),
+        }
+    )
 
     def make_auction(self) -> I64:
         """Return what is bid for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.nexmark.draws import I64, Bits, Draws, hit, scaled
-from benchmarks.nexmark.timeline import Kind, Timeline
+from benchmarks.nexmark.timeline import AUCTIONS, PEOPLE, ROUND, Kind, Timeline
 
 TIME = pa.timestamp("us", tz="UTC")
 FIRST_PERSON, FIRST_AUCTION, FIRST_CATEGORY = 1_000, 1_000, 10
@@ -93,7 +93,7 @@ class Events:
     def _people(self, field: str, ratio: int, hot: int) -> I64:
         """Return for each event a person: the hot one (at this place of its batch), or any active one."""
         bits = self._bits(field)
-        newest = self.numbers // 50
+        newest = self.numbers // ROUND
         active = np.minimum(newest + 1, _ACTIVE_PEOPLE)
         any_one = newest + 1 - active + scaled(bits, active + _LEAD)
         return FIRST_PERSON + np.where(hit(bits, ratio), hot_of(newest) + hot, any_one)
@@ -101,11 +101,16 @@ class Events:
     def _open_auctions(self, field: str, ratio: int) -> I64:
         """Return for each event an auction: the hot one, or any of those that are open or to come next."""
         bits = self._bits(field)
-        rounds, rest = np.divmod(self.numbers, 50)
-        newest = rounds * 3 + np.minimum(rest - 1, 2)
+        rounds, rest = np.divmod(self.numbers, ROUND)
+        newest = rounds * AUCTIONS + np.minimum(rest - PEOPLE, AUCTIONS - 1)
         oldest = np.maximum(newest - self.timeline.in_flight, 0)
         any_one = oldest + scaled(bits, newest - oldest + 1 + _LEAD)
         return FIRST_AUCTION + np.where(hit(bits, ratio), hot_of(newest), any_one)
+
+
+def not_null(columns: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return a schema of columns that always have a value."""
+    return pa.schema([pa.field(name, of, nullable=False) for name, of in columns.items()])
 
 
 def hot_of(newest: I64) -> I64:

@@ -12,11 +12,11 @@ from benchmarks.nexmark.auctions import Auctions
 from benchmarks.nexmark.bids import Bids
 from benchmarks.nexmark.columns import TIME, Events
 from benchmarks.nexmark.people import People
-from benchmarks.nexmark.timeline import Kind, Timeline, blocks
+from benchmarks.nexmark.timeline import ROUND, Kind, Timeline, blocks
 from headrace.errors import PipelineError
 
 #: So many events are made at once: what is made of them stays in the processor's cache.
-BLOCK = 50 * 1024
+BLOCK = ROUND * 1024
 _KINDS: dict[Kind, type[Events]] = {of.kind: of for of in (People, Auctions, Bids)}
 _EVENT_TYPE = {Kind.PERSON: 0, Kind.AUCTION: 1, Kind.BID: 2}
 

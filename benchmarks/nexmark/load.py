@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import headrace as hr
 from benchmarks.memory import GIB, worker_bytes
 from benchmarks.nexmark.latency import Done, Latencies
-from benchmarks.nexmark.pace import Pace
+from benchmarks.nexmark.pace import Pace, now_us
 from benchmarks.nexmark.queries.market import Market
 from benchmarks.nexmark.timeline import Timeline
 from headrace.keyspace.layout import Layout
@@ -104,8 +103,8 @@ def run(
     """
     pace = Pace(load.rate)
     pipeline = hr.Pipeline("nexmark")
-    node = draw(Market(pipeline, load.timeline, pace=pace, tasks=load.workers))
-    watch = _Watch(pipeline)
+    market = Market(pipeline, load.timeline, pace=pace, tasks=load.workers)
+    node, watch = draw(market), _Watch(market)
     pipeline.sink("answers", node, hr.sinks.Calls(watch.take))
     job = hr.run(
         pipeline, storage=storage, workers=load.workers, bins=load.bins, runner=runner,
@@ -121,16 +120,12 @@ def run(
     return Seen(latencies, watch.moved(begin), memory, steps, watch.answers)
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
 class _Watch:
     """Notes what is done, and when; and what has moved."""
 
-    def __init__(self, pipeline: hr.Pipeline) -> None:
+    def __init__(self, market: Market) -> None:
         self.answers = 0
-        self._injectors = list(pipeline.injectors)
+        self._market = market
         self._committed: dict[int, Done] = {}
         self._delivered_us: dict[int, int] = {}
         self._migrations: dict[int, Any] = {}
@@ -138,13 +133,11 @@ class _Watch:
     def take(self, step: int, rows: Any) -> None:
         """Take a step's answers, once it is committed."""
         self.answers += rows.num_rows
-        self._delivered_us[step] = _now_us()
+        self._delivered_us[step] = now_us()
 
     def note(self, summary: hr.StepSummary) -> None:
         """Note a step that is committed."""
-        positions = summary.head.positions
-        events = min(positions.get(name, 0) for name in self._injectors)
-        self._committed[summary.step] = Done(events, _now_us())
+        self._committed[summary.step] = Done(self._market.done(summary.head), now_us())
         self._migrations |= {one.id: one for one in summary.head.migrations}
 
     @property
@@ -180,7 +173,7 @@ def _follow(job: hr.Job, load: Load, pace: Pace, watch: _Watch) -> None:
     moving: list[hr.Migration] = []
     while not watch.begun:
         _pass(job)
-    while (passed := (_now_us() - pace.begin_us) / 1e6) < end or moving:
+    while (passed := (now_us() - pace.begin_us) / 1e6) < end or moving:
         if due and passed >= due[0] and not moving:
             due.pop(0)
             back, there = (
@@ -216,7 +209,7 @@ def _memory(pace: Pace) -> Iterator[list[tuple[float, float]]]:
 
     def look() -> None:
         while not over.wait(_MEMORY_EVERY_S):
-            found.append(((_now_us() - pace.begin_us) / 1e6, worker_bytes() / GIB))
+            found.append(((now_us() - pace.begin_us) / 1e6, worker_bytes() / GIB))
 
     thread = threading.Thread(target=look, name="memory", daemon=True)
     thread.start()

@@ -12,7 +12,8 @@ from headrace.errors import PipelineError
 _SECOND = 1_000_000
 
 
-def _now_us() -> int:
+def now_us() -> int:
+    """Return what the clock says, in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 
@@ -29,7 +30,7 @@ class Pace:
     """
 
     def __init__(
-        self, rate: int, *, begin_us: int | None = None, now_us: Callable[[], int] = _now_us
+        self, rate: int, *, begin_us: int | None = None, now_us: Callable[[], int] = now_us
     ) -> None:
         if not 1 <= rate <= 10**12:
             raise PipelineError(f"nexmark: {rate!r} is no number of events a second")

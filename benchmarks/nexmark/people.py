@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.nexmark.columns import FIRST_PERSON, TIME, Events
+from benchmarks.nexmark.columns import FIRST_PERSON, TIME, Events, not_null
 from benchmarks.nexmark.draws import I64
 from benchmarks.nexmark.timeline import Kind
 
@@ -39,16 +39,19 @@ class People(Events):
     """Somebody who sells and bids."""
 
     kind = Kind.PERSON
-    schema = pa.schema(
-        [
-            pa.field(name, of, nullable=False)
-            for name, of in [
-                ("event", pa.int64()), ("id", pa.int64()), ("name", pa.string()),
-                ("email_address", pa.string()), ("credit_card", pa.string()), ("city", pa.string()),
-                ("state", pa.string()), ("date_time", TIME), ("extra", pa.string()),
-            ]
-        ]
-    )  # fmt: skip
+    schema = not_null(
+        {
+            "event": pa.int64(),
+            "id": pa.int64(),
+            "name": pa.string(),
+            "email_address": pa.string(),
+            "credit_card": pa.string(),
+            "city": pa.string(),
+            "state": pa.string(),
+            "date_time": TIME,
+            "extra": pa.string(),
+        }
+    )
 
     def make_id(self) -> I64:
         """Return the ids: people are numbered as they come."""

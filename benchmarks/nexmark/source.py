@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from benchmarks.nexmark.events import columns_of, read, schema_of
 from benchmarks.nexmark.pace import Pace, there
-from benchmarks.nexmark.timeline import Kind, Timeline
+from benchmarks.nexmark.timeline import Kind, Timeline, cut
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import (
     TIMESTAMP_COLUMN,
@@ -84,10 +84,9 @@ class Events(Source):
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         tasks = min(self._tasks, max(1, (end - start) // _WORTH_A_TASK))
-        cuts = [start + (end - start) * at // tasks for at in range(tasks + 1)]
         return [
             Split([first, last], place=f"events {first} to {last - 1}")
-            for first, last in zip(cuts, cuts[1:], strict=False)
+            for first, last in cut(start, end, tasks)
         ]
 
     def read(self, split: Split) -> pa.Table:

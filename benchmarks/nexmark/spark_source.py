@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from benchmarks.nexmark.events import columns_of, read, schema_of
 from benchmarks.nexmark.pace import Pace, there
-from benchmarks.nexmark.timeline import Kind, Timeline
+from benchmarks.nexmark.timeline import Kind, Timeline, cut
 from headrace.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     def cut(self, first: int, last: int) -> list[InputPartition]:
         """Return a range of arrivals in parts that are read side by side."""
-        cuts = [first + (last - first) * at // self.parts for at in range(self.parts + 1)]
-        return [
-            InputPartition(pair) for pair in zip(cuts, cuts[1:], strict=False) if pair[0] < pair[1]
-        ]
+        return [InputPartition(part) for part in cut(first, last, self.parts) if part[0] < part[1]]
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the events of a part."""

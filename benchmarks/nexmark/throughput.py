@@ -11,7 +11,6 @@ sink. The first part of the events warms up.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, report
+from benchmarks.nexmark.queries import NAMES, module_of
 from benchmarks.nexmark.queries.market import Market
 from benchmarks.nexmark.queries.spark_market import SparkMarket
 from benchmarks.nexmark.timeline import Timeline
@@ -42,13 +42,12 @@ def own(
 ) -> Progress:
     """Run a query on Headrace."""
     pipeline, found = hr.Pipeline("nexmark"), []
-    node = query.migratable(Market(pipeline, timeline, tasks=CORES))
+    market = Market(pipeline, timeline, tasks=CORES)
+    node = query.migratable(market)
     pipeline.sink("answers", node, hr.sinks.Calls(lambda step, rows: None))
-    names = list(pipeline.injectors)
 
     def note(summary: hr.StepSummary) -> None:
-        done = min(summary.head.positions.get(name, 0) for name in names)
-        found.append((done, time.perf_counter()))
+        found.append((market.done(summary.head), time.perf_counter()))
 
     job = hr.run(
         pipeline, storage=folder, workers=CORES, bins=256, runner=SparkRunner(spark.sparkContext),
@@ -95,9 +94,7 @@ def main() -> None:
     options.add_argument("--step", type=int, default=1_000_000)
     options.add_argument("--rate", type=int, default=100_000, help="events a second of event time")
     options.add_argument("--in-flight", type=int, default=1_000)
-    options.add_argument(
-        "--queries", nargs="*", default=[f"q{n}" for n in range(23) if n not in (10, 12)]
-    )
+    options.add_argument("--queries", nargs="*", default=[name for name in NAMES if name != "q12"])
     chosen = options.parse_args()
     if chosen.quick:
         chosen.events, chosen.step = 2_000_000, 250_000
@@ -106,7 +103,7 @@ def main() -> None:
     spark.conf.set("spark.sql.shuffle.partitions", str(CORES))
     rows, figures = [["query", "own /s/core", "PySpark /s/core", "ratio"]], []
     for name in chosen.queries:
-        query = importlib.import_module(f"benchmarks.nexmark.queries.{name}")
+        query = module_of(name)
         speed = {"own": measured(own, query, timeline, spark, chosen)}
         figures.append(figure(f"{name}_own", speed["own"], "events/s/core"))
         if hasattr(query, "native"):

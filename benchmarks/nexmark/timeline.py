@@ -138,6 +138,12 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         return first // self.disorder * self.disorder, -(-last // self.disorder) * self.disorder
 
 
+def cut(first: int, last: int, parts: int) -> list[tuple[int, int]]:
+    """Return a range in so many parts, as long as each other."""
+    cuts = [first + (last - first) * at // parts for at in range(parts + 1)]
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
 def blocks(first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
     """Return a range in parts of at most so many, each but the first beginning at a multiple of that."""
     while first < last:

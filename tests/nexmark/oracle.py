@@ -5,8 +5,12 @@ Times are compared as they are; a query that answers again and again has its las
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import duckdb
 import pyarrow as pa
+from benchmarks.nexmark.events import columns_of, read
+from benchmarks.nexmark.timeline import Kind, Timeline
 
 #: Closed auctions with their winning bid: price, and of equal prices the earliest event.
 WINNERS = """
@@ -109,17 +113,12 @@ QUERIES = {
 
 
 class Oracle:
-    """Answers queries from all events of a timeline.
+    """Answers queries from all events of a timeline that has an end."""
 
-    Args:
-        tables: person, auction and bid.
-    """
-
-    def __init__(self, tables: dict[str, pa.Table]) -> None:
-        self._connection = duckdb.connect()
-        self._connection.execute("SET TimeZone = 'UTC'")
-        for name, table in tables.items():
-            self._connection.register(name, table)
+    def __init__(self, timeline: Timeline) -> None:
+        self._connection = _connected(
+            {kind: all_events(timeline, kind) for kind in (Kind.PERSON, Kind.AUCTION, Kind.BID)}
+        )
         self._answers: dict[str, pa.Table] = {}
 
     def answer(self, query: str) -> pa.Table:
@@ -128,29 +127,37 @@ class Oracle:
             self._answers[query] = self._connection.sql(QUERIES[query]).to_arrow_table()
         return self._answers[query]
 
-    def difference(self, query: str, found: pa.Table) -> tuple[int, int]:
-        """Return how many rows are missing in what was found, and how many are too many."""
-        return self.compare(self.answer(query), found)
 
-    def compare(self, expected: pa.Table, found: pa.Table) -> tuple[int, int]:
-        """Return how many rows are missing, and how many are too many, each as often as it is.
+def all_events(timeline: Timeline, kind: Kind) -> pa.Table:
+    """Return all events of a kind, with all columns, in the order of their arrival."""
+    assert timeline.events is not None
+    return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
 
-        Compared are the columns that are expected; floats to six digits after the point.
-        """
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            for name, table in {"expected": expected, "found": found}.items():
-                connection.register(name, table)
-            columns = ", ".join(
-                f"round({field.name}, 6)" if pa.types.is_floating(field.type) else f'"{field.name}"'
-                for field in expected.schema
-            )
-            one, other = f"SELECT {columns} FROM expected", f"SELECT {columns} FROM found"
-            counts = [
-                connection.sql(f"SELECT count(*) FROM ({more} EXCEPT ALL {less})").fetchall()[0][0]
-                for more, less in ((one, other), (other, one))
-            ]
-        return counts[0], counts[1]
+
+def difference(expected: pa.Table, found: pa.Table) -> tuple[int, int]:
+    """Return how many rows are missing, and how many are too many, each as often as it is.
+
+    Compared are the columns that are expected; floats to six digits after the point.
+    """
+    columns = ", ".join(
+        f"round({field.name}, 6)" if pa.types.is_floating(field.type) else f'"{field.name}"'
+        for field in expected.schema
+    )
+    one, other = f"SELECT {columns} FROM expected", f"SELECT {columns} FROM found"
+    with _connected({"expected": expected, "found": found}) as connection:
+        missing, more = [
+            connection.sql(f"SELECT count(*) FROM ({a} EXCEPT ALL {b})").fetchall()[0][0]
+            for a, b in ((one, other), (other, one))
+        ]
+    return missing, more
+
+
+def _connected(tables: Mapping[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, table in tables.items():
+        connection.register(name, table)
+    return connection
 
 
 def last_of(table: pa.Table, names: list[str]) -> pa.Table:

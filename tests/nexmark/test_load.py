@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from benchmarks.nexmark.latency import Done, Latencies, ccdf
 from benchmarks.nexmark.load import Load, run
 from benchmarks.nexmark.pace import Pace
+from benchmarks.nexmark.queries import module_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     load = Load(
         rate=2_000, seconds=3.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once(), prepare=True
     )  # fmt: skip
-    query = importlib.import_module("benchmarks.nexmark.queries.q17")
+    query = module_of("q17")
     seen = run(query.migratable, load, runner=InlineRunner(), storage=tmp_path)
     assert [moved.bins for moved in seen.moved] == [4, 4]
     assert seen.latencies.events.sum() >= load.rate  # (a busy machine may be far behind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchmarks.nexmark.events import columns_of, read
-from benchmarks.nexmark.queries import q12
+from benchmarks.nexmark.queries import module_of, q12
 from benchmarks.nexmark.queries.market import Market
-from benchmarks.nexmark.timeline import Kind, Timeline
+from benchmarks.nexmark.timeline import Timeline
 
 import headrace as hr
 from headrace.driver import Driver, Settings
@@ -23,7 +21,7 @@ from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store
-from tests.nexmark.oracle import QUERIES, Oracle, last_of
+from tests.nexmark.oracle import QUERIES, Oracle, difference, last_of
 from tests.support.faults import FaultStore, SimulatedCrash, T
 
 EVENTS = 20_000
@@ -47,12 +45,7 @@ CASES = [
 
 @cache
 def oracle_of(timeline: Timeline) -> Oracle:
-    return Oracle({kind: whole(timeline, kind) for kind in (Kind.PERSON, Kind.AUCTION, Kind.BID)})
-
-
-def whole(timeline: Timeline, kind: Kind) -> pa.Table:
-    assert timeline.events is not None
-    return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
+    return Oracle(timeline)
 
 
 class Dying(FaultStore):
@@ -80,7 +73,7 @@ class Run:
         self, query: str, timeline: Timeline, workers: int, step: int, *,
         crashes: Sequence[int] = (), moves: bool = False,
     ) -> None:  # fmt: skip
-        self._query: Any = importlib.import_module(f"benchmarks.nexmark.queries.{query}")
+        self._query: Any = module_of(query)
         self._timeline, self._workers = timeline, workers
         self._settings = Settings(limit=hr.Limit(step, 1 << 40))
         self._crashes, self._moves = crashes, moves
@@ -129,8 +122,9 @@ class Run:
 
 def check(query: str, timeline: Timeline, workers: int, step: int, **how: Any) -> None:
     oracle = oracle_of(timeline)
-    assert oracle.answer(query).num_rows
-    assert oracle.difference(query, Run(query, timeline, workers, step, **how).answers()) == (0, 0)
+    expected = oracle.answer(query)
+    assert expected.num_rows
+    assert difference(expected, Run(query, timeline, workers, step, **how).answers()) == (0, 0)
 
 
 @pytest.mark.parametrize("named, workers, step", CASES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from benchmarks.nexmark.events import columns_of, read
 from benchmarks.nexmark.pace import Pace
 from benchmarks.nexmark.source import Events
 from benchmarks.nexmark.timeline import Kind, Timeline
@@ -17,6 +16,7 @@ from headrace.driver import Driver, Settings
 from headrace.runners.inline import InlineRunner
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.storage import MemoryStore
+from tests.nexmark.oracle import all_events
 
 LIMIT = hr.Limit(1_000, 1 << 40)
 
@@ -27,10 +27,6 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_us
-
-
-def whole(timeline: Timeline, kind: Kind, last: int) -> pa.Table:
-    return pa.concat_tables(read(timeline, kind, 0, last, columns_of(kind, None)))
 
 
 @settings(max_examples=20)
@@ -48,7 +44,7 @@ def test_steps_have_all_events_once_in_the_order_of_their_arrival(
         at, final = offer.end, offer.final
         assert final == offer.parts[""].final
     found = pa.concat_tables(parts)
-    assert found.drop_columns(TIMESTAMP_COLUMN).equals(whole(timeline, Kind.AUCTION, 60_000))
+    assert found.drop_columns(TIMESTAMP_COLUMN).equals(all_events(timeline, Kind.AUCTION))
     assert found[TIMESTAMP_COLUMN].equals(found["date_time"].cast(pa.int64()))
 
 
@@ -108,7 +104,7 @@ def test_a_pipeline_sees_every_bid_and_its_watermark_is_exact() -> None:
     driver.ask_to_stop(drain=True)
     driver.run()
     driver.close()
-    table = whole(timeline, Kind.BID, 40_000)
+    table = all_events(timeline, Kind.BID)
     expected: dict[tuple[int, Any], list[int]] = {}
     for auction, price, at in zip(
         *(table[name].to_pylist() for name in ("auction", "price", "date_time")), strict=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchmarks.nexmark.events import columns_of, read
+from benchmarks.nexmark.queries import module_of
 from benchmarks.nexmark.queries.spark_market import SparkMarket
 from benchmarks.nexmark.spark_source import register
 from benchmarks.nexmark.timeline import Kind, Timeline
 
-from tests.nexmark.oracle import Oracle, last_of
+from tests.nexmark.oracle import Oracle, all_events, difference, last_of
 
 pytestmark = pytest.mark.spark
 
@@ -33,14 +32,9 @@ def spark(local_spark: Any) -> Any:
     return local_spark
 
 
-def made(timeline: Timeline, kind: Kind) -> pa.Table:
-    assert timeline.events is not None
-    return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
-
-
 def test_spark_reads_the_same_events_as_a_batch_and_as_a_stream(spark: Any, tmp_path: Any) -> None:
     options = {"kind": "bid", "events": "30000", "disorder": "64", "seed": "3"}
-    expected = made(Timeline(events=30_000, disorder=64, seed=3), Kind.BID)
+    expected = all_events(Timeline(events=30_000, disorder=64, seed=3), Kind.BID)
     batch = spark.read.format("nexmark").options(**options).load().toArrow()
     assert batch.sort_by("event").equals(expected.sort_by("event").cast(batch.schema))
     stream = spark.readStream.format("nexmark").options(**options, eventsPerTrigger="12000").load()
@@ -93,17 +87,15 @@ def check(spark: Any, number: int, folder: Path) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     options = {**knobs, "inFlight": knobs["in_flight"], "eventsPerTrigger": 12_000}
     del options["in_flight"]
-    query = importlib.import_module(f"benchmarks.nexmark.queries.q{number}")
+    query = module_of(f"q{number}")
     found, watermark = answers(query, SparkMarket(spark, options, delay="1 second"), folder)
     names = KEYS.get(number, {})
     found = found.rename_columns([names.get(name, name) for name in found.column_names])
     if hasattr(query, "LATEST"):
         found = last_of(found, query.LATEST)
-    kinds = (Kind.PERSON, Kind.AUCTION, Kind.BID)
-    oracle = Oracle({kind: made(Timeline(**knobs), kind) for kind in kinds})
-    expected = over(oracle.answer(f"q{number}"), number, watermark)
+    expected = over(Oracle(Timeline(**knobs)).answer(f"q{number}"), number, watermark)
     assert expected.num_rows
-    assert oracle.compare(expected, found) == (0, 0)
+    assert difference(expected, found) == (0, 0)
 
 
 def test_a_query_in_plain_pyspark_answers_as_sql_does(spark: Any, tmp_path: Path) -> None:

@@ -9,3 +9,16 @@ answers again and again.
 Of events of one time the one with the lower number is the earlier. Auctions are decided when they
 close.
 """
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+#: All queries there are.
+NAMES = [f"q{number}" for number in range(23) if number != 10]
+
+
+def module_of(query: str) -> ModuleType:
+    """Return the module of a query, such as ``q5``."""
+    return importlib.import_module(f"{__name__}.{query}")

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
+from benchmarks.nexmark.columns import not_null
 from benchmarks.nexmark.draws import I64
 from headrace.computation import Declaration, InputStream
 from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.ops.columns import spread
 from headrace.schema import TIMESTAMP
 
 
@@ -50,7 +52,7 @@ class Best(hr.ColumnarComputation):
             "heads": hr.TableState({"best": int, "count": int}, sub={"ends": int}),
             "best": hr.TableState(kept, sub={"ends": int, "number": int}),
             "over": hr.Timer(hr.EVENT_TIME),
-            "out": hr.Output(pa.schema([pa.field(*one, nullable=False) for one in answer.items()])),
+            "out": hr.Output(not_null(answer)),
         }
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
@@ -79,15 +81,13 @@ class Best(hr.ColumnarComputation):
 
     def _forget(self, keys: hr.Keys, ends: I64, counts: I64) -> None:
         """Delete what was best so far of some windows."""
-        at = np.repeat(np.arange(len(counts)), counts)
-        number = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+        at, number = spread(counts)
         self.best.at(keys[at], ends=ends[at], number=number).delete()
 
     def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
         heads = self.heads.at(fired.keys, ends=fired.tags)
         counts, values = heads["count"], heads["best"]
-        at = np.repeat(np.arange(len(counts)), counts)
-        number = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+        at, number = spread(counts)
         rows = self.best.at(fired.keys[at], ends=fired.tags[at], number=number)
         kept = {name: rows[name] for name in self._columns}
         answer = {self._by: values[at], "window_end": fired.tags[at], **kept}

@@ -8,6 +8,7 @@ import headrace as hr
 from benchmarks.nexmark.pace import Pace
 from benchmarks.nexmark.source import Events
 from benchmarks.nexmark.timeline import Kind, Timeline
+from headrace.ledger.manifest import Head
 from headrace.topology.streams import Stream
 
 
@@ -38,6 +39,10 @@ class Market:
     def bids(self, *columns: str) -> Stream:
         """Return who bids what."""
         return self._inject("bids", Kind.BID, columns)
+
+    def done(self, head: Head) -> int:
+        """Return how many events of the timeline every injector is past."""
+        return int(min(head.positions.get(name, 0) for name in self.pipeline.injectors))
 
     def _inject(self, name: str, kind: Kind, columns: tuple[str, ...]) -> Stream:
         source = Events(

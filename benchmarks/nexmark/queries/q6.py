@@ -39,10 +39,11 @@ class MeanOfLast(hr.ColumnarComputation):
         group, price = batch.group_of_row[order], batch["price"][order]
         heads = self.heads.at(batch.keys)
         before = heads["count"]
-        place = before[group] + batch.ranks  # (an order within groups leaves ranks where they are)
+        rank = batch.ranks  # (an order within groups leaves them where they are)
+        place = before[group] + rank
         total, many = np.zeros(len(group), np.int64), np.minimum(place + 1, LAST)
         for back in range(LAST):
-            total += self._price(batch, group, price, place, back)
+            total += self._price(batch.keys[group], price, rank, place, back)
         newest = np.flatnonzero(place >= (before + batch.counts)[group] - LAST)
         rows = self.prices.at(batch.keys[group[newest]], place=place[newest] % LAST)
         rows.upsert(price=price[newest])
@@ -50,15 +51,14 @@ class MeanOfLast(hr.ColumnarComputation):
         answer = {"auction": batch["auction"][order], "average": total / many}
         ctx.produce("out", batch.row_keys[order], answer)
 
-    def _price(self, batch: hr.KeyedBatch, group: I64, price: I64, place: I64, back: int) -> Any:
+    def _price(self, keys: hr.Keys, price: I64, rank: I64, place: I64, back: int) -> I64:
         """Return the price so many places before each; 0 where there is none."""
-        rank = batch.ranks
-        found = np.zeros(len(group), np.int64)
+        found = np.zeros(len(price), np.int64)
         here = np.flatnonzero(rank >= back)
         found[here] = price[here - back]
         known = np.flatnonzero((rank < back) & (place >= back))
-        keys = batch.keys[group[known]]
-        found[known] = self.prices.at(keys, place=(place[known] - back) % LAST)["price"]
+        before = self.prices.at(keys[known], place=(place[known] - back) % LAST)
+        found[known] = before["price"]
         return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
+from benchmarks.nexmark.columns import not_null
 from benchmarks.nexmark.draws import I64
 from headrace.computation import Declaration, InputStream
 
@@ -55,7 +56,7 @@ class Winners(hr.ColumnarComputation):
             ),
             "early": hr.Posted({"at": int, "rank": int, **of_bid}),
             "close": hr.Timer(hr.EVENT_TIME),
-            "out": hr.Output(pa.schema([pa.field(*one, nullable=False) for one in answer.items()])),
+            "out": hr.Output(not_null(answer)),
         }
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
@@ -85,9 +86,9 @@ class Winners(hr.ColumnarComputation):
         rows = self.auctions.at(batch.keys)
         counts = rows.exists[group] & (rows["opens"][group] <= at) & (at <= rows["closes"][group])
         best = batch.max(np.where(counts, rank, 0))
-        better = np.flatnonzero(best > rows["rank"])
-        if len(better):
-            found = np.flatnonzero(counts & (rank == best[group]) & (best > rows["rank"])[group])
+        better = best > rows["rank"]
+        if better.any():
+            found = np.flatnonzero(counts & (rank == best[group]) & better[group])
             asked = {name: batch[name][found] for name in self._bid}
             self.auctions.at(batch.keys[better]).upsert(rank=best[better], **asked)
         return np.flatnonzero(~rows.exists[group])
