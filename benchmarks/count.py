@@ -24,7 +24,7 @@ import headrace as hr
 from benchmarks.counting import Counted
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.inputs import write_fill, write_input
-from benchmarks.memory import GIB, PeakMemory, bytes_on_disk
+from benchmarks.memory import GIB, MemoryWatch, bytes_on_disk
 from benchmarks.peers import PEERS, running_count
 from headrace.driver import Driver
 from headrace.runners.spark import SparkRunner
@@ -161,7 +161,7 @@ def measured(
     spark: Any, data: Path, folder: Path, chosen: Any, records: int
 ) -> tuple[list[float], dict[str, float], list[dict[str, Any]]]:
     """Run the count and check it; return the seconds of its steps, its phases and its figures."""
-    watch: Any = PeakMemory() if chosen.fill else contextlib.nullcontext()
+    watch: Any = MemoryWatch() if chosen.fill else contextlib.nullcontext()
     with watch:
         seconds, phases, storage = headrace(spark.sparkContext, data, folder, chosen)
     keys = check(storage, records)

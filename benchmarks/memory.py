@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -13,19 +14,20 @@ GIB = 1 << 30
 _EVERY_S = 0.5
 
 
-class PeakMemory:
-    """Looks now and then at the Python processes below this one; knows the most they took together.
+class MemoryWatch:
+    """Looks now and then at the Python processes below this one.
 
     Attributes:
-        peak_bytes: resident and swapped memory less what is shared, summed over the processes.
+        seen: (when, in microseconds since 1970, bytes): resident and swapped memory less what is shared,
+            summed over the processes.
     """
 
     def __init__(self) -> None:
-        self.peak_bytes = 0
+        self.seen: list[tuple[int, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> MemoryWatch:
         self._thread.start()
         return self
 
@@ -38,7 +40,12 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            self.peak_bytes = max(self.peak_bytes, worker_bytes())
+            self.seen.append((time.time_ns() // 1_000, worker_bytes()))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that they took together."""
+        return max((taken for _, taken in self.seen), default=0)
 
 
 def worker_bytes() -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ import msgspec
 import numpy as np
 
 import headrace as hr
-from benchmarks.memory import GIB, worker_bytes
+from benchmarks.memory import GIB, MemoryWatch
 from benchmarks.nexmark.latency import Done, Latencies
 from benchmarks.nexmark.pace import Pace, now_us
 from benchmarks.nexmark.queries.market import Market
@@ -22,11 +20,8 @@ from headrace.runners.base import Runner
 from headrace.topology import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 
-_MEMORY_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.05
 
 
@@ -110,14 +105,15 @@ def run(
         pipeline, storage=storage, workers=load.workers, bins=load.bins, runner=runner,
         settings=settings, listeners=[watch.note],
     )  # fmt: skip
-    with job, _memory(pace) as memory:
+    with job, MemoryWatch() as memory:
         _follow(job, load, pace, watch)
     begin = pace.begin_us
+    taken = [((at_us - begin) / 1e6, taken / GIB) for at_us, taken in memory.seen]
     done = watch.done()
     latencies = Latencies.of(done, pace)
     first, last = load.warm_s, load.warm_s + load.seconds
     steps = sum(first <= (step.at_us - begin) / 1e6 < last for step in done)
-    return Seen(latencies, watch.moved(begin), memory, steps, watch.answers)
+    return Seen(latencies, watch.moved(begin), taken, steps, watch.answers)
 
 
 class _Watch:
@@ -199,20 +195,3 @@ def _halves(layout: Layout, workers: int) -> list[tuple[list[str], int, int]]:
         own = np.flatnonzero(layout.owners == owner)[::2]
         found.append(([str(layout.bin(int(at))) for at in own], owner, owner + workers // 2))
     return found
-
-
-@contextmanager
-def _memory(pace: Pace) -> Iterator[list[tuple[float, float]]]:
-    """Note now and then what all Python workers take."""
-    found: list[tuple[float, float]] = []
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_MEMORY_EVERY_S):
-            found.append(((now_us() - pace.begin_us) / 1e6, worker_bytes() / GIB))
-
-    thread = threading.Thread(target=look, name="memory", daemon=True)
-    thread.start()
-    yield found
-    over.set()
-    thread.join()
