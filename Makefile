@@ -1,12 +1,13 @@
 # make demo   the main job, on real data      make test    what CI runs
 # make check  formatter, linter, types        make soak    long campaigns
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
+# make evaluation  the papers' tables and figures, made again
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test check format soak bench java clean
+.PHONY: help demo demo-rescale test check format soak bench evaluation java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -47,6 +48,9 @@ soak: $(VENV)/.installed java
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --group bench
 	touch $@
+
+evaluation: $(VENV)/.bench java
+	. scripts/java-home.sh && $(BIN)/python -m benchmarks.evaluation
 
 bench: $(VENV)/.bench java
 	mkdir -p benchmarks/results

@@ -1,10 +1,14 @@
-"""The computation that several benchmarks measure: the paper's hash-count."""
+"""What several benchmarks measure: the paper's hash-count, and it as a workload by the clock."""
 
 from __future__ import annotations
 
 import numpy as np
 
 import headrace as hr
+from benchmarks.inputs import FilledThenPaced
+from benchmarks.nexmark.pace import Pace
+from headrace.ledger.manifest import Head
+from headrace.topology import Node
 
 
 class Counted(hr.ColumnarComputation):
@@ -26,3 +30,24 @@ class Counted(hr.ColumnarComputation):
         elif self.emit == "record":
             rank = np.arange(1, len(batch) + 1) - batch.starts[batch.group_of_row]
             ctx.produce("out", batch.row_keys, before[batch.group_of_row] + rank)
+
+
+class RunningCount:
+    """Counts by key, as a workload: all keys are there before records come by the clock.
+
+    Args:
+        keys: how many keys there are.
+        emit: as :class:`Counted` says it.
+        tasks: how many tasks read a step side by side.
+    """
+
+    def __init__(self, keys: int, *, emit: str = "key", tasks: int = 2) -> None:
+        self._keys, self._emit, self._tasks = keys, emit, tasks
+
+    def draw(self, pipeline: hr.Pipeline, pace: Pace) -> Node:
+        source = FilledThenPaced(pace, self._keys, tasks=self._tasks)
+        records = pipeline.inject("records", source)
+        return pipeline.compute("count", Counted(self._emit), keys={records: "key"})
+
+    def done(self, head: Head) -> int:
+        return max(0, head.positions["records"] - self._keys)

@@ -72,7 +72,13 @@ def command() -> str:
             next(words, None)
         elif not word.startswith("--json="):
             given.append(word)
-    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
+    return shlex.join(["python", "-m", _program(), *given])
+
+
+def _program() -> str:
+    """Return what was run, as ``python -m`` takes it."""
+    spec = sys.modules["__main__"].__spec__
+    return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
 
 def facts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -105,7 +111,8 @@ def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
         )
         print(f"{item['name']} = {item['value']} {item['unit']}{goal}")
     if arguments.json:
-        content = {**facts(arguments), **more, "figures": figures}
+        content = {**facts(arguments), **more, "table": rows, "figures": figures}
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -5,8 +5,8 @@ Some first make state, every key once, and then touch a part of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
+from benchmarks.nexmark.pace import Pace
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 
@@ -57,17 +58,18 @@ def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> 
 
 
 class FilledThenPaced(hr.sources.Source):
-    """Each key once, as fast as it goes; then records at a constant rate, by the clock.
+    """Each key once, as fast as it goes; then records by the clock, which begins when all keys are there.
 
-    A record's number says when it is scheduled, once all keys are there.
+    Args:
+        pace: when these are due.
+        keys: how many keys there are: 0 and up.
+        tasks: how many tasks read a step side by side.
     """
 
     bounded = False
 
-    def __init__(self, rate: int, keys: int) -> None:
-        self._rate = rate
-        self._keys = keys
-        self._filled_us = 0
+    def __init__(self, pace: Pace, keys: int, *, tasks: int = 1) -> None:
+        self._pace, self._keys, self._tasks = pace, keys, tasks
 
     def values(self) -> ValueType:
         return value_type_of({"key": int})
@@ -75,32 +77,22 @@ class FilledThenPaced(hr.sources.Source):
     def start(self) -> Position:
         return 0
 
-    def elapsed_s(self) -> float:
-        """Return how long ago the first record after the keys was scheduled."""
-        return time.time() - self._filled_us / 1e6 if self._filled_us else 0.0
-
-    def scheduled_us(self, numbers: Any) -> Any:
-        """Return when records are scheduled, in microseconds since 1970."""
-        paced = np.maximum(numbers - self._keys, 0)
-        return self._filled_us + paced * 1_000_000 // self._rate
-
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        now = time.time_ns() // 1_000
-        if position < self._keys:
-            self._filled_us, there = now, self._keys
-        else:
-            there = self._keys + (now - self._filled_us) * self._rate // 1_000_000
+        filled = position >= self._keys
+        there = self._keys + (self._pace.due() if filled else 0)
         rows = min(there - position, limit.rows)
         return Offer(position + rows, rows, rows * 16) if rows > 0 else None
 
     def splits(self, start: Position, end: Position) -> list[Split]:
-        return [Split([start, end, self._filled_us])]
+        begin = self._pace.begin_us if end > self._keys else 0
+        edges = [start + (end - start) * part // self._tasks for part in range(self._tasks + 1)]
+        return [Split([first, last, begin]) for first, last in pairwise(edges) if last > first]
 
     def read(self, split: Split) -> pa.Table:
-        first, last, filled = split.spec
+        first, last, begin = split.spec
         numbers = np.arange(first, last)
         drawn = np.random.default_rng(first).integers(0, self._keys, last - first)
-        times = filled + np.maximum(numbers - self._keys, 0) * 1_000_000 // self._rate
+        times = begin + np.maximum(numbers - self._keys, 0) * 1_000_000 // self._pace.rate
         keys = np.where(numbers < self._keys, numbers, drawn)
         return pa.table({TIMESTAMP_COLUMN: times, "key": keys})
 

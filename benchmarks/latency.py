@@ -194,8 +194,9 @@ def drawn(source: Paced, depth: int, mode: Mode, sink: hr.sinks.Sink) -> hr.Pipe
 
 
 def measure(
-    context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG
-) -> tuple[Any, Seen]:
+    context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG,
+    workers: int = 2,
+) -> tuple[Any, Seen]:  # fmt: skip
     """Return the latencies of all records after the warm ones, in seconds, and what else was seen."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-latency-"))
     source = Paced(rate, 100_000, numbered=mode.ids)
@@ -204,7 +205,7 @@ def measure(
     pipeline = drawn(source, depth, mode, sink)
     stages = [f"hop{number}" for number in range(depth)]
     driver = Driver(
-        pipeline, LocalStore(folder), SparkRunner(context), workers=2, bins=256,
+        pipeline, LocalStore(folder), SparkRunner(context), workers=workers, bins=256,
         settings=hr.Settings(exchange="auto"),
     )  # fmt: skip
     ends: dict[int, int] = {}

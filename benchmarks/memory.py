@@ -1,10 +1,11 @@
-"""How much memory the Python workers of this driver's Spark take, and how much disk a storage takes."""
+"""What the Python workers of this driver's Spark take of memory and processors, and a storage of disk."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -20,10 +21,12 @@ class MemoryWatch:
     Attributes:
         seen: (when, in microseconds since 1970, bytes): resident and swapped memory less what is shared,
             summed over the processes.
+        busy: (when, seconds of processor time that those which live have used so far).
     """
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
+        self.busy: list[tuple[int, float]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
@@ -40,7 +43,9 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            self.seen.append((time.time_ns() // 1_000, worker_bytes()))
+            now, workers = time.time_ns() // 1_000, list(_workers())
+            self.seen.append((now, sum(taken for taken, _ in workers)))
+            self.busy.append((now, sum(spent for _, spent in workers)))
 
     @property
     def peak_bytes(self) -> int:
@@ -50,12 +55,16 @@ class MemoryWatch:
 
 def worker_bytes() -> int:
     """Return what the Python processes below this one take at this moment."""
-    total = 0
+    return sum(taken for taken, _ in _workers())
+
+
+def _workers() -> Iterator[tuple[int, float]]:
+    """Return the bytes, and the seconds of processor time, of each Python process below this one."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if process.name().startswith("python"):
-                total += _own_bytes(process)
-    return total
+                times = process.cpu_times()
+                yield _own_bytes(process), times.user + times.system
 
 
 def _own_bytes(process: psutil.Process) -> int:

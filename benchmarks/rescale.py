@@ -32,6 +32,7 @@ from benchmarks.counted import CountedStore, bytes_read
 from benchmarks.counting import Counted
 from benchmarks.harness import figure, local_session, parser, report
 from benchmarks.inputs import FilledThenPaced
+from benchmarks.nexmark.pace import Pace
 from benchmarks.offline import Outage, repartitioned
 from headrace.coordinator.sizes import sizes_of_bins
 from headrace.keyspace.layout import Layout
@@ -212,7 +213,7 @@ def ours(context: Any, folder: Path, keys: int, chosen: argparse.Namespace) -> A
         SparkRunner(context),
     )
     pipeline = hr.Pipeline("rescale")
-    stream = pipeline.inject("records", FilledThenPaced(chosen.rate, keys))
+    stream = pipeline.inject("records", FilledThenPaced(Pace(chosen.rate), keys))
     counts = pipeline.compute("count", Counted("key"), keys={stream: "key"})
     pipeline.sink("out", counts, hr.sinks.Calls(lambda step, rows: None))
     job = hr.run(

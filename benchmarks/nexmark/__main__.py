@@ -12,8 +12,10 @@ import msgspec
 
 import headrace as hr
 from benchmarks.harness import local_session, source_tree
-from benchmarks.nexmark.load import Load, Seen, run
+from benchmarks.nexmark.compared import compared
+from benchmarks.nexmark.load import Load, Query, Seen, run
 from benchmarks.nexmark.queries import NAMES, module_of
+from benchmarks.nexmark.timeline import Timeline
 from headrace.eventtime.timestamps import duration_micros
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
@@ -75,15 +77,15 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 def main(query: str, runner: str, plot: Path | None, file: Path | None, **how: Any) -> None:
     """Run a query while events come by the clock; tell how late they were."""
     load = Load(
-        rate=how["rate"], dilation=how["dilation"], seconds=how["duration"], warm_s=how["warm_up"],
-        cool_s=how["cool_down"], workers=how["workers"], bins=how["bins"], in_flight=how["in_flight"],
+        rate=how["rate"], seconds=how["duration"], warm_s=how["warm_up"], cool_s=how["cool_down"],
+        workers=how["workers"], bins=how["bins"],
         migrate=STRATEGIES[how["migrate"]] if how["migrate"] else None, prepare=how["prepare"],
     )  # fmt: skip
+    timeline = Timeline(rate=max(1, load.rate // how["dilation"]), in_flight=how["in_flight"])
+    workload = Query(module_of(query).migratable, timeline, tasks=load.workers)
     folder = Path(tempfile.mkdtemp(prefix="nexmark-"))
     try:
-        seen = run(
-            module_of(query).migratable, load, runner=_runner(runner, load.workers), storage=folder
-        )
+        seen = run(workload, load, runner=_runner(runner, load.workers), storage=folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     facts = msgspec.json.format(msgspec.json.encode(_facts(query, load, seen)), indent=1)
@@ -105,12 +107,10 @@ def _runner(name: str, slots: int) -> Runner:
 
 
 def _facts(query: str, load: Load, seen: Seen) -> dict[str, Any]:
-    first, last = load.warm_s, load.warm_s + load.seconds
-    window = seen.latencies.between(first, last)
-    moving = [window.between(one.began_s, one.ended_s + 1) for one in seen.moved]
-    steady = window.between(first, min([one.began_s for one in seen.moved], default=last))
+    found = compared(seen, load)
+    window = seen.latencies.between(load.warm_s, load.warm_s + load.seconds)
     names = [f"p{share:g}" if share < 100 else "max" for share in SHARES]
-    told = {"all": window, "steady": steady} | {f"moving {n}": one for n, one in enumerate(moving)}
+    told = {"all": window, "steady": found.steady, "moving": found.moving}
     return {
         "query": query,
         "source_tree": source_tree(),

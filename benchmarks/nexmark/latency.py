@@ -66,12 +66,19 @@ class Latencies:
         return Latencies(self.due_us[chosen], self.late_us[chosen], self.events[chosen])
 
     def percentiles_ms(self, shares: Sequence[float]) -> list[float]:
-        """Return percentiles, in milliseconds; 100 is the maximum."""
+        """Return percentiles, in milliseconds; 100 is the maximum. Of no events they are not a number."""
+        if not len(self.events):
+            return [float("nan")] * len(shares)
         order = np.argsort(self.late_us)
         reached = np.cumsum(self.events[order]) / max(int(self.events.sum()), 1)
         at = np.searchsorted(reached, np.asarray(shares) / 100 - 1e-12)
         late: list[float] = (self.late_us[order][np.minimum(at, len(order) - 1)] / 1e3).tolist()
         return late
+
+    @property
+    def max_ms(self) -> float:
+        """The longest, in milliseconds; 0 where there is none."""
+        return float(self.late_us.max(initial=0)) / 1e3
 
     def buckets(self) -> Iterator[tuple[float, Latencies]]:
         """Return the latencies of every 250 ms, with when these begin, in seconds."""

@@ -1,10 +1,10 @@
-"""A query under load: events come by the clock, state may move twice, and what is seen is kept."""
+"""A pipeline under load: events come by the clock, state may move twice, and what is seen is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -16,7 +16,9 @@ from benchmarks.nexmark.pace import Pace, now_us
 from benchmarks.nexmark.queries.market import Market
 from benchmarks.nexmark.timeline import Timeline
 from headrace.keyspace.layout import Layout
+from headrace.ledger.manifest import Head
 from headrace.runners.base import Runner
+from headrace.storage import Store
 from headrace.topology import Node
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rate: events a second that come, of all kinds.
-        dilation: how many times faster event time passes.
         seconds: how long it is looked at, between warming up and cooling down.
         warm_s, cool_s: what comes before and after, and is cut off.
         migrate: how state moves, if it does: half of what the first half of the workers own goes to the
@@ -39,22 +40,49 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rate: int
-    dilation: int = 1
     seconds: float = 60.0
     warm_s: float = 20.0
     cool_s: float = 2.0
     workers: int = 2
     bins: int = 4_096
-    in_flight: int = 100
-    seed: int = 0
     migrate: AllAtOnce | Fluid | Batched | None = None
     prepare: bool = False
 
-    @property
-    def timeline(self) -> Timeline:
-        """The events."""
-        rate = max(1, self.rate // self.dilation)
-        return Timeline(rate=rate, in_flight=self.in_flight, seed=self.seed)
+
+class Workload(Protocol):
+    """What is put under load."""
+
+    def draw(self, pipeline: hr.Pipeline, pace: Pace) -> Node:
+        """Draw it, with inputs that come at a pace; return the computation that answers."""
+        ...
+
+    def done(self, head: Head) -> int:
+        """Return how many of the events that come by the clock are done."""
+        ...
+
+
+class Query:
+    """A query of NEXMark, as a workload.
+
+    Args:
+        draw: its ``migratable``.
+        timeline: the events.
+        tasks: how many tasks read each kind of them.
+    """
+
+    def __init__(
+        self, draw: Callable[[Market], Node], timeline: Timeline, *, tasks: int = 2
+    ) -> None:
+        self._draw, self._timeline, self._tasks = draw, timeline, tasks
+        self._market: Market | None = None
+
+    def draw(self, pipeline: hr.Pipeline, pace: Pace) -> Node:
+        self._market = Market(pipeline, self._timeline, pace=pace, tasks=self._tasks)
+        return self._draw(self._market)
+
+    def done(self, head: Head) -> int:
+        assert self._market is not None
+        return self._market.done(head)
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -70,58 +98,65 @@ class Seen(msgspec.Struct, frozen=True):
     """What was seen of a query under load.
 
     Attributes:
+        begin_us: from when on events came, in microseconds since 1970.
         latencies: of all events.
         moved: its migrations.
         memory: (when, GiB of all Python workers), in seconds since events began to come.
+        busy: (when, seconds of processor time that they have used so far).
         steps: how many there were in the window that is looked at.
         answers: how many rows it answered.
     """
 
-    latencies: Any
+    begin_us: int
+    latencies: Latencies
     moved: list[Moved]
     memory: list[tuple[float, float]]
+    busy: list[tuple[float, float]]
     steps: int
     answers: int
 
 
 def run(
-    draw: Callable[[Market], Node], load: Load, *, runner: Runner, storage: Path,
+    workload: Workload, load: Load, *, runner: Runner, storage: Path | Store,
     settings: hr.Settings | None = None,
 ) -> Seen:  # fmt: skip
-    """Run a query under load.
+    """Run a workload under load.
 
     Args:
-        draw: its ``migratable``.
+        workload: what is run.
         load: how much comes, and for how long.
         runner: what it runs on.
         storage: where its state is kept; a new place.
+        settings: how it runs.
     """
-    pace = Pace(load.rate)
-    pipeline = hr.Pipeline("nexmark")
-    market = Market(pipeline, load.timeline, pace=pace, tasks=load.workers)
-    node, watch = draw(market), _Watch(market)
+    pipeline, pace = hr.Pipeline("load"), Pace(load.rate)
+    node, watch = workload.draw(pipeline, pace), _Watch(workload)
     pipeline.sink("answers", node, hr.sinks.Calls(watch.take))
     job = hr.run(
         pipeline, storage=storage, workers=load.workers, bins=load.bins, runner=runner,
         settings=settings, listeners=[watch.note],
     )  # fmt: skip
-    with job, MemoryWatch() as memory:
-        _follow(job, load, pace, watch)
+    with job, MemoryWatch() as workers:
+        _follow(job, load, pace)
+        due = pace.due()
+        while watch.events < due:  # what has come is told, however late it is done
+            _pass(job)
     begin = pace.begin_us
-    taken = [((at_us - begin) / 1e6, taken / GIB) for at_us, taken in memory.seen]
+    memory = [((at_us - begin) / 1e6, taken / GIB) for at_us, taken in workers.seen]
+    busy = [((at_us - begin) / 1e6, spent) for at_us, spent in workers.busy]
     done = watch.done()
     latencies = Latencies.of(done, pace)
     first, last = load.warm_s, load.warm_s + load.seconds
     steps = sum(first <= (step.at_us - begin) / 1e6 < last for step in done)
-    return Seen(latencies, watch.moved(begin), taken, steps, watch.answers)
+    return Seen(begin, latencies, watch.moved(begin), memory, busy, steps, watch.answers)
 
 
 class _Watch:
     """Notes what is done, and when; and what has moved."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, workload: Workload) -> None:
         self.answers = 0
-        self._market = market
+        self._workload = workload
         self._committed: dict[int, Done] = {}
         self._delivered_us: dict[int, int] = {}
         self._migrations: dict[int, Any] = {}
@@ -133,13 +168,13 @@ class _Watch:
 
     def note(self, summary: hr.StepSummary) -> None:
         """Note a step that is committed."""
-        self._committed[summary.step] = Done(self._market.done(summary.head), now_us())
+        self._committed[summary.step] = Done(self._workload.done(summary.head), now_us())
         self._migrations |= {one.id: one for one in summary.head.migrations}
 
     @property
-    def begun(self) -> bool:
-        """Whether a step has been committed."""
-        return bool(self._committed)
+    def events(self) -> int:
+        """How many events are done."""
+        return max((events for events, _ in self._committed.values()), default=0)
 
     def done(self) -> list[Done]:
         """Return what each step was done with, and when it was committed and its answers delivered."""
@@ -161,13 +196,13 @@ class _Watch:
         ]  # fmt: skip
 
 
-def _follow(job: hr.Job, load: Load, pace: Pace, watch: _Watch) -> None:
+def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
     """Let time pass, and state move when it is time; return when all that was to be seen was."""
     end = load.warm_s + load.seconds + load.cool_s
     due = [load.warm_s + load.seconds * third / 3 for third in (1, 2)] if load.migrate else []
     there: list[tuple[list[str], int, int]] = []
     moving: list[hr.Migration] = []
-    while not watch.begun:
+    while not pace.begun:
         _pass(job)
     while (passed := (now_us() - pace.begin_us) / 1e6) < end or moving:
         if due and passed >= due[0] and not moving:

@@ -39,6 +39,11 @@ class Pace:
         self._now_us = now_us
 
     @property
+    def begun(self) -> bool:
+        """Whether it is known from when on events come."""
+        return self._begin_us is not None
+
+    @property
     def begin_us(self) -> int:
         """From when on events come."""
         if self._begin_us is None:

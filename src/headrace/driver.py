@@ -109,6 +109,9 @@ _PHASES: dict[type[Instruction], str] = {
 #: A driver that hands over looks so often for the claim of the next one.
 _CLAIM_LOOK_US = 2_000
 
+#: A driver that waits for input looks so often whether another has gone on.
+_LEADS_LOOK_US = 1_000_000
+
 #: So many bins a new pipeline gets. More cost next to nothing.
 DEFAULT_BINS = 256
 
@@ -178,6 +181,7 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = Pulse()
         self.woken = threading.Event()
+        self._look_us = 0
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
@@ -490,8 +494,23 @@ class Driver:
     def _wait(self, until_us: int) -> None:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
         self._tries.keep_warm()
+        self._look_who_leads()
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
+
+    def _look_who_leads(self) -> None:
+        """Look now and then whether another driver has gone on: who waits for input has no commit to fail.
+
+        If that one reads what this one waits for, and cleans it away, nothing else would ever tell.
+
+        Raises:
+            Fenced: when one has.
+        """
+        now_us = self.clock.now_us()
+        if now_us >= self._look_us:
+            self._look_us = now_us + _LEADS_LOOK_US
+            with contextlib.suppress(StorageError):  # it is looked for again
+                self.ledger.check_newest(self._head)
 
     def _await_claim(self, within_us: int) -> Awaited:
         """Wait for another's claim; if none comes, or this is to stop, sources are read again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,23 @@ def test_what_is_within_both_is_in_both_and_what_overlaps_has_a_hash_in_common(
         assert said == any(a <= last and b >= first for a, b in one.pairs())
 
 
+@given(ranges(), ranges())
+def test_without_the_others_and_within_them_is_all_and_nothing_twice(
+    one: Ranges, other: Ranges
+) -> None:
+    assert members(one.without(other)) == members(one) - members(other)
+    assert members(one.complement()) == set(POINTS) - members(one)
+    assert members(one.plus(other)) == members(one) | members(other)
+    for found in (one.within(other), one.without(other), one.complement()):
+        assert all(first <= last for first, last in found.pairs())
+        assert all(a < b for (_, a), (b, _) in pairwise(found.pairs()))
+
+
+@given(ranges())
+def test_ranges_are_the_same_once_they_were_written_and_read(one: Ranges) -> None:
+    assert Ranges.from_wire(one.to_wire()).pairs() == one.pairs()
+
+
 @given(ranges(), st.sets(st.sampled_from(POINTS)))
 def test_cutting_and_joining_change_how_hashes_are_written_and_nothing_else(
     one: Ranges, edges: set[int]
@@ -51,6 +70,4 @@ def test_cutting_and_joining_change_how_hashes_are_written_and_nothing_else(
     assert not any(first < edge <= last for first, last in cut.pairs() for edge in edges)
     joined = cut.joined()
     assert members(joined) == members(one)
-    assert all(
-        a + 1 < b for (_, a), (b, _) in zip(joined.pairs(), joined.pairs()[1:], strict=False)
-    )
+    assert all(a + 1 < b for (_, a), (b, _) in pairwise(joined.pairs()))

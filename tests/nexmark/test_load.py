@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.nexmark.latency import Done, Latencies, ccdf
-from benchmarks.nexmark.load import Load, run
+from benchmarks.nexmark.load import Load, Query, run
 from benchmarks.nexmark.pace import Pace
 from benchmarks.nexmark.queries import module_of
+from benchmarks.nexmark.timeline import Timeline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,8 +69,8 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     load = Load(
         rate=2_000, seconds=3.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once(), prepare=True
     )  # fmt: skip
-    query = module_of("q17")
-    seen = run(query.migratable, load, runner=InlineRunner(), storage=tmp_path)
+    query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
+    seen = run(query, load, runner=InlineRunner(), storage=tmp_path)
     assert [moved.bins for moved in seen.moved] == [4, 4]
     assert seen.latencies.events.sum() >= load.rate  # (a busy machine may be far behind)
     assert seen.latencies.late_us.min() > 0

@@ -88,6 +88,8 @@ BUGS = [
         "tests/sources/test_inbox.py -k slower_than_the_pipeline"),
     Bug("inbox_keeps_one", "of a producer's batches only the last stays, and a slow one misses the other",
         "tests/sources/test_inbox.py -k slower_than_the_pipeline"),
+    Bug("waits_for_ever", "a driver that was overtaken while it waits for input is never told",
+        "tests/sources/test_inbox.py -k overtaken_while_it_waits"),
     Bug("sources_told_too_early", "sources forget input that no checkpoint has yet",
         "tests/light/test_light_steps.py -k inbox_keeps"),
     Bug("unstaged_at_checkpoint", "a checkpoint lets go of results that no sink has received",

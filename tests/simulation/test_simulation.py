@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.campaign import fingerprint_elsewhere
 from tests.simulation.run import simulate
 
 #: The suite's part; ``python -m tests.simulation.campaign`` runs as many as are wanted.
 SEEDS = range(8)
-#: Seeds that have found something: files of a host are lost while the storage's list lags behind.
-FOUND = [6293, 6602]
+#: Seeds that have found something: files of a host are lost while the storage's list lags behind; and a
+#: driver was overtaken that has nothing to do.
+FOUND = [6293, 6602, 2922]
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
@@ -19,7 +21,7 @@ def test_whatever_fails_the_world_sees_what_an_undisturbed_run_would_have_shown(
     assert found.effects
 
 
-def test_a_seed_does_the_same_each_time() -> None:
+@pytest.mark.parametrize("seed", [101, 2922])
+def test_a_seed_does_the_same_in_each_process(seed: int) -> None:
     """Else it would not say how to have a failure again."""
-    one, other = simulate(101), simulate(101)
-    assert (one.fingerprint, one.seen) == (other.fingerprint, other.seen)
+    assert simulate(seed).fingerprint == fingerprint_elsewhere(seed)

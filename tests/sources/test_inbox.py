@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.coordinator.messages import Poll
+from headrace.coordinator.messages import Poll, Wait
 from headrace.driver import Driver
 from headrace.errors import (
     BadInput,
@@ -34,6 +34,7 @@ from headrace.storage import LocalStore, MemoryStore, Store
 from tests.support import inboxes
 from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected
+from tests.support.script import PassingClock
 
 WIDE = Limit(1_000, 1 << 20)
 
@@ -542,6 +543,28 @@ def test_a_driver_that_was_overtaken_says_so_where_its_input_was_cleaned_away() 
     inboxes.run_until_idle(drawn(), storage)
     with pytest.raises(Fenced):
         old.turn()
+    old.close()
+
+
+def test_a_driver_that_was_overtaken_while_it_waits_says_so_though_nothing_comes_any_more() -> None:
+    place, storage, collected = MemoryStore(), MemoryStore(), Collected()
+    appending = inboxes.producer(place, "a")
+
+    def drawn() -> hr.Pipeline:
+        return inboxes.pipeline(place, collected.sink("told"), clean=True)
+
+    for batch in (0, 1):
+        appending.append(inboxes.items("a", batch, 2))
+    old = Driver(drawn(), storage, InlineRunner(), workers=1, bins=16, clock=PassingClock())
+    old.open()
+    while not isinstance(old.upcoming, Wait):
+        old.turn()
+    for batch in (2, 3, 4):
+        appending.append(inboxes.items("a", batch, 2))
+    inboxes.run_until_idle(drawn(), storage)
+    with pytest.raises(Fenced):
+        for _ in range(1_000):
+            old.turn()
     old.close()
 
 

@@ -196,8 +196,8 @@ class Relaid(InlineRunner):
             return []
         now = Layout.from_wire(self.in_force(step).wire)
         then = Layout.from_wire(self.in_force(step + self._ahead[step % len(self._ahead)]).wire)
-        gains = [then.ranges_of(w).without(now.ranges_of(w)).pairs() for w in range(now.workers)]
-        return [ReadAhead(w, pairs, self._budget) for w, pairs in enumerate(gains) if pairs]
+        gains = [then.ranges_of(w).without(now.ranges_of(w)) for w in range(now.workers)]
+        return [ReadAhead(w, of.to_wire(), self._budget) for w, of in enumerate(gains) if len(of)]
 
 
 @contextmanager

@@ -49,6 +49,13 @@ class HandClock(Clock):
         pass
 
 
+class PassingClock(HandClock):
+    """A clock that waiting moves, and nothing else."""
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        self.now = max(self.now, until_us)
+
+
 class Script(Source):
     """Brings one round a poll, and then ends. What is not taken in its round waits."""
 

@@ -66,6 +66,7 @@ class StateReaders:
         self._then = layout  # as of the files
         self._readers = {} if opened is None else opened
         self._asked: set[str] = set()
+        self._known: tuple[StateFiles, Ranges | None, Ranges, PastOwners] | None = None
 
     def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
         """Return the files that hold one computation's state; asked again, the newest files.
@@ -80,9 +81,7 @@ class StateReaders:
             self._files = self._newest()
         self._asked.add(owner)
         files = self._files
-        wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
-        self._then = self._layout if files.layout is None else Layout.from_wire(files.layout)
-        past = PastOwners(wanted, self._then, files.relocated)
+        wanted, past = self._wanted(ranges)
         covered = Ranges.of(part.range for part in files.slices)
         overlap = wanted.overlapping(covered.firsts, covered.lasts)
         slices = []
@@ -92,6 +91,16 @@ class StateReaders:
                 slices.append(self._slice(owner, part, past, void))
         runs, extents = self._runs(owner, past, void)
         return StateSources(owner, slices, [self._reader(run) for run in runs], extents)
+
+    def _wanted(self, ranges: Ranges | None) -> tuple[Ranges, PastOwners]:
+        """Return the hashes that are wanted, and who owned them; several computations ask for the same."""
+        files, known = self._files, self._known
+        if known is None or known[0] is not files or known[1] is not ranges:
+            wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
+            self._then = self._layout if files.layout is None else Layout.from_wire(files.layout)
+            known = files, ranges, wanted, PastOwners(wanted, self._then, files.relocated)
+            self._known = known
+        return known[2], known[3]
 
     def _slice(self, owner: str, part: Slice, past: PastOwners, void: int) -> SlicePart:
         holding = part.files if part.as_of > void else []

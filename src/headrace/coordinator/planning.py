@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from headrace.coordinator.catching_up import resting, retained_after
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
+from headrace.keyspace.ranges import Ranges
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Chain, Head, Link
 from headrace.ledger.retained import Retained
@@ -25,6 +27,8 @@ from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhea
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
+_NO_MOVES = np.zeros((0, 4), dtype=np.uint64)
+_HASH_BITS, _ONE = np.uint64(HASH_BITS), np.uint64(1)
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
@@ -195,14 +199,15 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
     most = 0 if current.state == "paused" else current.budget_bytes or most_bytes
     in_force = 0 <= current.effective <= step
     coming = current.left[1 if in_force else 0 :]
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for start, bits, count, worker in (move for part in coming for move in part.moves):
-        last = start + (count << (HASH_BITS - bits)) - 1
-        wanted.setdefault(worker, []).append((start, last))
+    moves = [np.array(part.moves, dtype=np.uint64).reshape(-1, 4) for part in coming]
+    starts, bits, counts, owners = np.concatenate(moves or [_NO_MOVES]).T
+    order = np.argsort(starts)
+    starts, owners = starts[order], owners[order]
+    lasts = starts + (counts << (_HASH_BITS - bits))[order] - _ONE
     return [
-        ReadAhead(worker, sorted(ranges), most)
-        for worker, ranges in wanted.items()
-        if worker < workers
+        ReadAhead(worker, Ranges(starts[its], lasts[its]).to_wire(), most)
+        for worker in range(workers)
+        if (its := owners == worker).any()
     ]
 
 

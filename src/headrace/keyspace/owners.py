@@ -12,13 +12,12 @@ from headrace.keyspace.updates import Relocated
 
 #: Worker → those of the hashes that it owns.
 Owned = dict[int, Ranges]
-_EVER = -1
 
 
 class PastOwners:
     """Who owned some hashes at which step, as far back as it is known what was relocated.
 
-    Costs the moves that concern these hashes, once.
+    Costs the moves that concern these hashes, once, and only of steps after the oldest that is asked for.
 
     Args:
         ranges: the hashes.
@@ -35,18 +34,20 @@ class PastOwners:
     """
 
     def __init__(self, ranges: Ranges, layout: Layout, relocated: Sequence[Relocated]) -> None:
-        owned = owned_by(ranges, layout)
+        self._ranges = ranges
+        self._older = list(relocated)
+        self._owned = owned_by(ranges, layout)  # before what is in _since
         self._since: list[tuple[int, Owned]] = []  # newest first
-        for change in reversed(relocated):
-            before = _undone(owned, change, ranges)
-            if before is not owned:
-                self._since.append((change.step, owned))
-                owned = before
-        self._since.append((_EVER, owned))
 
     def at(self, step: int) -> Owned:
         """Return who owned which of the hashes in a step. Each call for one step gives the same objects."""
-        return next(owned for since, owned in self._since if step >= since)
+        while self._older and step < self._older[-1].step:
+            change = self._older.pop()
+            before = _undone(self._owned, change, self._ranges)
+            if before is not self._owned:
+                self._since.append((change.step, self._owned))
+                self._owned = before
+        return next((owned for since, owned in self._since if step >= since), self._owned)
 
     def held(self, worker: int, step: int) -> Ranges | None:
         """Return which of the hashes a worker owned in a step; None when there are none."""

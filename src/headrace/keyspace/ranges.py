@@ -12,6 +12,7 @@ Mask = npt.NDArray[np.bool_]
 
 MAX_HASH = 2**64 - 1
 _ONE = np.uint64(1)
+_WIRE = np.dtype("<u8")
 
 
 class Ranges:
@@ -47,6 +48,16 @@ class Ranges:
         """Return (first, last) of each range."""
         return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
 
+    def to_wire(self) -> bytes:
+        """Return the ranges as bytes: however many there are, they are read without a loop."""
+        return np.concatenate([self.firsts, self.lasts]).astype(_WIRE).tobytes()
+
+    @classmethod
+    def from_wire(cls, wire: bytes) -> Ranges:
+        """Return the ranges that were written."""
+        firsts, lasts = np.frombuffer(wire, dtype=_WIRE).astype(np.uint64).reshape(2, -1)
+        return cls(firsts, lasts)
+
     def contain(self, hashes: U64) -> Mask:
         """Say for each hash whether it is in one of the ranges."""
         if not len(self):
@@ -64,19 +75,33 @@ class Ranges:
         return found
 
     def within(self, other: Ranges) -> Ranges:
-        """Return what is in both."""
+        """Return what is in both: a range for each pair that has hashes in common."""
         if not len(self) or not len(other):
             return Ranges(self.firsts[:0], self.lasts[:0])
-        pieces = self.cut_at(other.firsts).cut_at(other.lasts + _ONE)
-        inside = other.contain(pieces.firsts)
-        return Ranges(pieces.firsts[inside], pieces.lasts[inside])
+        begins = np.searchsorted(other.lasts, self.firsts, side="left")
+        ends = np.searchsorted(other.firsts, self.lasts, side="right")
+        counts = ends - begins  # (never less than 0: ranges are disjoint)
+        own = np.repeat(np.arange(len(self)), counts)
+        theirs = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts - begins, counts)
+        return Ranges(
+            np.maximum(self.firsts[own], other.firsts[theirs]),
+            np.minimum(self.lasts[own], other.lasts[theirs]),
+        )
 
     def without(self, other: Ranges) -> Ranges:
         """Return what is in these and not in the others."""
         if not len(self) or not len(other):
             return self
-        pieces = self.cut_at(other.firsts).cut_at(other.lasts + _ONE)
-        return pieces.where(~other.contain(pieces.firsts))
+        return self.within(other.complement()).joined()
+
+    def complement(self) -> Ranges:
+        """Return all other hashes."""
+        if not len(self):
+            return Ranges.everything()
+        firsts = np.concatenate([np.zeros(1, np.uint64), self.lasts + _ONE])  # (0 again at the end)
+        lasts = np.concatenate([self.firsts - _ONE, np.full(1, MAX_HASH, np.uint64)])
+        there = np.concatenate([self.firsts, np.zeros(1, np.uint64)]) != firsts
+        return Ranges(firsts[there], lasts[there])
 
     def plus(self, other: Ranges) -> Ranges:
         """Return what is in these or in the others, in as few ranges as there can be."""
@@ -91,8 +116,9 @@ class Ranges:
 
     def cut_at(self, edges: U64) -> Ranges:
         """Return the same hashes in ranges that begin anew at each of some hashes."""
-        inner = edges[self.contain(edges)]
-        firsts = np.unique(np.concatenate([self.firsts, inner]))
+        firsts = np.concatenate([self.firsts, edges[self.contain(edges)]])
+        firsts.sort(kind="stable")  # (which takes sorted parts for what they are)
+        firsts = firsts[np.append(True, firsts[1:] != firsts[:-1])] if len(firsts) else firsts
         at = np.searchsorted(self.firsts, firsts, side="right") - 1
         lasts = self.lasts[at]
         within_one = at[1:] == at[:-1]

@@ -33,8 +33,11 @@ _LEAST_PART = 256
 _FINEST = 4_096.0
 #: To open a file takes at least as long as to read so many bytes, however little is in it.
 _OPENING_BYTES = 128 << 10
-#: Tails up to this many bytes are not worth a merge.
+#: Tails up to this many bytes are not worth a merge with all rows.
 _SHORT_TAIL = 1 << 20
+#: So many pieces of a tail that are of as many steps each become one: what is looked through at the switch
+#: grows with the logarithm of the steps, and each change is merged as many times.
+_ALIKE = 4
 
 
 class Prepared:
@@ -58,7 +61,10 @@ class Prepared:
         self._whole: list[
             tuple[RunReader, Ranges]
         ] = []  # rows, and the hashes of which they are all
-        self._tail: list[tuple[RunReader, Ranges]] = []
+        self._tail: list[
+            tuple[RunReader, Ranges]
+        ] = []  # changes, and the hashes of which they are all
+        self._steps_of: list[int] = []  # of how many steps each piece of the tail is
         self.all_is_read()
 
     def all_is_read(self) -> None:
@@ -71,6 +77,7 @@ class Prepared:
         other = Prepared()
         other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
         other._whole, other._tail = list(self._whole), list(self._tail)
+        other._steps_of = list(self._steps_of)
         other.opened, other._listed = dict(self.opened), self._listed
         return other
 
@@ -89,7 +96,7 @@ class Prepared:
         if not len(self.ranges):
             self.clear()
             return
-        self._whole = _within(self._whole, self.ranges)
+        self._whole = [piece for piece in _within(self._whole, self.ranges) if len(piece[1])]
         self._tail = _within(self._tail, self.ranges)
 
     # -- reading ahead ------------------------------------------------------------------------
@@ -123,6 +130,7 @@ class Prepared:
             parts = [Part(owner, kind, _batch(t)) for owner, kind, t in tables if t is not None]
             if parts:
                 done += self._add(self._tail, parts, layout, reader.ref.step, self.ranges)
+                self._steps_of.append(1)
         self.as_of = as_of
         return done + self._merge_if_long(sections, layout)
 
@@ -200,18 +208,36 @@ class Prepared:
         return len(data)
 
     def _merge_if_long(self, sections: Sections, layout: Layout) -> int:
-        """Merge what was read and the changes since, when these are half as much."""
+        """Merge what was read and the changes since, when these are half as much; else some of these."""
         tail, whole = (sum(r.ref.length for r, _ in part) for part in (self._tail, self._whole))
         if tail <= max(_SHORT_TAIL, whole // 2):
-            return 0
+            return self._shorten_tail(sections, layout)
         ranges = self.ranges
         rows = [
             Part(owner, section, _batch(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(self.sources(owner), kinds, ranges)
         ]
-        self._whole, self._tail = [], []
+        self._whole, self._tail, self._steps_of = [], [], []
         return self._add(self._whole, rows, layout, self.as_of, ranges) if rows else 0
+
+    def _shorten_tail(self, sections: Sections, layout: Layout) -> int:
+        """Merge the newest pieces of the tail as long as there are some that are of as many steps each."""
+        done = 0
+        while (last := self._steps_of[-_ALIKE:]) and last == last[-1:] * _ALIKE:
+            pieces, self._tail = self._tail[-_ALIKE:], self._tail[:-_ALIKE]
+            self._steps_of = [*self._steps_of[:-_ALIKE], sum(last)]
+            changes = [
+                Part(owner, section, _batch(table))
+                for owner, kinds in sections.items()
+                for section in kinds
+                if (table := _files(owner, pieces).changes(section, self.ranges)) is not None
+            ]
+            if not changes:  # all of it was of hashes that are not wanted any more
+                self._steps_of.pop()
+                continue
+            done += self._add(self._tail, changes, layout, pieces[-1][0].ref.step, self.ranges)
+        return done
 
     # -- at the switch ------------------------------------------------------------------------
 
@@ -230,14 +256,17 @@ class Prepared:
                 for run, extent in extents
                 if run.ref.step > self.as_of
             ]
-        return StateSources(owner, [], [run for run, _ in found], [extent for _, extent in found])
+        return _files(owner, found)
+
+
+def _files(owner: str, pieces: Sequence[tuple[RunReader, Ranges]]) -> StateSources:
+    return StateSources(owner, [], [run for run, _ in pieces], [extent for _, extent in pieces])
 
 
 def _within(
     pieces: list[tuple[RunReader, Ranges]], ranges: Ranges
 ) -> list[tuple[RunReader, Ranges]]:
-    kept = [(reader, extent.within(ranges)) for reader, extent in pieces]
-    return [(reader, extent) for reader, extent in kept if len(extent)]
+    return [(reader, extent.within(ranges)) for reader, extent in pieces]
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:

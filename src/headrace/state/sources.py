@@ -121,6 +121,11 @@ class StateSources:
         """
         return merge([*self._tables(section, ranges), *newer])
 
+    def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
+        """Return the newest rows of some hashes with those that say "deleted", by hash; None if there are none."""
+        dated = list(self._tables(section, ranges))
+        return newest(dated) if dated else None
+
     def _tables(self, section: str, ranges: Ranges) -> Iterable[Dated]:
         """Yield (step, rows) of each file; rows that a newer slice has are left out."""
         pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))

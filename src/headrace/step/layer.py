@@ -246,12 +246,12 @@ class Worker:
         self, plan: Plan, worker: int, entry: WorkerState, report: TaskReport, *, again: bool
     ) -> None:
         """Read of what the worker is to own soon; forget what it is not to own any more."""
-        wanted = [part for part in plan.ahead if part.worker == worker]
-        if not wanted and not (again and len(entry.ahead.prepared.ranges)):
+        wanted = next((part for part in plan.ahead if part.worker == worker), None)
+        if wanted is None and not (again and len(entry.ahead.prepared.ranges)):
             return
         with self._phase(report, "read ahead"):
-            ranges = Ranges.of(pair for part in wanted for pair in part.ranges)
-            most = sum(part.most_bytes for part in wanted)
+            ranges = Ranges.of([]) if wanted is None else Ranges.from_wire(wanted.ranges)
+            most = 0 if wanted is None else wanted.most_bytes
             report.unread = not entry.prepare(ranges, most, self.soft.reading)
 
     def _run_node(

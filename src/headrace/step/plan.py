@@ -101,12 +101,12 @@ class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         worker: who.
-        ranges: (first hash, last hash) of what is wanted, ascending.
+        ranges: what is wanted, as :meth:`headrace.keyspace.ranges.Ranges.to_wire` writes it.
         most_bytes: about how much it may read at a time; with 0 it keeps what it has up to date.
     """
 
     worker: int
-    ranges: list[tuple[int, int]]
+    ranges: bytes
     most_bytes: int
 
 

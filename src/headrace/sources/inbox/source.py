@@ -310,7 +310,7 @@ class Inbox(Source):
         for key in done:
             del self._headers[key]
         if self._cleans:
-            for producer in {producer for producer, _ in done}:
+            for producer in sorted({producer for producer, _ in done}):
                 self._clean(producer, max(at.next[producer] - _STAY, 0))
 
     def _clean(self, producer: str, upto: int) -> None:

@@ -1,0 +1,123 @@
+"""Megaphone's section 5.2: what bins cost, by their number, as long as nothing moves.
+
+Cumulative counts of keys drawn uniformly from a domain, all of which are there before the measured
+records come, in open loop. Hash-count answers each record, key-count each key of a step. With 2 bins a
+worker has one: as good as none, which stands beside the paper's native dataflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from benchmarks.counting import RunningCount
+from benchmarks.evaluation.common import options
+from benchmarks.evaluation.papers import (
+    HASH_COUNT_256M,
+    KEY_COUNT_256M,
+    KEY_COUNT_8192M,
+    Percentiles,
+)
+from benchmarks.harness import figure, report
+from benchmarks.nexmark.latency import Latencies, ccdf
+from benchmarks.nexmark.load import Load
+from benchmarks.nexmark.picture import figure as new_picture
+from benchmarks.nexmark.picture import save
+from benchmarks.places import Place, local
+
+SHARES = (90.0, 99.0, 99.99, 100.0)
+#: 2^12 bins are to cost at most so much over none, at p99.
+GOAL = 1.1
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A count, and the paper's column beside it."""
+
+    name: str
+    keys: int
+    emit: str
+    theirs: Percentiles
+    their_keys: str
+
+
+CASES = [
+    Case("hash-count", 1_000_000, "record", HASH_COUNT_256M, "256M"),
+    Case("key-count", 1_000_000, "key", KEY_COUNT_256M, "256M"),
+    Case("key-count", 10_000_000, "key", KEY_COUNT_8192M, "8192M"),
+]
+
+
+def main() -> None:
+    made = options("overhead", __doc__)
+    made.add_argument("--bits", type=int, nargs="*", default=[1, 4, 6, 8, 10, 12, 14, 16, 18, 20])
+    made.add_argument("--rate", type=int, default=50_000)
+    made.add_argument("--seconds", type=float, default=20.0)
+    made.add_argument("--warm", type=float, default=10.0)
+    chosen = made.parse_args()
+    if chosen.quick:
+        chosen.bits, chosen.seconds, chosen.warm = [1, 12], 4.0, 3.0
+    cases = CASES[:1] if chosen.quick else CASES
+    with local() as place:
+        one(place, CASES[0], chosen.bits[0], chosen)  # the JVM compiles for half a minute
+        found = {
+            case: {bits: one(place, case, bits, chosen) for bits in chosen.bits} for case in cases
+        }
+    tell(found, chosen)
+
+
+def one(place: Place, case: Case, bits: int, chosen: argparse.Namespace) -> Latencies:
+    """Count with so many bins; return how late records were."""
+    load = Load(
+        rate=chosen.rate, bins=1 << bits, warm_s=chosen.warm, seconds=chosen.seconds, cool_s=1.0
+    )
+    seen = place.run(RunningCount(case.keys, emit=case.emit), load)
+    return seen.latencies.between(load.warm_s, load.warm_s + load.seconds)
+
+
+def tell(found: dict[Case, dict[int, Latencies]], chosen: argparse.Namespace) -> None:
+    """Report what was found, and draw it."""
+    heads = ["p90", "p99", "p99.99", "max"]
+    rows = [["count", "keys", "log2 bins", *(f"{head} ms" for head in heads), "Megaphone's keys",
+             *(f"its {head} ms" for head in heads)]]  # fmt: skip
+    first: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
+    for case, runs in found.items():
+        for bits, latencies in runs.items():
+            own = latencies.percentiles_ms(SHARES)
+            theirs = case.theirs.get(None if bits == 1 else bits, ())
+            rows.append([case.name, f"{case.keys:,}", "none" if bits == 1 else str(bits),
+                         *(f"{ms:.1f}" for ms in own), case.their_keys if theirs else "",
+                         *([f"{ms:g}" for ms in theirs] or [""] * len(heads))])  # fmt: skip
+            figures += [
+                figure(f"{case.name}_{case.keys}_{bits}_bits_{head}", ms, "ms")
+                for head, ms in zip(heads, own, strict=True)
+            ]
+        if {1, 12} <= runs.keys():
+            ratio = runs[12].percentiles_ms([99.0])[0] / runs[1].percentiles_ms([99.0])[0]
+            name = f"{case.name}_{case.keys}_p99_4096_bins_over_none"
+            first.append(figure(name, ratio, "x", f"<= {GOAL}", ratio <= GOAL))
+    draw(found, chosen)
+    report("What bins cost", rows, [*first, *figures], chosen)
+
+
+def draw(found: dict[Case, dict[int, Latencies]], chosen: argparse.Namespace) -> None:
+    """Draw which share of records is later than a latency."""
+    picture, axes = new_picture(
+        1, len(found), figsize=(4.2 * len(found), 3.6), sharey=True, squeeze=False
+    )
+    for (case, runs), axis in zip(found.items(), axes[0], strict=True):
+        for bits, latencies in runs.items():
+            axis.loglog(
+                *ccdf(latencies.histogram()), lw=1, label="none" if bits == 1 else f"2^{bits}"
+            )
+        axis.set(title=f"{case.name}, {case.keys:,} keys", xlabel="ms")
+    axes[0, 0].set(ylabel="share of records that are later")
+    axes[0, -1].legend(fontsize=7)
+    chosen.pictures.mkdir(parents=True, exist_ok=True)
+    save(picture, chosen.pictures / "overhead.png")
+
+
+if __name__ == "__main__":
+    main()

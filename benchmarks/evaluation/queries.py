@@ -1,0 +1,123 @@
+"""Megaphone's Figures 5 to 12: NEXMark's queries 1 to 8 in open loop, while a quarter of the state moves.
+
+Half of what one worker owns moves to the other at a third of the time, and back at two thirds: all at
+once, batched, and batched with what moves copied ahead. Compared are windows of one length.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from benchmarks.evaluation.common import options
+from benchmarks.evaluation.papers import QUERIES
+from benchmarks.harness import figure, report
+from benchmarks.nexmark.load import Load, Query
+from benchmarks.nexmark.picture import draw_ways
+from benchmarks.nexmark.queries import module_of
+from benchmarks.nexmark.queries.market import Market
+from benchmarks.nexmark.timeline import Timeline
+from benchmarks.places import Place, local, two_hosts
+from benchmarks.ways import Runs, plain, runs_of
+from headrace.topology import Node
+
+COMPARED = ["all at once", "batched", "batched, prepared"]
+GOAL = 1.2
+STATELESS = {"q1", "q2"}
+SHARES = (50.0, 99.0, 100.0)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """How a query is asked.
+
+    Attributes:
+        draw: its ``migratable``, with its windows.
+        dilation: how many times faster event time passes.
+        seconds_open: how long auctions are open, in seconds of the clock.
+    """
+
+    draw: Callable[[Market], Node]
+    dilation: int = 1
+    seconds_open: float = 10.0
+
+    def workload(self, rate: int) -> Query:
+        """Return it as a workload."""
+        in_flight = max(100, round(rate * 3 / 50 * self.seconds_open))
+        timeline = Timeline(rate=max(1, rate // self.dilation), in_flight=in_flight)
+        return Query(self.draw, timeline)
+
+
+def cases() -> dict[str, Case]:
+    """Return the queries as the paper asks them, where windows decide how much state there is.
+
+    Query 5 every second over the last minute, as Megaphone's; query 8 over hours, in dilated time.
+    """
+    found = {f"q{n}": Case(module_of(f"q{n}").migratable) for n in range(1, 9)}
+    found["q5"] = Case(partial(module_of("q5").migratable, size="60s", every="1s"))
+    found["q8"] = Case(partial(module_of("q8").migratable, window="1h"), dilation=120)
+    return found
+
+
+def main() -> None:
+    made = options("queries", __doc__)
+    made.add_argument("--queries", nargs="*", default=list(cases()))
+    made.add_argument("--rate", type=int, default=20_000)
+    made.add_argument("--seconds", type=float, default=20.0, help="each of three windows")
+    made.add_argument("--warm", type=float, default=20.0)
+    made.add_argument("--bins", type=int, default=4_096)
+    made.add_argument("--runs", type=int, default=1)
+    made.add_argument("--hosts", type=int, choices=[1, 2], default=1)
+    chosen = made.parse_args()
+    if chosen.quick:
+        chosen.queries, chosen.seconds, chosen.warm = ["q3"], 5.0, 10.0
+    with two_hosts() if chosen.hosts == 2 else local() as place:
+        found = {name: of_query(place, name, chosen) for name in chosen.queries}
+    tell(found, chosen)
+
+
+def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, Runs]:
+    """Run a query in each way; draw it."""
+    load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
+    workload = cases()[name].workload(chosen.rate)
+    runs = runs_of(place, workload, load, COMPARED, chosen.runs)
+    chosen.pictures.mkdir(parents=True, exist_ok=True)
+    titled = {f"{name}, {way}": of.seen[0] for way, of in runs.items()}
+    draw_ways(titled, load, chosen.pictures / f"{name}.png")
+    for way, of in runs.items():
+        print(name, way, f"{of.middle.ratio:.2f}", flush=True)
+    return runs
+
+
+def tell(found: dict[str, dict[str, Runs]], chosen: argparse.Namespace) -> None:
+    """Report what was found."""
+    times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
+    rows = [["query", "way", "KB moved", "s", *times, "max over steady max", "Megaphone"]]
+    figures: list[dict[str, Any]] = []
+    for query, runs in found.items():
+        for way, of in runs.items():
+            compared, moved = of.middle, of.middle.moved
+            assert moved is not None
+            late = [
+                ms
+                for one in (compared.steady, compared.moving)
+                for ms in one.percentiles_ms(SHARES)
+            ]
+            rows.append([
+                query, way, f"{moved.nbytes / 1e3:,.0f}", f"{moved.ended_s - moved.began_s:.2f}",
+                *(f"{ms:.0f}" for ms in late), f"{compared.ratio:.2f}",
+                QUERIES[query] if way == COMPARED[0] else "",
+            ])  # fmt: skip
+            asked = way == COMPARED[-1] and query not in STATELESS
+            goal = (f"<= {GOAL}", compared.ratio <= GOAL) if asked else ()
+            figures.append(
+                figure(f"{query}_{plain(way)}_max_over_steady_max", compared.ratio, "x", *goal)
+            )
+    report("NEXMark while state moves", rows, figures, chosen)
+
+
+if __name__ == "__main__":
+    main()

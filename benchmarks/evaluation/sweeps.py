@@ -1,0 +1,154 @@
+"""Megaphone's section 5.3: how long migrations take and records wait, by bins, keys and load; and memory.
+
+Cumulative counts, all keys there before. A quarter of the bins move and come back, all at once, one bin at
+a time (fluid), in rounds that do not get in each other's way (batched), and these with what moves copied
+ahead (prepared). Two hosts, with nothing shared but a store as slow as one across a network; or one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from benchmarks.counting import RunningCount
+from benchmarks.evaluation.common import options
+from benchmarks.harness import figure, report
+from benchmarks.nexmark.load import Load
+from benchmarks.nexmark.picture import TIME, memory_over_time, save
+from benchmarks.nexmark.picture import figure as new_picture
+from benchmarks.places import local, two_hosts
+from benchmarks.ways import WAYS, Runs, plain, runs_of
+
+COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=True))
+SHARES = (50.0, 100.0)
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A case of a series.
+
+    Attributes:
+        series: what is varied.
+        keys, bits, rate: of which keys, log2 of bins, and records a second.
+    """
+
+    series: str
+    keys: int
+    bits: int
+    rate: int
+
+    @property
+    def label(self) -> str:
+        """What it is in its series."""
+        keys = f"{self.keys:,} keys"
+        return {
+            "bins": f"2^{self.bits} bins",
+            "keys": keys,
+            "keys and bins": f"{keys}, 2^{self.bits} bins",
+            "load": f"{self.rate:,}/s",
+        }[self.series]
+
+
+def points(chosen: argparse.Namespace) -> Iterator[Point]:
+    """Return all cases: of each series what varies, the rest as usual."""
+    keys, bits, rate = chosen.keys, chosen.bits, chosen.rate
+    for some in (4, 6, 8, 10, 12):
+        yield Point("bins", keys, some, rate)
+    for factor in (1, 4, 16):
+        yield Point("keys", keys // 4 * factor, bits, rate)
+    for more in (0, 2, 4):
+        yield Point("keys and bins", (keys // 4) << more, bits - 2 + more, rate)
+    for factor in (1, 4, 16):
+        yield Point("load", keys, bits, rate // 4 * factor)
+
+
+def main() -> None:
+    made = options("sweeps", __doc__)
+    made.add_argument("--series", nargs="*", default=["bins", "keys", "keys and bins", "load"])
+    made.add_argument("--ways", nargs="*", default=list(WAYS))
+    made.add_argument("--keys", type=int, default=1_000_000)
+    made.add_argument("--bits", type=int, default=8, help="log2 of the usual number of bins")
+    made.add_argument("--rate", type=int, default=20_000)
+    made.add_argument("--seconds", type=float, default=8.0, help="each of three windows")
+    made.add_argument("--warm", type=float, default=12.0)
+    made.add_argument("--hosts", type=int, choices=[1, 2], default=2)
+    chosen = made.parse_args()
+    if chosen.quick:
+        chosen.series, chosen.ways = ["keys"], ["all at once", "batched, prepared"]
+        chosen.keys, chosen.seconds, chosen.warm = 200_000, 4.0, 8.0
+    found: dict[Point, dict[str, Runs]] = {}
+    with two_hosts() if chosen.hosts == 2 else local() as place:
+        for point in points(chosen):
+            if point.series in chosen.series:
+                load = Load(rate=point.rate, bins=1 << point.bits, warm_s=chosen.warm,
+                            seconds=3 * chosen.seconds)  # fmt: skip
+                found[point] = runs_of(place, RunningCount(point.keys), load, chosen.ways, 1)
+                for way, runs in found[point].items():
+                    print(point.label, way, f"{runs.middle.ratio:.2f}", flush=True)
+    tell(found, chosen)
+
+
+def tell(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> None:
+    """Report what was found, and draw it."""
+    rows = [["series", "case", "way", "bins moved", "MB", "s", "steady p50 ms", "steady max ms",
+             "moving p50 ms", "moving max ms", "max over steady max",
+             "memory GiB, median", "most"]]  # fmt: skip
+    figures: list[dict[str, Any]] = []
+    for point, runs in found.items():
+        for way, of in runs.items():
+            compared, moved = of.middle, of.middle.moved
+            assert moved is not None
+            late = [
+                ms
+                for one in (compared.steady, compared.moving)
+                for ms in one.percentiles_ms(SHARES)
+            ]
+            rows.append([point.series, point.label, way, str(moved.bins), f"{moved.nbytes / 1e6:.1f}",
+                         f"{moved.ended_s - moved.began_s:.2f}", *(f"{ms:.0f}" for ms in late),
+                         f"{compared.ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
+            name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
+            figures.append(figure(f"{name}_max_over_steady_max", compared.ratio, "x"))
+    chosen.pictures.mkdir(parents=True, exist_ok=True)
+    draw(found, chosen)
+    draw_memory(max(found, key=lambda point: point.keys), found, chosen)
+    report("Migrations by bins, keys and load", rows, figures, chosen)
+
+
+def draw(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> None:
+    """Draw for each series how long migrations take, and the longest that a record waits meanwhile."""
+    series = list(dict.fromkeys(point.series for point in found))
+    picture, axes = new_picture(1, len(series), figsize=(4.2 * len(series), 3.8), squeeze=False)
+    for name, axis in zip(series, axes[0], strict=True):
+        for way in chosen.ways:
+            some = [
+                (point, runs[way].middle) for point, runs in found.items() if point.series == name
+            ]
+            took = [one.moved.ended_s - one.moved.began_s for _, one in some if one.moved]
+            most = [one.moving.max_ms for _, one in some]
+            axis.loglog(took, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
+            for at, (point, _) in enumerate(some):
+                axis.annotate(point.label, (took[at], most[at]), fontsize=5)
+        axis.set(title=f"varied: {name}", xlabel="s that the migration takes")
+    axes[0, 0].set(ylabel="longest latency meanwhile, ms")
+    axes[0, 0].legend(fontsize=7)
+    save(picture, chosen.pictures / "sweeps.png")
+
+
+def draw_memory(
+    point: Point, found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace
+) -> None:
+    """Draw the memory of all Python workers over time, each way below the other."""
+    picture, axes = new_picture(
+        len(found[point]), 1, figsize=(9, 0.6 + 1.5 * len(found[point])), sharey=True, squeeze=False
+    )
+    for (way, of), axis in zip(found[point].items(), axes[:, 0], strict=True):
+        memory_over_time(axis, of.seen[0], of.load, color=COLOURS[way])
+        axis.set_title(f"{way}, {point.label}", fontsize=9, loc="left")
+    axes[-1, 0].set(xlabel=f"{TIME}; state moves in the grey spans")
+    save(picture, chosen.pictures / "memory.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Where a workload by the clock runs: Spark in this process, or on two hosts with a slow store between."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.spark.conftest import session
+from tests.support.cluster import cluster_settings, standalone_cluster
+
+import headrace as hr
+from benchmarks.harness import ROOT, local_session
+from benchmarks.nexmark.load import Load, Seen, Workload, run
+from benchmarks.throttled import ThrottledStore
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore, Store
+
+
+class Place:
+    """Runs workloads, each with a storage of its own.
+
+    Args:
+        started: gives a Spark session.
+        store_of: gives the storage in a folder.
+        stay: whether the session serves all runs; else each has a new one.
+        settings: how workloads run.
+    """
+
+    def __init__(
+        self, started: Callable[[], Any], store_of: Callable[[Path], Store], *, stay: bool,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        self._started, self._store_of, self._stay = started, store_of, stay
+        self._settings = settings
+        self._spark: Any = None
+
+    def run(
+        self, workload: Workload, load: Load, *, store: Store | None = None, **settings: Any
+    ) -> Seen:
+        """Run a workload under load; return what was seen.
+
+        Args:
+            workload: what is run.
+            load: how much comes.
+            store: where its state is kept; by default a new one, which is deleted at the end.
+            settings: how it runs, where that differs.
+        """
+        self._spark = self._spark or self._started()
+        folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+        try:
+            return run(
+                workload, load, runner=SparkRunner(self._spark.sparkContext),
+                storage=store or self._store_of(folder),
+                settings=hr.Settings(**self._settings | settings),
+            )  # fmt: skip
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            if not self._stay:
+                self.close()
+
+    def close(self) -> None:
+        """Stop Spark."""
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
+
+@contextmanager
+def local(slots: int = 2) -> Iterator[Place]:
+    """Run in this process, on a local disk; the session stays warm."""
+    place = Place(lambda: local_session(slots), LocalStore, stay=True)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+@contextmanager
+def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Place]:
+    """Run on a standalone master with two workers on two loopback addresses, each with one task slot.
+
+    They share nothing but a store as slow as one across a network: each call takes ``call_ms``, and it
+    carries so many megabytes a second.
+    """
+    path = {"spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this code, and the store
+    folder = Path(tempfile.mkdtemp(prefix="headrace-hosts-"))
+    try:
+        with standalone_cluster(folder, slots=1) as master:
+            place = Place(
+                lambda: session(master, **cluster_settings(slots=1), **path),
+                lambda at: ThrottledStore(f"{call_ms:g}:{megabytes:g}:{at / uuid.uuid4().hex[:8]}"),
+                stay=False, exchange="driver", slices=64,
+            )  # fmt: skip
+            try:
+                yield place
+            finally:
+                place.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""The ways in which state moves that benchmarks compare, and what each did to latencies."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from benchmarks.nexmark.compared import Compared, compared
+from benchmarks.nexmark.load import Load, Seen, Workload
+from benchmarks.places import Place
+from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+
+#: The ways by name: what a load says of them, but for how many bins a batch has.
+WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "all at once": lambda bins: {"migrate": AllAtOnce()},
+    "fluid": lambda bins: {"migrate": Fluid()},
+    "batched": lambda bins: {"migrate": Batched(bins)},
+    "batched, prepared": lambda bins: {"migrate": Batched(bins), "prepare": True},
+}
+#: A batch has one in so many of all bins; where a quarter of them moves, that makes 32 rounds.
+_ALL_OVER_BATCH = 128
+
+
+class Runs:
+    """Runs of one way under one load.
+
+    Attributes:
+        seen: what each showed.
+        compared: how late records were in each while state moved, and before.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.seen: list[Seen] = []
+        self.compared: list[Compared] = []
+
+    def add(self, seen: Seen) -> None:
+        """Take in a run."""
+        self.seen.append(seen)
+        self.compared.append(compared(seen, self.load))
+
+    @property
+    def middle(self) -> Compared:
+        """The run whose ratio of the longest latencies is the median one."""
+        return sorted(self.compared, key=lambda found: found.ratio)[len(self.compared) // 2]
+
+    @property
+    def gib(self) -> tuple[float, float]:
+        """The memory of all Python workers: the median, and the most."""
+        taken = [gib for seen in self.seen for _, gib in seen.memory] or [0.0]
+        return statistics.median(taken), max(taken)
+
+
+def runs_of(
+    place: Place, workload: Workload, load: Load, ways: Sequence[str], times: int, **settings: Any
+) -> dict[str, Runs]:
+    """Run a workload some times in each way, in turns: the machine's speed drifts."""
+    batch = max(1, load.bins // _ALL_OVER_BATCH)
+    found = {way: Runs(msgspec.structs.replace(load, **WAYS[way](batch))) for way in ways}
+    for _ in range(times):
+        for runs in found.values():
+            runs.add(place.run(workload, runs.load, **settings))
+    return found
+
+
+def plain(way: str) -> str:
+    """Return a way's name as it is part of a figure's."""
+    return way.replace(", ", "_").replace(" ", "_")
