@@ -378,6 +378,25 @@ def test_what_is_read_ahead_follows_the_steps_until_the_switch() -> None:
     assert all(read == 0 for step, _, _, read, _ in runner.prepared if step >= SWITCH)
 
 
+def test_what_is_looked_through_at_the_switch_does_not_grow_with_the_steps_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take, pieces = WorkerState._take_prepared, []
+
+    def counted(entry: WorkerState, committed: Committed) -> None:
+        pieces.extend(len(entry.ahead.prepared.sources(name).runs) for name in entry.visitors)
+        take(entry, committed)
+
+    monkeypatch.setattr(WorkerState, "_take_prepared", counted)
+    records, switch = RECORDS * 4, 70
+    runner = Relaid({switch: [("move", 0, 3, 1)]}, ahead=[60])
+    with what_is_prepared_is_what_is_stored() as taken:
+        driver, collected = relaid(records, 4, runner, [], {"workers": 2, "bins": 8})
+    alike(driver, collected, records)
+    assert taken
+    assert max(pieces) <= 10, "of some sixty steps"
+
+
 class Forgetful(Relaid):
     """Its processes forget everything before a step."""
 

@@ -122,7 +122,7 @@ class StateSources:
         return merge([*self._tables(section, ranges), *newer])
 
     def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
-        """Return the newest rows of some hashes with those that say "deleted", by hash; None if there are none."""
+        """Return the newest rows of some hashes, deletions too, sorted by hash; None if there are none."""
         dated = list(self._tables(section, ranges))
         return newest(dated) if dated else None
 
