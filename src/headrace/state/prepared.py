@@ -8,8 +8,9 @@ is by ranges of hashes, so bins may be split and merged meanwhile. It can be dro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +33,33 @@ _LEAST_PART = 256
 #: Hashes that are nearer to each other are one, when they are reckoned with as floats.
 _FINEST = 4_096.0
 #: To open a file takes at least as long as to read so many bytes, however little is in it.
-_OPENING_BYTES = 128 << 10
-#: Tails up to this many bytes are not worth a merge with all rows.
-_SHORT_TAIL = 1 << 20
-#: So many pieces of a tail that are of as many steps each become one: what is looked through at the switch
-#: grows with the logarithm of the steps, and each change is merged as many times.
+_OPENING_BYTES = 512 << 10
+#: And to read a block of one as long as so many, however few it has.
+_BLOCK_BYTES = 64 << 10
+#: Tails up to so many bytes are not worth a merge with all rows; pieces together longer than it stay apart.
+_SHORT = 1 << 20
+#: So many neighbours that came of as many turns each become one piece: how many are looked through at the
+#: switch grows with the logarithm of the turns, and each row is merged as many times.
 _ALIKE = 4
+
+
+class Piece(NamedTuple):
+    """Rows that were read ahead.
+
+    Attributes:
+        reader: has them, in memory.
+        ranges: the hashes that they are of.
+        turns: of how many turns, or steps, it came.
+    """
+
+    reader: RunReader
+    ranges: Ranges
+    turns: int
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self.reader.ref.length
 
 
 class Prepared:
@@ -58,13 +80,8 @@ class Prepared:
         """Forget everything."""
         self.ranges = Ranges.of([])
         self.as_of, self.since = _NEVER, ""
-        self._whole: list[
-            tuple[RunReader, Ranges]
-        ] = []  # rows, and the hashes of which they are all
-        self._tail: list[
-            tuple[RunReader, Ranges]
-        ] = []  # changes, and the hashes of which they are all
-        self._steps_of: list[int] = []  # of how many steps each piece of the tail is
+        self._whole: list[Piece] = []  # all rows of their hashes
+        self._tail: list[Piece] = []  # the changes since, ascending by step
         self.all_is_read()
 
     def all_is_read(self) -> None:
@@ -77,14 +94,13 @@ class Prepared:
         other = Prepared()
         other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
         other._whole, other._tail = list(self._whole), list(self._tail)
-        other._steps_of = list(self._steps_of)
         other.opened, other._listed = dict(self.opened), self._listed
         return other
 
     @property
     def prepared_bytes(self) -> int:
         """How much memory it takes."""
-        return sum(reader.ref.length for reader, _ in [*self._whole, *self._tail]) + sum(
+        return sum(piece.nbytes for piece in [*self._whole, *self._tail]) + sum(
             reader.opening_bytes for reader in self.opened.values() if reader.is_open
         )
 
@@ -96,7 +112,7 @@ class Prepared:
         if not len(self.ranges):
             self.clear()
             return
-        self._whole = [piece for piece in _within(self._whole, self.ranges) if len(piece[1])]
+        self._whole = _within(self._whole, self.ranges)
         self._tail = _within(self._tail, self.ranges)
 
     # -- reading ahead ------------------------------------------------------------------------
@@ -129,8 +145,8 @@ class Prepared:
             )
             parts = [Part(owner, kind, _batch(t)) for owner, kind, t in tables if t is not None]
             if parts:
-                done += self._add(self._tail, parts, layout, reader.ref.step, self.ranges)
-                self._steps_of.append(1)
+                self._tail.append(_piece(parts, layout, reader.ref.step, self.ranges))
+                done += self._tail[-1].nbytes
         self.as_of = as_of
         return done + self._merge_if_long(sections, layout)
 
@@ -172,7 +188,9 @@ class Prepared:
             for section, table in rows_of(files[owner], kinds, part)
         ]
         if rows:
-            done += self._add(self._whole, rows, layout, self.as_of, part)
+            self._whole.append(_piece(rows, layout, self.as_of, part))
+            done += self._whole[-1].nbytes
+            _shorten(self._whole, 0, sections, layout)
         self.ranges = self.ranges.plus(part)
         if not len(missing.without(part)):
             self.all_is_read()
@@ -197,47 +215,20 @@ class Prepared:
             chosen += 1
         return [*new, *old[:chosen]], left, chosen == len(old)
 
-    def _add(
-        self, to: list[tuple[RunReader, Ranges]], parts: list[Part], layout: Layout, step: int,
-        ranges: Ranges,
-    ) -> int:  # fmt: skip
-        data, checksum = write_run(parts, layout)
-        owners = list(dict.fromkeys(part.owner for part in parts))
-        ref = FileRef(f"in memory, step {step}", len(data), checksum, step, 0, 0, owners, "")
-        to.append((RunReader(lambda _, at, length: data[at : at + length], ref), ranges))
-        return len(data)
-
     def _merge_if_long(self, sections: Sections, layout: Layout) -> int:
         """Merge what was read and the changes since, when these are half as much; else some of these."""
-        tail, whole = (sum(r.ref.length for r, _ in part) for part in (self._tail, self._whole))
-        if tail <= max(_SHORT_TAIL, whole // 2):
-            return self._shorten_tail(sections, layout)
-        ranges = self.ranges
+        tail, whole = (sum(piece.nbytes for piece in part) for part in (self._tail, self._whole))
+        if tail <= max(_SHORT, whole // 2):
+            _shorten(self._tail, -1, sections, layout)
+            return 0
         rows = [
             Part(owner, section, _batch(table))
             for owner, kinds in sections.items()
-            for section, table in rows_of(self.sources(owner), kinds, ranges)
+            for section, table in rows_of(self.sources(owner), kinds, self.ranges)
         ]
-        self._whole, self._tail, self._steps_of = [], [], []
-        return self._add(self._whole, rows, layout, self.as_of, ranges) if rows else 0
-
-    def _shorten_tail(self, sections: Sections, layout: Layout) -> int:
-        """Merge the newest pieces of the tail as long as there are some that are of as many steps each."""
-        done = 0
-        while (last := self._steps_of[-_ALIKE:]) and last == last[-1:] * _ALIKE:
-            pieces, self._tail = self._tail[-_ALIKE:], self._tail[:-_ALIKE]
-            self._steps_of = [*self._steps_of[:-_ALIKE], sum(last)]
-            changes = [
-                Part(owner, section, _batch(table))
-                for owner, kinds in sections.items()
-                for section in kinds
-                if (table := _files(owner, pieces).changes(section, self.ranges)) is not None
-            ]
-            if not changes:  # all of it was of hashes that are not wanted any more
-                self._steps_of.pop()
-                continue
-            done += self._add(self._tail, changes, layout, pieces[-1][0].ref.step, self.ranges)
-        return done
+        self._whole = [_piece(rows, layout, self.as_of, self.ranges)] if rows else []
+        self._tail = []
+        return sum(piece.nbytes for piece in self._whole)
 
     # -- at the switch ------------------------------------------------------------------------
 
@@ -248,7 +239,7 @@ class Prepared:
             owner: the computation.
             newer: the runs after :attr:`as_of`, at least.
         """
-        found = [*self._whole, *self._tail]
+        found = [(piece.reader, piece.ranges) for piece in [*self._whole, *self._tail]]
         if newer is not None:
             extents = zip(newer.runs, newer.extents, strict=True)
             found += [
@@ -256,17 +247,56 @@ class Prepared:
                 for run, extent in extents
                 if run.ref.step > self.as_of
             ]
-        return _files(owner, found)
+        return StateSources(owner, [], [run for run, _ in found], [extent for _, extent in found])
 
 
-def _files(owner: str, pieces: Sequence[tuple[RunReader, Ranges]]) -> StateSources:
-    return StateSources(owner, [], [run for run, _ in pieces], [extent for _, extent in pieces])
+def _piece(parts: list[Part], layout: Layout, step: int, ranges: Ranges, turns: int = 1) -> Piece:
+    """Return rows as a run file in memory."""
+    data, checksum = write_run(parts, layout)
+    owners = list(dict.fromkeys(part.owner for part in parts))
+    ref = FileRef(f"in memory, step {step}", len(data), checksum, step, 0, 0, owners, "")
+    return Piece(RunReader(lambda _, at, length: data[at : at + length], ref), ranges, turns)
 
 
-def _within(
-    pieces: list[tuple[RunReader, Ranges]], ranges: Ranges
-) -> list[tuple[RunReader, Ranges]]:
-    return [(reader, extent.within(ranges)) for reader, extent in pieces]
+def _shorten(pieces: list[Piece], at: int, sections: Sections, layout: Layout) -> None:
+    """Merge the last pieces as long as they came of as many turns each.
+
+    Args:
+        pieces: what to shorten.
+        at: whose step they are of together. Of all rows of some hashes it is the first's, for the changes
+            since come after it; of changes it is the last's, for all rows of other hashes may come between.
+        sections: what there may be of them.
+        layout: where files are cut.
+    """
+    while _are_alike(last := pieces[-_ALIKE:]):
+        parts, ranges = _merged(last, sections)
+        turns = sum(piece.turns for piece in last)
+        step = last[at].reader.ref.step
+        pieces[-_ALIKE:] = [_piece(parts, layout, step, ranges, turns)] if parts else []
+
+
+def _are_alike(pieces: list[Piece]) -> bool:
+    few = sum(piece.nbytes for piece in pieces) <= _SHORT
+    return len(pieces) == _ALIKE and few and len({piece.turns for piece in pieces}) == 1
+
+
+def _merged(pieces: list[Piece], sections: Sections) -> tuple[list[Part], Ranges]:
+    """Return what is in several pieces, and of which hashes it may be."""
+    runs, extents = [piece.reader for piece in pieces], [piece.ranges for piece in pieces]
+    ranges = functools.reduce(Ranges.plus, extents)
+    parts = [
+        Part(owner, section, _batch(table))
+        for owner, kinds in sections.items()
+        for section in kinds
+        if (table := StateSources(owner, [], runs, extents).changes(section, ranges)) is not None
+    ]
+    return parts, ranges
+
+
+def _within(pieces: list[Piece], ranges: Ranges) -> list[Piece]:
+    """Return what is left of pieces when only some hashes are wanted."""
+    kept = [piece._replace(ranges=piece.ranges.within(ranges)) for piece in pieces]
+    return [piece for piece in kept if len(piece.ranges)]
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
@@ -277,7 +307,7 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 def _blocks(files: Sources, ranges: Ranges, sections: Sections) -> Any:
     """Return (first hash, last hash, bytes) of the blocks of files that hold some hashes, as columns."""
     blocks = [
-        (block.first, block.last, block.length)
+        (block.first, block.last, max(block.length, _BLOCK_BYTES))
         for owner, sources in files.items()
         for block in sources.blocks_in(ranges, sections[owner])
     ]

@@ -45,7 +45,7 @@ class StateSources:
         owner: the computation's name.
         slices: disjoint hash ranges, ascending, each whole as of a step.
         runs: files with the changes of single steps, in ascending order of steps.
-        extents: for each run the hashes that it may have rows of; None for any. So a run is opened only for
+        extents: for each run the hashes of which its rows count; None for any. So a run is opened only for
             what may be in it.
     """
 
@@ -151,7 +151,7 @@ class StateSources:
                 know = _Overlaps(wanted)
             if not count or not know.overlap(extent):
                 continue
-            table = reader.rows_in(self.owner, section, wanted)
+            table = reader.rows_in(self.owner, section, know.within(extent))
             if table is not None:
                 yield step, table
 
@@ -182,21 +182,31 @@ def rows_of(
 
 
 class _Overlaps:
-    """Knows of extents whether they overlap some ranges; runs of one worker and time share theirs."""
+    """Knows what extents have in common with some ranges; runs of one worker and time share theirs."""
 
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
-        self._known: dict[int, bool] = {}
+        self._overlap: dict[int, bool] = {}
+        self._common: dict[int, Ranges] = {}
 
     def overlap(self, extent: Ranges | None) -> bool:
         """Say whether an extent (None for any) has a hash in common with the ranges."""
         if extent is None:
             return True
         at = id(extent)
-        if at not in self._known:
+        if at not in self._overlap:
             found = self._ranges.overlapping(extent.firsts, extent.lasts)
-            self._known[at] = bool(found.any())
-        return self._known[at]
+            self._overlap[at] = bool(found.any())
+        return self._overlap[at]
+
+    def within(self, extent: Ranges | None) -> Ranges:
+        """Return the hashes that an extent (None for any) has in common with the ranges."""
+        if extent is None:
+            return self._ranges
+        at = id(extent)
+        if at not in self._common:
+            self._common[at] = self._ranges.within(extent)
+        return self._common[at]
 
 
 def lower_by_facts(

@@ -1,0 +1,138 @@
+"""What is read ahead says what files say, whatever was wanted meanwhile, and stays in few pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.state import prepared
+from headrace.state.prepared import Prepared
+from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
+from headrace.state.sections import DELETED, column_name, table_section
+from headrace.state.sources import StateSources
+
+BINS, OWNER, SECTION = 8, "c", table_section("t")
+LAYOUT = Layout.uniform(BINS, [0] * BINS, 1)
+SCHEMA = pa.schema(
+    {HASH: pa.uint64(), "key": pa.int64(), column_name("v"): pa.int64(), DELETED: pa.bool_()}
+)
+HASHES = [int(start) + at for start in LAYOUT.starts for at in (0, 3, 9)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def turns_bring_a_bin_or_more() -> Iterator[None]:
+    """Else what is read in a turn mostly has no row here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prepared, "_LEAST_PART", BINS)
+        yield
+
+
+class Stored:
+    """State in files: the changes of each step."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.runs: list[RunReader] = []
+
+    @property
+    def step(self) -> int:
+        return len(self.runs) - 1
+
+    def change(self, changes: dict[int, int | None]) -> None:
+        """Write a step: hash → value, or None for "deleted"."""
+        step = len(self.runs)
+        rows = sorted(changes.items())
+        batch = pa.record_batch(
+            [
+                pa.array([h for h, _ in rows], pa.uint64()),
+                pa.array([h % 1_000 for h, _ in rows]),
+                pa.array([0 if v is None else v for _, v in rows]),
+                pa.array([v is None for _, v in rows]),
+            ],
+            schema=SCHEMA,
+        )
+        data, checksum = write_run([Part(OWNER, SECTION, batch)], LAYOUT)
+        ref = FileRef(f"{step}", len(data), checksum, step, 0, 0, [OWNER], "")
+        self.runs.append(RunReader(lambda _, at, length: data[at : at + length], ref))
+        for h, value in rows:
+            self.rows.pop(h, None)
+            if value is not None:
+                self.rows[h] = value
+
+    def within(self, ranges: Ranges) -> dict[int, int]:
+        """Return the rows of some hashes."""
+        inside = ranges.contain(np.array(HASHES, dtype=np.uint64)).tolist()
+        there = {h for h, is_in in zip(HASHES, inside, strict=True) if is_in}
+        return {h: value for h, value in self.rows.items() if h in there}
+
+    def files(self) -> dict[str, StateSources]:
+        return {OWNER: StateSources(OWNER, [], self.runs)}
+
+
+def ranges_of(bins: set[int]) -> Ranges:
+    at = np.array(sorted(bins), dtype=np.int64)
+    return LAYOUT.ranges_of_bins(at) if len(at) else Ranges.of([])
+
+
+def said(ahead: Prepared) -> dict[int, int]:
+    """Return what was read ahead, of the hashes that it says to be all of."""
+    table = ahead.sources(OWNER).rows(SECTION, ahead.ranges)
+    if table is None:
+        return {}
+    columns = table.column(HASH).to_pylist(), table.column(column_name("v")).to_pylist()
+    return dict(zip(*columns, strict=True))
+
+
+def turn(ahead: Prepared, stored: Stored, wanted: Ranges, budget: int) -> None:
+    """Do what a turn does: forget what is not wanted, follow the steps since, and read more."""
+    ahead.keep(wanted) if len(wanted) else ahead.clear()
+    sections = {OWNER: [SECTION]}
+    if len(ahead.ranges):
+        ahead.follow(stored.files(), sections, LAYOUT, stored.step)
+    ahead.as_of = stored.step
+    if len(wanted):
+        ahead.read(wanted, stored.files(), sections, LAYOUT, budget)
+
+
+changes = st.dictionaries(
+    st.sampled_from(HASHES), st.none() | st.integers(0, 99), min_size=1, max_size=6
+)
+wishes = st.sets(st.integers(0, BINS - 1), max_size=BINS)
+budgets = st.sampled_from([1, 64 << 10, 1 << 30])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(changes, st.none() | wishes, budgets), min_size=1, max_size=40))
+def test_what_was_read_ahead_is_what_is_stored_whatever_was_wanted_before(
+    steps: list[tuple[dict[int, int | None], set[int] | None, int]],
+) -> None:
+    stored, ahead, wanted = Stored(), Prepared(), ranges_of(set())
+    for change, wish, budget in steps:
+        stored.change(change)
+        wanted = wanted if wish is None else ranges_of(wish)
+        turn(ahead, stored, wanted, budget)
+        assert said(ahead) == stored.within(ahead.ranges)
+    for _ in range(4 * BINS + len(steps)):
+        turn(ahead, stored, wanted, 1)
+    assert ahead.ranges.joined().pairs() == wanted.joined().pairs(), "all of it comes at last"
+
+
+def test_pieces_are_few_after_many_turns_and_steps() -> None:
+    stored, ahead = Stored(), Prepared()
+    stored.change(dict.fromkeys(HASHES, 1))
+    wanted = Ranges.everything()
+    most = 0
+    for number in range(400):
+        stored.change({HASHES[number % len(HASHES)]: number})
+        turn(ahead, stored, wanted, 1)
+        most = max(most, len(ahead.sources(OWNER).runs))
+        assert said(ahead) == stored.within(ahead.ranges)
+    assert said(ahead) == stored.rows
+    assert most <= 2 * (prepared._ALIKE - 1) * 5, "in each of two lists, of each size"
