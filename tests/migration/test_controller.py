@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import InvariantBroken, PipelineError
@@ -266,6 +266,7 @@ def test_before_enough_was_measured_nothing_is_balanced() -> None:
 
 @given(st.integers(1, 40), st.floats(1e3, 1e6), st.floats(0.51, 1.0))
 @settings(max_examples=60)
+@example(3, 52_339.0, 0.85)
 def test_while_more_is_waiting_than_is_read_workers_become_more_until_all_is_read(
     workers: int, rate: float, read: float
 ) -> None:
@@ -276,7 +277,7 @@ def test_while_more_is_waiting_than_is_read_workers_become_more_until_all_is_rea
     assert isinstance(wish, Rescale)
     assert workers < wish.workers <= np.ceil(workers / policy.target * (1 + 1e-9))
     calm = replace(busy, arrivals_per_s=read * rate * workers, saturated=False)
-    assert not isinstance(policy.wish(calm), Rescale) or read > policy.high
+    assert not isinstance(policy.wish(calm), Rescale) or read > policy.high * (1 - 1e-9)
 
 
 def test_where_workers_have_time_left_others_would_not_help() -> None:

@@ -34,8 +34,8 @@ _LEAST_PART = 256
 _FINEST = 4_096.0
 #: To open a file takes at least as long as to read so many bytes, however little is in it.
 _OPENING_BYTES = 512 << 10
-#: And to read a block of one as long as so many, however few it has.
-_BLOCK_BYTES = 64 << 10
+#: And to read a block of one as long as so many, however few it has; yet a turn reads some in any case.
+_BLOCK_BYTES, _LEAST_BLOCKS = 64 << 10, 8
 #: Tails up to so many bytes are not worth a merge with all rows; pieces together longer than it stay apart.
 _SHORT = 1 << 20
 #: So many neighbours that came of as many turns each become one piece: how many are looked through at the
@@ -181,7 +181,8 @@ class Prepared:
         if not are_all or left <= 0:
             return done
         least = _width(wanted) / _LEAST_PART
-        part = affordable(_blocks(files, missing, sections), missing, left, least)
+        block = min(_BLOCK_BYTES, left // _LEAST_BLOCKS)
+        part = affordable(_blocks(files, missing, sections, block), missing, left, least)
         rows = [
             Part(owner, section, _batch(table))
             for owner, kinds in sections.items()
@@ -304,10 +305,13 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return batch
 
 
-def _blocks(files: Sources, ranges: Ranges, sections: Sections) -> Any:
-    """Return (first hash, last hash, bytes) of the blocks of files that hold some hashes, as columns."""
+def _blocks(files: Sources, ranges: Ranges, sections: Sections, least: int) -> Any:
+    """Return (first hash, last hash, bytes) of the blocks of files that hold some hashes, as columns.
+
+    Each counts as so many bytes at least.
+    """
     blocks = [
-        (block.first, block.last, max(block.length, _BLOCK_BYTES))
+        (block.first, block.last, max(block.length, least))
         for owner, sources in files.items()
         for block in sources.blocks_in(ranges, sections[owner])
     ]

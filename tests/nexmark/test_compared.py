@@ -1,0 +1,49 @@
+"""What is compared: a window before anything moved, and one of that length from when it did."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from benchmarks.nexmark.compared import compared
+from benchmarks.nexmark.latency import Latencies
+from benchmarks.nexmark.load import Load, Moved, Seen
+from benchmarks.ways import WAYS, plain
+
+LOAD = Load(rate=1_000, warm_s=10.0, seconds=60.0)
+
+
+def seen(*moved: Moved, late: dict[float, float]) -> Seen:
+    """Return a run whose events were 50 ms late, but for some seconds."""
+    due_s = np.arange(0, 80, 0.1)
+    late_us = np.full(len(due_s), 50_000)
+    for second, ms in late.items():
+        late_us[np.abs(due_s - second) < 0.01] = round(ms * 1e3)
+    latencies = Latencies((due_s * 1e6).astype(np.int64), late_us, np.full(len(due_s), 100))
+    return Seen(0, latencies, list(moved), [], [], 0, 0)
+
+
+def test_the_worst_migration_counts_and_what_was_late_before_it_does_not() -> None:
+    first, second = Moved(30.0, 31.0, 4, 100), Moved(50.0, 52.0, 4, 200)
+    late = {5.0: 900.0, 20.0: 80.0, 29.0: 700.0, 33.0: 120.0, 51.0: 200.0}
+    found = compared(seen(first, second, late=late), LOAD)
+    assert found.steady.max_ms == 80.0, "neither while warming up, nor right before the migration"
+    assert (found.moved, found.moving.max_ms, found.ratio) == (second, 200.0, 2.5)
+
+
+def test_both_windows_are_of_one_length_unless_a_migration_takes_longer() -> None:
+    short = compared(seen(Moved(30.0, 30.5, 4, 100), late={48.5: 300.0}), LOAD)
+    assert short.moving.max_ms == 50.0, "30 s - 2 s - 10 s after its begin it is over"
+    long = compared(seen(Moved(30.0, 60.0, 4, 100), late={60.5: 300.0}), LOAD)
+    assert long.moving.max_ms == 300.0, "what it has held up is done within a second"
+
+
+def test_where_nothing_moves_there_is_only_a_steady_window() -> None:
+    found = compared(seen(late={}), LOAD)
+    assert (found.moved, found.steady.max_ms, found.moving.max_ms) == (None, 50.0, 0.0)
+    assert all(math.isnan(ms) for ms in found.moving.percentiles_ms([50.0]))
+
+
+def test_the_ways_have_names_that_figures_can_bear() -> None:
+    assert [plain(way) for way in WAYS] == ["all_at_once", "fluid", "batched", "batched_prepared"]
+    assert WAYS["batched, prepared"](8)["prepare"]
