@@ -33,9 +33,9 @@ _LEAST_PART = 256
 #: Hashes that are nearer to each other are one, when they are reckoned with as floats.
 _FINEST = 4_096.0
 #: To open a file takes at least as long as to read so many bytes, however little is in it.
-_OPENING_BYTES = 512 << 10
+_OPENING_BYTES = 256 << 10
 #: And to read a block of one as long as so many, however few it has; yet a turn reads some in any case.
-_BLOCK_BYTES, _LEAST_BLOCKS = 64 << 10, 8
+_BLOCK_BYTES, _LEAST_BLOCKS = 32 << 10, 8
 #: Tails up to so many bytes are not worth a merge with all rows; pieces together longer than it stay apart.
 _SHORT = 1 << 20
 #: So many neighbours that came of as many turns each become one piece: how many are looked through at the
