@@ -65,17 +65,8 @@ def head() -> list[str]:
 
 def row(way: str, runs: Runs) -> list[str]:
     """Return a way's row."""
-    found, moved = runs.middle, runs.middle.moved
-    assert moved is not None
-    times = [*found.steady.percentiles_ms(SHARES), *found.moving.percentiles_ms(SHARES)]
-    seconds = moved.ended_s - moved.began_s
-    return [
-        way,
-        str(moved.bins),
-        f"{moved.nbytes / 1e6:.1f}",
-        f"{seconds:.1f}",
-        *(f"{ms:.0f}" for ms in times),
-    ]
+    moved, times = runs.moved, (f"{ms:.0f}" for ms in runs.late_ms(SHARES))
+    return [way, str(moved.bins), f"{moved.nbytes / 1e6:.1f}", f"{moved.seconds:.1f}", *times]
 
 
 def figures_of(runs: dict[str, Runs]) -> list[dict[str, Any]]:
@@ -83,11 +74,10 @@ def figures_of(runs: dict[str, Runs]) -> list[dict[str, Any]]:
     first, rest = [], []
     for way, of in runs.items():
         found = of.middle
-        assert found.moved is not None
         rest += [
             figure(f"{plain(way)}_max_over_steady_max", found.ratio, "x"),
             figure(f"{plain(way)}_p999_over_steady_p999", _over(found.moving, found.steady), "x"),
-            figure(f"{plain(way)}_seconds", found.moved.ended_s - found.moved.began_s, "s"),
+            figure(f"{plain(way)}_seconds", of.moved.seconds, "s"),
         ]
     prepared, once = runs.get("batched, prepared"), runs.get("all at once")
     if prepared is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.nexmark.compared import Compared, compared
-from benchmarks.nexmark.load import Load, Seen, Workload
+from benchmarks.nexmark.load import Load, Moved, Seen, Workload
 from benchmarks.places import Place
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 
@@ -46,6 +46,18 @@ class Runs:
     def middle(self) -> Compared:
         """The run whose ratio of the longest latencies is the median one."""
         return sorted(self.compared, key=lambda found: found.ratio)[len(self.compared) // 2]
+
+    @property
+    def moved(self) -> Moved:
+        """The migration of the middle run."""
+        moved = self.middle.moved
+        assert moved is not None
+        return moved
+
+    def late_ms(self, shares: Sequence[float]) -> list[float]:
+        """Return percentiles of the middle run: of the steady window, then of the moving one."""
+        windows = self.middle.steady, self.middle.moving
+        return [ms for window in windows for ms in window.percentiles_ms(shares)]
 
     @property
     def gib(self) -> tuple[float, float]:

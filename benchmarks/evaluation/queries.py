@@ -99,23 +99,15 @@ def tell(found: dict[str, dict[str, Runs]], chosen: argparse.Namespace) -> None:
     figures: list[dict[str, Any]] = []
     for query, runs in found.items():
         for way, of in runs.items():
-            compared, moved = of.middle, of.middle.moved
-            assert moved is not None
-            late = [
-                ms
-                for one in (compared.steady, compared.moving)
-                for ms in one.percentiles_ms(SHARES)
-            ]
+            moved, ratio = of.moved, of.middle.ratio
             rows.append([
-                query, way, f"{moved.nbytes / 1e3:,.0f}", f"{moved.ended_s - moved.began_s:.2f}",
-                *(f"{ms:.0f}" for ms in late), f"{compared.ratio:.2f}",
+                query, way, f"{moved.nbytes / 1e3:,.0f}", f"{moved.seconds:.2f}",
+                *(f"{ms:.0f}" for ms in of.late_ms(SHARES)), f"{ratio:.2f}",
                 QUERIES[query] if way == COMPARED[0] else "",
             ])  # fmt: skip
             asked = way == COMPARED[-1] and query not in STATELESS
-            goal = (f"<= {GOAL}", compared.ratio <= GOAL) if asked else ()
-            figures.append(
-                figure(f"{query}_{plain(way)}_max_over_steady_max", compared.ratio, "x", *goal)
-            )
+            goal = (f"<= {GOAL}", ratio <= GOAL) if asked else ()
+            figures.append(figure(f"{query}_{plain(way)}_max_over_steady_max", ratio, "x", *goal))
     report("NEXMark while state moves", rows, figures, chosen)
 
 

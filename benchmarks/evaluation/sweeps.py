@@ -98,18 +98,12 @@ def tell(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> Non
     figures: list[dict[str, Any]] = []
     for point, runs in found.items():
         for way, of in runs.items():
-            compared, moved = of.middle, of.middle.moved
-            assert moved is not None
-            late = [
-                ms
-                for one in (compared.steady, compared.moving)
-                for ms in one.percentiles_ms(SHARES)
-            ]
+            moved, ratio = of.moved, of.middle.ratio
             rows.append([point.series, point.label, way, str(moved.bins), f"{moved.nbytes / 1e6:.1f}",
-                         f"{moved.ended_s - moved.began_s:.2f}", *(f"{ms:.0f}" for ms in late),
-                         f"{compared.ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
+                         f"{moved.seconds:.2f}", *(f"{ms:.0f}" for ms in of.late_ms(SHARES)),
+                         f"{ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
-            figures.append(figure(f"{name}_max_over_steady_max", compared.ratio, "x"))
+            figures.append(figure(f"{name}_max_over_steady_max", ratio, "x"))
     chosen.pictures.mkdir(parents=True, exist_ok=True)
     draw(found, chosen)
     draw_memory(max(found, key=lambda point: point.keys), found, chosen)
@@ -122,11 +116,9 @@ def draw(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> Non
     picture, axes = new_picture(1, len(series), figsize=(4.2 * len(series), 3.8), squeeze=False)
     for name, axis in zip(series, axes[0], strict=True):
         for way in chosen.ways:
-            some = [
-                (point, runs[way].middle) for point, runs in found.items() if point.series == name
-            ]
-            took = [one.moved.ended_s - one.moved.began_s for _, one in some if one.moved]
-            most = [one.moving.max_ms for _, one in some]
+            some = [(point, of[way]) for point, of in found.items() if point.series == name]
+            took = [of.moved.seconds for _, of in some]
+            most = [of.middle.moving.max_ms for _, of in some]
             axis.loglog(took, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
             for at, (point, _) in enumerate(some):
                 axis.annotate(point.label, (took[at], most[at]), fontsize=5)

@@ -93,6 +93,11 @@ class Moved(msgspec.Struct, frozen=True):
     bins: int
     nbytes: int
 
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended_s - self.began_s
+
 
 class Seen(msgspec.Struct, frozen=True):
     """What was seen of a query under load.
