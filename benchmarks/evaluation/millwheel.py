@@ -43,7 +43,8 @@ def main() -> None:
     made.add_argument("--mib", type=int, nargs="*", default=[4, 8, 16, 24, 32, 64], help="caches")
     chosen = made.parse_args()
     if chosen.quick:
-        chosen.seconds, chosen.warm, chosen.workers, chosen.mib = 3.0, 2.0, [2], [8, 64]
+        chosen.seconds, chosen.warm, chosen.workers = 3.0, 2.0, [2]
+        chosen.mib, chosen.keys = [1, 64], 100_000
     chosen.pictures.mkdir(parents=True, exist_ok=True)
     rows = [["figure", "case", *(f"p{share} ms" for share in SHARES[:-1]), "max ms", "MillWheel"]]
     figures = [*latencies(chosen, rows), *caches(chosen, rows)]
