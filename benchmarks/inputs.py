@@ -6,7 +6,6 @@ Some first make state, every key once, and then touch a part of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 import headrace as hr
 from benchmarks.nexmark.pace import Pace
+from benchmarks.nexmark.timeline import cut
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 
@@ -85,8 +85,8 @@ class FilledThenPaced(hr.sources.Source):
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         begin = self._pace.begin_us if end > self._keys else 0
-        edges = [start + (end - start) * part // self._tasks for part in range(self._tasks + 1)]
-        return [Split([first, last, begin]) for first, last in pairwise(edges) if last > first]
+        parts = cut(start, end, self._tasks)
+        return [Split([first, last, begin]) for first, last in parts if last > first]
 
     def read(self, split: Split) -> pa.Table:
         first, last, begin = split.spec

@@ -45,7 +45,6 @@ def main() -> None:
     if chosen.quick:
         chosen.seconds, chosen.warm, chosen.workers = 3.0, 2.0, [2]
         chosen.mib, chosen.keys = [1, 64], 100_000
-    chosen.pictures.mkdir(parents=True, exist_ok=True)
     rows = [["figure", "case", *(f"p{share} ms" for share in SHARES[:-1]), "max ms", "MillWheel"]]
     figures = [*latencies(chosen, rows), *caches(chosen, rows)]
     report("MillWheel's section 8", rows, figures, chosen)
@@ -153,7 +152,7 @@ def caches(chosen: argparse.Namespace, rows: list[list[str]]) -> list[dict[str, 
 def with_cache(place: Place, mib: int, chosen: argparse.Namespace) -> Cache:
     """Count with a cache of so many MiB a worker."""
     load = Load(rate=chosen.rate // 10, bins=1_024, warm_s=chosen.warm, seconds=chosen.seconds)
-    first, last = load.warm_s, load.warm_s + load.seconds
+    first, last = load.window
     with tempfile.TemporaryDirectory(prefix="headrace-cache-") as folder:
         store = CountedStore(Path(folder) / "store")
         seen = place.run(RunningCount(chosen.keys), load, store=store, cached_bytes=mib * MIB)

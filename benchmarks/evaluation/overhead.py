@@ -73,7 +73,7 @@ def one(place: Place, case: Case, bits: int, chosen: argparse.Namespace) -> Late
         rate=chosen.rate, bins=1 << bits, warm_s=chosen.warm, seconds=chosen.seconds, cool_s=1.0
     )
     seen = place.run(RunningCount(case.keys, emit=case.emit), load)
-    return seen.latencies.between(load.warm_s, load.warm_s + load.seconds)
+    return seen.latencies.between(*load.window)
 
 
 def tell(found: dict[Case, dict[int, Latencies]], chosen: argparse.Namespace) -> None:
@@ -115,7 +115,6 @@ def draw(found: dict[Case, dict[int, Latencies]], chosen: argparse.Namespace) ->
         axis.set(title=f"{case.name}, {case.keys:,} keys", xlabel="ms")
     axes[0, 0].set(ylabel="share of records that are later")
     axes[0, -1].legend(fontsize=7)
-    chosen.pictures.mkdir(parents=True, exist_ok=True)
     save(picture, chosen.pictures / "overhead.png")
 
 

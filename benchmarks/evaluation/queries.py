@@ -84,7 +84,6 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, R
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     workload = cases()[name].workload(chosen.rate)
     runs = runs_of(place, workload, load, COMPARED, chosen.runs)
-    chosen.pictures.mkdir(parents=True, exist_ok=True)
     titled = {f"{name}, {way}": of.seen[0] for way, of in runs.items()}
     draw_ways(titled, load, chosen.pictures / f"{name}.png")
     for way, of in runs.items():

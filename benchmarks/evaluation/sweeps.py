@@ -104,7 +104,6 @@ def tell(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> Non
                          f"{ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
             figures.append(figure(f"{name}_max_over_steady_max", ratio, "x"))
-    chosen.pictures.mkdir(parents=True, exist_ok=True)
     draw(found, chosen)
     draw_memory(max(found, key=lambda point: point.keys), found, chosen)
     report("Migrations by bins, keys and load", rows, figures, chosen)

@@ -108,7 +108,7 @@ def _runner(name: str, slots: int) -> Runner:
 
 def _facts(query: str, load: Load, seen: Seen) -> dict[str, Any]:
     found = compared(seen, load)
-    window = seen.latencies.between(load.warm_s, load.warm_s + load.seconds)
+    window = seen.latencies.between(*load.window)
     names = [f"p{share:g}" if share < 100 else "max" for share in SHARES]
     told = {"all": window, "steady": found.steady, "moving": found.moving}
     return {

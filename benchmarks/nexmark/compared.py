@@ -34,7 +34,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 def compared(seen: Seen, load: Load) -> Compared:
     """Compare what was seen while state moved with what was seen before."""
-    first, last = load.warm_s, load.warm_s + load.seconds
+    first, last = load.window
     if not seen.moved:
         return Compared(seen.latencies.between(first, last), seen.latencies.between(0, 0), None)
     end = min(one.began_s for one in seen.moved) - _APART_S

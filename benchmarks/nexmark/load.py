@@ -48,6 +48,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     migrate: AllAtOnce | Fluid | Batched | None = None
     prepare: bool = False
 
+    @property
+    def window(self) -> tuple[float, float]:
+        """From when to when it is looked at, in seconds since events began to come."""
+        return self.warm_s, self.warm_s + self.seconds
+
 
 class Workload(Protocol):
     """What is put under load."""
@@ -151,7 +156,7 @@ def run(
     busy = [((at_us - begin) / 1e6, spent) for at_us, spent in workers.busy]
     done = watch.done()
     latencies = Latencies.of(done, pace)
-    first, last = load.warm_s, load.warm_s + load.seconds
+    first, last = load.window
     steps = sum(first <= (step.at_us - begin) / 1e6 < last for step in done)
     return Seen(begin, latencies, watch.moved(begin), memory, busy, steps, watch.answers)
 

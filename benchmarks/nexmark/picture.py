@@ -77,6 +77,7 @@ def save(picture: Any, file: Path) -> None:
     """Write a picture, and forget it."""
     from matplotlib import pyplot as plt
 
+    file.parent.mkdir(parents=True, exist_ok=True)
     picture.tight_layout()
     picture.savefig(file, dpi=110)
     plt.close(picture)
@@ -94,4 +95,5 @@ def _window(seen: Seen, load: Load) -> Latencies:
 
 def _span(seen: Seen, load: Load) -> tuple[float, float]:
     """Return what is shown, in seconds: a migration that took longer than expected to its end."""
-    return load.warm_s, max([load.warm_s + load.seconds, *(one.ended_s for one in seen.moved)])
+    first, last = load.window
+    return first, max([last, *(one.ended_s for one in seen.moved)])
