@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from headrace.keyspace.planner import contiguous
 from headrace.state import runs
 from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
 from headrace.storage.memory import MemoryStore
+from headrace.storage.reading import Threads
 
 
 def batch(hashes: list[int]) -> pa.RecordBatch:
@@ -134,3 +137,16 @@ def test_a_flipped_bit_in_a_value_is_never_read_as_another_value() -> None:
     store.write("runs/x", bytes(flipped))
     with pytest.raises(Damaged, match="runs/x"):
         RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)
+
+
+def test_files_are_opened_side_by_side() -> None:
+    store, ref = stored([Part("a", "state", batch([1, 2, 3]))])
+    meeting = threading.Barrier(2, timeout=20)
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        meeting.wait()
+        return store.read(name, offset, length)
+
+    readers = [RunReader(read, ref), RunReader(read, ref)]
+    list(Threads(2).each(RunReader.open, readers))
+    assert all(reader.is_open for reader in readers)

@@ -71,10 +71,10 @@ def pipeline_of(count: int = COUNT, **compute: Any) -> tuple[hr.Pipeline, Any]:
 def run(
     pipeline: hr.Pipeline, store: Store | None = None, *, rows: int = 1, inline: bool = False,
     listener: Callable[[hr.StepSummary], None] | None = None, clock: Clock | None = None,
-    finish: Callable[[], None] = lambda: None, **settings: int,
+    finish: Callable[[], None] = lambda: None, workers: int = 2, **settings: int,
 ) -> Driver:  # fmt: skip
     driver = Driver(
-        pipeline, store or MemoryStore(), InlineRunner() if inline else Elsewhere(), workers=2,
+        pipeline, store or MemoryStore(), InlineRunner() if inline else Elsewhere(), workers=workers,
         bins=16, drain=True, clock=clock,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **settings),
     )  # fmt: skip
@@ -408,15 +408,35 @@ def test_the_intent_of_a_rival_is_honoured_by_the_driver_that_finds_it() -> None
     assert [d.positions["items"] for d in told] == [(0, 3), (3, 4), (4, 7), (7, 8)]
 
 
+NUMBERED = 60
 PAUSES = ["create intents/", "read manifests/", "create manifests/"]
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("pause", PAUSES)
-def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
-    pause: str, order: int
-) -> None:
-    """The first driver stands still in its second or third step until the other one is done."""
+class Running(hr.Computation):
+    """Numbers the records of each of three keys."""
+
+    count = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        ctx.produce("out", self.count.value)
+
+
+def numbering(pipeline: hr.Pipeline) -> Any:
+    items = [Item(n % 3, n) for n in range(NUMBERED)]
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    return pipeline.compute("running", Running(), keys={stream: "n"}, weak=True)
+
+
+def overtaken(
+    pause: str, order: int, drawn: Callable[[Any], hr.Pipeline], workers: int = 2, **settings: int
+) -> dict[int, list[list[Any]]]:
+    """Let a driver stand still in its second or third step until another one has ended all input.
+
+    Returns:
+        What both have given a sink, by id.
+    """
     inner, given = MemoryStore(), defaultdict(list)
     paused, go_on = threading.Event(), threading.Event()
     fenced: list[Fenced] = []
@@ -429,14 +449,15 @@ def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
             paused.set()
             assert go_on.wait(60)
 
-    def drawn() -> hr.Pipeline:
-        pipeline, node = pipeline_of(20, weak=True)
-        pipeline.sink("out", node, Calls(lambda d: given[d.id].append(d.rows.to_pylist())))
-        return pipeline
+    def given_to() -> Any:
+        return Calls(lambda d: given[d.id].append(d.rows.select(["key", "value"]).to_pylist()))
 
     def first() -> None:
         try:
-            run(drawn(), SteppedStore(inner, turn), rows=3, inline=True)
+            run(
+                drawn(given_to()), SteppedStore(inner, turn), rows=3, inline=True, workers=workers,
+                **settings,
+            )  # fmt: skip
         except Fenced as error:
             fenced.append(error)
 
@@ -444,11 +465,53 @@ def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
     thread.start()
     assert paused.wait(30)
     try:
-        run(drawn(), inner, rows=2, inline=True, base_every=2, retain_steps=1)
+        run(
+            drawn(given_to()),
+            inner,
+            rows=2,
+            inline=True,
+            base_every=2,
+            retain_steps=1,
+            workers=workers,
+        )
     finally:
         go_on.set()
         thread.join()
     assert len(fenced) == 1
+    return given
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("pause", PAUSES)
+def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
+    pause: str, order: int
+) -> None:
+    def drawn(sink: Any) -> hr.Pipeline:
+        pipeline, node = pipeline_of(20, weak=True)
+        pipeline.sink("out", node, sink)
+        return pipeline
+
+    given = overtaken(pause, order, drawn)
     assert all(rows == contents[0] for contents in given.values() for rows in contents)
     values = [row["value"] for contents in given.values() for row in contents[0]]
     assert sorted(values) == list(range(20))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("pause", [*PAUSES, "read runs/"])
+def test_a_driver_that_is_overtaken_computes_nothing_from_what_the_other_has_committed_since(
+    pause: str, order: int
+) -> None:
+    """It keeps no state in memory; and the files that it wants to read are gone when it goes on."""
+
+    def drawn(sink: Any) -> hr.Pipeline:
+        pipeline = hr.Pipeline("numbered")
+        pipeline.sink("out", numbering(pipeline), sink)
+        return pipeline
+
+    given = overtaken(pause, order, drawn, workers=1, cached_bytes=0, slices=1)
+    assert all(rows == contents[0] for contents in given.values() for rows in contents)
+    counts = Counter(row["key"] for contents in given.values() for row in contents[0])
+    values = sorted((row["key"], row["value"]) for rows in given.values() for row in rows[0])
+    assert values == [(key, n + 1) for key in sorted(counts) for n in range(counts[key])]
+    assert sum(counts.values()) == NUMBERED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from headrace.keyspace.layout import Layout, LayoutWire
@@ -48,28 +46,24 @@ class StateReaders:
         store: where they are.
         layout: bins and owners.
         worker: whose state is wanted.
-        files: slices and runs as of the last committed step.
-        newest: returns them as of now; asked when clean-up has removed some of ``files``.
+        files: slices and runs as of some step.
         opened: files that are open already, by name; those that are opened here are noted there, too.
     """
 
     def __init__(
         self, store: Store, layout: Layout, worker: int, files: StateFiles,
-        newest: Callable[[], StateFiles] | None = None,
         opened: dict[str, RunReader] | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._layout = layout
         self._worker = worker
         self._files = files
-        self._newest = newest
         self._then = layout  # as of the files
         self._readers = {} if opened is None else opened
-        self._asked: set[str] = set()
         self._known: tuple[StateFiles, Ranges | None, Ranges, PastOwners] | None = None
 
     def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
-        """Return the files that hold one computation's state; asked again, the newest files.
+        """Return the files that hold one computation's state.
 
         Files are opened when something of them is needed: of a few bins, those of their owners only.
 
@@ -77,9 +71,6 @@ class StateReaders:
             owner: the computation.
             ranges: the hashes that are wanted; by default the worker's own.
         """
-        if owner in self._asked and self._newest is not None:
-            self._files = self._newest()
-        self._asked.add(owner)
         files = self._files
         wanted, past = self._wanted(ranges)
         covered = Ranges.of(part.range for part in files.slices)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -206,10 +205,18 @@ class RunReader:
         self._read = read
         self.ref = ref
         self._whole: bytes | None = None
+        self._opened: dict[tuple[str, str], Section] | None = None
         self._schemas: dict[tuple[str, str], pa.Schema] = {}
 
-    @cached_property
+    @property
     def _sections(self) -> dict[tuple[str, str], Section]:
+        # Not a cached_property: before Python 3.12 one lock of all instances is held meanwhile, and so files
+        # would be opened one after another, and steps wait for what is read ahead.
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> dict[tuple[str, str], Section]:
         if self.ref.length <= _SMALL_FILE:
             self._whole = self._read(self.ref.name, 0, self.ref.length)
             self._check(len(self._whole) == self.ref.length, "it is shorter than it was written")
@@ -265,7 +272,7 @@ class RunReader:
     @property
     def is_open(self) -> bool:
         """Whether its footer has been read."""
-        return "_sections" in self.__dict__
+        return self._opened is not None
 
     @property
     def opening_bytes(self) -> int:

@@ -111,23 +111,19 @@ class Committed:
         return None if is_void or files.floor > prepared.as_of else files
 
     def readers(self) -> StateReaders:
-        """Return readers of the files, or of the newest ones once some have been cleaned away."""
+        """Return readers of the files.
+
+        Never of those of a later step, where some of these are gone: then another driver has overtaken this
+        one, which must find that out, and not deliver what comes of another state.
+        """
         if self._readers is None:
             _, worker = self._at
-            self._readers = StateReaders(
-                self.store, self._layout, worker, self.files(), self._newest
-            )
+            self._readers = StateReaders(self.store, self._layout, worker, self.files())
         return self._readers
 
     def sources(self, name: str) -> StateSources:
         """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""
         return self.readers().sources(name)
-
-    def _newest(self) -> StateFiles:
-        head = Ledger(self.store).open()
-        if head is None:  # the storage's list lags behind: what is gone is told as it is
-            return self.files()
-        return self._with_soft(state_files(head))
 
     def _with_soft(self, files: StateFiles) -> StateFiles:
         soft = [ref for _, ref, _ in self._chain.soft]
