@@ -22,11 +22,19 @@ import numpy as np
 
 import headrace as hr
 from benchmarks.counting import Counted
-from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
+from benchmarks.harness import (
+    bytes_on_disk,
+    figure,
+    local_session,
+    parser,
+    percentile,
+    report,
+    steps_of,
+)
 from benchmarks.inputs import write_fill, write_input
-from benchmarks.memory import GIB, MemoryWatch, bytes_on_disk
 from benchmarks.peers import PEERS, running_count
 from headrace.driver import Driver
+from headrace.nexmark.harness.memory import GIB, MemoryWatch
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 

@@ -6,8 +6,8 @@ import numpy as np
 
 import headrace as hr
 from benchmarks.inputs import FilledThenPaced
-from benchmarks.nexmark.pace import Pace
 from headrace.ledger.manifest import Head
+from headrace.nexmark.pace import Pace
 from headrace.topology import Node
 
 

@@ -183,3 +183,8 @@ def timed(work: Callable[[], object], times: int) -> list[float]:
         work()
         found.append(time.perf_counter() - begun)
     return found
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Return how much the files of a folder take."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
-from benchmarks.nexmark.pace import Pace
-from benchmarks.nexmark.timeline import cut
+from headrace.nexmark.pace import Pace
+from headrace.nexmark.timeline import cut
 from headrace.schema import ValueType, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 

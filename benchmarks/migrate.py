@@ -14,11 +14,11 @@ from typing import Any
 
 from benchmarks.counting import RunningCount
 from benchmarks.harness import figure, parser, report
-from benchmarks.nexmark.latency import Latencies
-from benchmarks.nexmark.load import Load
-from benchmarks.nexmark.picture import draw_ways
 from benchmarks.places import two_hosts
 from benchmarks.ways import WAYS, Runs, plain, runs_of
+from headrace.nexmark.harness.latency import Latencies
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.picture import draw_ways
 
 GOAL_PREPARED = 1.15
 GOAL_ALL_AT_ONCE = 10.0

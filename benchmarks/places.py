@@ -15,8 +15,10 @@ from tests.support.cluster import cluster_settings, standalone_cluster
 
 import headrace as hr
 from benchmarks.harness import ROOT, local_session
-from benchmarks.nexmark.load import Load, Seen, Workload, run
 from benchmarks.throttled import ThrottledStore
+from headrace.nexmark.harness.load import Load, Workload
+from headrace.nexmark.harness.running import run
+from headrace.nexmark.harness.seen import Seen
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore, Store
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.nexmark.compared import Compared, compared
-from benchmarks.nexmark.load import Load, Moved, Seen, Workload
 from benchmarks.places import Place
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+from headrace.nexmark.harness.compared import Compared, compared
+from headrace.nexmark.harness.load import Load, Workload
+from headrace.nexmark.harness.seen import Moved, Seen
 
 #: The ways by name: what a load says of them, but for how many bins a batch has.
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {

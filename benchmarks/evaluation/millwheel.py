@@ -22,11 +22,11 @@ from benchmarks.evaluation.common import options
 from benchmarks.evaluation.papers import LAG_FIRST_MS, LAG_MORE_MS, LATENCY
 from benchmarks.harness import figure, local_session, report
 from benchmarks.latency import MODES, STRONG, Mode, Seen, in_turns, measure
-from benchmarks.nexmark.latency import Latencies
-from benchmarks.nexmark.load import Load
-from benchmarks.nexmark.picture import figure as new_picture
-from benchmarks.nexmark.picture import save
 from benchmarks.places import Place, local
+from headrace.nexmark.harness.latency import Latencies
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.picture import figure as new_picture
+from headrace.nexmark.harness.picture import save
 
 SHARES = (50, 95, 99, 100)
 STAGES = 3

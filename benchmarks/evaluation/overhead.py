@@ -21,11 +21,11 @@ from benchmarks.evaluation.papers import (
     Percentiles,
 )
 from benchmarks.harness import figure, report
-from benchmarks.nexmark.latency import Latencies, ccdf
-from benchmarks.nexmark.load import Load
-from benchmarks.nexmark.picture import figure as new_picture
-from benchmarks.nexmark.picture import save
 from benchmarks.places import Place, local
+from headrace.nexmark.harness.latency import Latencies, ccdf
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.picture import figure as new_picture
+from headrace.nexmark.harness.picture import save
 
 SHARES = (90.0, 99.0, 99.99, 100.0)
 #: 2^12 bins are to cost at most so much over none, at p99.

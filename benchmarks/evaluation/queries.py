@@ -16,13 +16,13 @@ import msgspec
 from benchmarks.evaluation.common import options
 from benchmarks.evaluation.papers import QUERIES
 from benchmarks.harness import figure, report
-from benchmarks.nexmark.load import Load, Query
-from benchmarks.nexmark.picture import draw_ways
-from benchmarks.nexmark.queries import module_of
-from benchmarks.nexmark.queries.market import Market
-from benchmarks.nexmark.timeline import Timeline
 from benchmarks.places import Place, local, two_hosts
 from benchmarks.ways import Runs, plain, runs_of
+from headrace.nexmark.harness.load import Load, Query
+from headrace.nexmark.harness.picture import draw_ways
+from headrace.nexmark.queries import module_of
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.timeline import Timeline
 from headrace.topology import Node
 
 COMPARED = ["all at once", "batched", "batched, prepared"]

@@ -16,11 +16,11 @@ import msgspec
 from benchmarks.counting import RunningCount
 from benchmarks.evaluation.common import options
 from benchmarks.harness import figure, report
-from benchmarks.nexmark.load import Load
-from benchmarks.nexmark.picture import TIME, memory_over_time, save
-from benchmarks.nexmark.picture import figure as new_picture
 from benchmarks.places import local, two_hosts
 from benchmarks.ways import WAYS, Runs, plain, runs_of
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.picture import TIME, memory_over_time, save
+from headrace.nexmark.harness.picture import figure as new_picture
 
 COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=True))
 SHARES = (50.0, 100.0)

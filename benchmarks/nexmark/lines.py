@@ -13,9 +13,9 @@ import inspect
 from collections.abc import Iterator
 from types import ModuleType
 
-from benchmarks.nexmark.queries import NAMES
+from headrace.nexmark.queries import NAMES
 
-_PACKAGE = "benchmarks.nexmark.queries"
+_PACKAGE = "headrace.nexmark.queries"
 _INPUT = {"Market", "SparkMarket"}
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, report
-from benchmarks.nexmark.queries import NAMES, module_of
-from benchmarks.nexmark.queries.market import Market
-from benchmarks.nexmark.queries.spark_market import SparkMarket
-from benchmarks.nexmark.timeline import Timeline
+from headrace.nexmark.queries import NAMES, module_of
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.spark_market import SparkMarket
+from headrace.nexmark.timeline import Timeline
 from headrace.runners.spark import SparkRunner
 
 CORES = 2

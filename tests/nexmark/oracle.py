@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import duckdb
 import pyarrow as pa
-from benchmarks.nexmark.events import columns_of, read
-from benchmarks.nexmark.timeline import Kind, Timeline
+
+from headrace.nexmark.events import columns_of, read
+from headrace.nexmark.timeline import Kind, Timeline
 
 #: Closed auctions with their winning bid: price, and of equal prices the earliest event.
 WINNERS = """

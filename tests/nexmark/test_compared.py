@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from benchmarks.nexmark.compared import compared
-from benchmarks.nexmark.latency import Latencies
-from benchmarks.nexmark.load import Load, Moved, Seen
 from benchmarks.ways import WAYS, plain
+
+from headrace.nexmark.harness.compared import compared
+from headrace.nexmark.harness.latency import Latencies
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.seen import Moved, Seen
 
 LOAD = Load(rate=1_000, warm_s=10.0, seconds=60.0)
 

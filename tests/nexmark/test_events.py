@@ -8,13 +8,13 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchmarks.nexmark.bids import channels
-from benchmarks.nexmark.events import columns_of, read, schema_of
-from benchmarks.nexmark.timeline import Kind, Timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PipelineError
+from headrace.nexmark.bids import channels
+from headrace.nexmark.events import columns_of, read, schema_of
+from headrace.nexmark.timeline import Kind, Timeline
 from tests.nexmark import plain
 
 ONE_KIND = [Kind.PERSON, Kind.AUCTION, Kind.BID]

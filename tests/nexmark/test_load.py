@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.nexmark.latency import Done, Latencies, ccdf
-from benchmarks.nexmark.load import Load, Query, run
-from benchmarks.nexmark.pace import Pace
-from benchmarks.nexmark.queries import module_of
-from benchmarks.nexmark.timeline import Timeline
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.nexmark.harness.latency import Done, Latencies, ccdf
+from headrace.nexmark.harness.load import Load, Query
+from headrace.nexmark.harness.running import run
+from headrace.nexmark.pace import Pace
+from headrace.nexmark.queries import module_of
+from headrace.nexmark.timeline import Timeline
 from headrace.runners.inline import InlineRunner
 
 SHARES = [0.0, 50.0, 99.0, 100.0]

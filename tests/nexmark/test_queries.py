@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchmarks.nexmark.queries import module_of, q12
-from benchmarks.nexmark.queries.market import Market
-from benchmarks.nexmark.timeline import Timeline
 
 import headrace as hr
 from headrace.driver import Driver, Settings
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
+from headrace.nexmark.queries import module_of, q12
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.timeline import Timeline
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from benchmarks.nexmark.pace import Pace
-from benchmarks.nexmark.source import Events
-from benchmarks.nexmark.timeline import Kind, Timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.driver import Driver, Settings
+from headrace.nexmark.pace import Pace
+from headrace.nexmark.source import Events
+from headrace.nexmark.timeline import Kind, Timeline
 from headrace.runners.inline import InlineRunner
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.storage import MemoryStore

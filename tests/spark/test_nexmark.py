@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchmarks.nexmark.queries import module_of
-from benchmarks.nexmark.queries.spark_market import SparkMarket
-from benchmarks.nexmark.spark_source import register
-from benchmarks.nexmark.timeline import Kind, Timeline
 
+from headrace.nexmark.queries import module_of
+from headrace.nexmark.queries.spark_market import SparkMarket
+from headrace.nexmark.spark_source import register
+from headrace.nexmark.timeline import Kind, Timeline
 from tests.nexmark.oracle import Oracle, all_events, difference, last_of
 
 pytestmark = pytest.mark.spark

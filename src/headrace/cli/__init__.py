@@ -20,6 +20,7 @@ from headrace.cli import (
     hosts,
     looking,
     moving,
+    nexmark,
     policy,
     running,
     states,
@@ -44,6 +45,17 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
 
 
-for _room in (running, looking, watermarks, asking, moving, hosts, policy, checkpoints, states):
+for _room in (
+    running,
+    looking,
+    watermarks,
+    asking,
+    moving,
+    hosts,
+    policy,
+    checkpoints,
+    states,
+    nexmark,
+):
     for _command in _room.COMMANDS:
         main.add_command(_command)

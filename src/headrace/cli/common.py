@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -17,6 +17,8 @@ from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.storage import LocalStore, open_store
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8, 130
 
@@ -32,6 +34,17 @@ storage_option = click.option(
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+
+
+def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """Give a command several options, in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def tell(facts: Any, text: str, output: str) -> None:

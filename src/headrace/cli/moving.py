@@ -24,8 +24,10 @@ from headrace.cli.common import (
     storage_option,
     tell,
     typed_errors,
+    with_options,
 )
 from headrace.cli.groups import group_facts, group_lines, runs_of
+from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.control import Control
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.sizes import sizes_of_bins
@@ -39,21 +41,12 @@ from headrace.ledger.measurements import newest_measurements
 from headrace.ledger.migrations import Goal, Latency, Migration, MigrationState
 from headrace.migrating import PRICES_BY, Strategy, fact_of, planned, progress_of
 from headrace.migration.objective import Estimate
-from headrace.migration.rounds import all_at_once, batched, fluid
+from headrace.migration.rounds import batched
 from headrace.observe.lags import show_duration
 from headrace.storage import open_store
 
 #: How many runs of neighbouring bins ``layout`` shows.
 _MOST_RUNS = 64
-
-
-def _strategy(_: Any, __: Any, text: str) -> Strategy:
-    name, _, bins = text.partition(":")
-    if name == "batched" and (not bins or (bins.isdigit() and int(bins))):
-        return batched(int(bins) if bins else None)
-    if not bins and name in ("all-at-once", "fluid"):
-        return all_at_once() if name == "all-at-once" else fluid()
-    raise click.BadParameter("use all-at-once, fluid, batched, or batched:N")
 
 
 def _objective(_: Any, __: Any, text: str | None) -> int:
@@ -64,8 +57,8 @@ def _objective(_: Any, __: Any, text: str | None) -> int:
 
 
 _strategy_option = click.option(
-    "--strategy", default="batched", show_default=True, callback=_strategy,
-    help="all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N.",
+    "--strategy", default="batched", show_default=True, callback=strategy_of,
+    help=STRATEGIES,
 )  # fmt: skip
 _prepare_option = click.option(
     "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
@@ -92,10 +85,8 @@ def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
     ]  # fmt: skip
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        for option in reversed(common):
-            function = option(function)
         name = function.__name__.replace("_", "-")
-        return click.command(name)(function)
+        return click.command(name)(with_options(common)(function))
 
     return decorate
 

@@ -25,17 +25,30 @@ def tell_rows(rows: pa.Table, output: str) -> None:
         with pa.ipc.new_stream(sys.stdout.buffer, rows.schema) as writer:
             writer.write_table(rows)
         return
+    if output == "text":
+        for line in aligned(rows):
+            click.echo(line)
+        return
     columns = [_plain(column) for column in rows.columns]
     if output == "json":
         for row in zip(*columns, strict=True):
             pairs = dict(zip(rows.column_names, row, strict=True))
             click.echo(msgspec.json.encode(pairs).decode())
         return
-    if output == "csv":
-        _tell_csv(rows.column_names, columns)
-        return
-    for line in _aligned(rows.column_names, columns):
-        click.echo(line)
+    _tell_csv(rows.column_names, columns)
+
+
+def aligned(rows: pa.Table) -> list[str]:
+    """Return rows as lines for people, below the names of their columns."""
+    columns = [_plain(column) for column in rows.columns]
+    cells = [
+        [name, *map(_text, column)] for name, column in zip(rows.column_names, columns, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in cells]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in zip(*cells, strict=True)
+    ]
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
@@ -62,12 +75,3 @@ def _tell_csv(names: list[str], columns: list[list[Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     writer.writerows([_text(value) for value in row] for row in zip(*columns, strict=True))
-
-
-def _aligned(names: list[str], columns: list[list[Any]]) -> list[str]:
-    cells = [[name, *map(_text, column)] for name, column in zip(names, columns, strict=True)]
-    widths = [max(map(len, column)) for column in cells]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in zip(*cells, strict=True)
-    ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.api import run as run_pipeline
-from headrace.cli.common import INTERRUPTED, storage_option, typed_errors
+from headrace.cli.common import INTERRUPTED, storage_option, typed_errors, with_options
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
@@ -51,15 +50,8 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
-def _as_run(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of ``run``."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command()
-@_as_run
+@with_options(_OPTIONS)
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
 def run(standby: bool, **options: Any) -> None:
@@ -73,7 +65,7 @@ def run(standby: bool, **options: Any) -> None:
 
 
 @click.command()
-@_as_run
+@with_options(_OPTIONS)
 @click.option("--standby", is_flag=True, help="Stand by when another one has taken over later.")
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
               help="Seconds to wait for who runs it now; it goes on if that is not enough.")  # fmt: skip

@@ -1,0 +1,150 @@
+"""The command that puts a query of NEXMark under load."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.cli.common import output_option, tell, typed_errors, with_options
+from headrace.cli.rows import aligned
+from headrace.cli.strategies import STRATEGIES, strategy_of
+from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import duration_micros
+from headrace.ledger.log import Ledger
+from headrace.migrating import Strategy
+from headrace.nexmark.queries import NAMES, module_of
+from headrace.observe.lags import show_duration
+from headrace.storage import Store, open_store
+
+
+class Duration(click.ParamType[float]):
+    """A time such as 30s or 2m, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return how many seconds it is."""
+        if isinstance(value, float):
+            return value
+        try:
+            return duration_micros(value) / 1e6
+        except PipelineError as error:
+            return self.fail(error.what, param, ctx)
+
+
+_OPTIONS = [
+    click.argument("query", type=click.Choice(NAMES), metavar="QUERY"),
+    click.option("--rate", type=click.IntRange(1), default=10_000, show_default=True,
+                 help="Events a second, of all kinds."),
+    click.option("--duration", type=Duration(), default="60s", show_default=True,
+                 help="How long it is looked at."),
+    click.option("--warm-up", type=Duration(), default="20s", show_default=True,
+                 help="What comes before, and is not looked at."),
+    click.option("--cool-down", type=Duration(), default="2s", show_default=True,
+                 help="What comes after, and is not looked at."),
+    click.option("--dilation", type=click.IntRange(1), default=1, show_default=True,
+                 help="How many times faster event time passes."),
+    click.option("--in-flight", type=click.IntRange(1), default=100, show_default=True,
+                 help="How many auctions are open at a time."),
+    click.option("--disorder", type=click.IntRange(1), default=1, show_default=True,
+                 help="Events are shuffled within groups of so many."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Another one, other contents."),
+    click.option("--migrate", callback=strategy_of, metavar="STRATEGY",
+                 help=f"Move half of the state there and back: {STRATEGIES}"),
+    click.option("--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."),
+    click.option("--workers", type=click.IntRange(1), default=2, show_default=True),
+    click.option("--bins", type=int, default=4_096, show_default=True),
+    click.option("--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True),
+    click.option("--storage", help="A new place for the state.  [default: one that is deleted at the end]"),
+    click.option("--plot", type=click.Path(path_type=Path),
+                 help="Draw latency over time, memory, and how many events were how late."),
+    click.option("--json", "file", type=click.Path(path_type=Path), help="Write all that was seen."),
+    output_option,
+]  # fmt: skip
+
+
+@click.command()
+@with_options(_OPTIONS)
+def nexmark(
+    query: str, storage: str | None, plot: Path | None, file: Path | None, output: str, **how: Any
+) -> None:
+    """Run a query of NEXMark while events come by the clock, and tell how late their answers were.
+
+    QUERY is one of q0 to q9 and q11 to q22. Latency counts from when an event was due until the step
+    that has it is committed and its answers are delivered, whatever has held it up. State moves at a
+    third of the duration and back at two thirds, if --migrate says how.
+    """
+    with typed_errors(), tempfile.TemporaryDirectory(prefix="headrace-nexmark-") as scratch:
+        _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
+        _run(query, _new(storage or scratch), plot, file, output, **how)
+
+
+def _check_installed(names: list[str]) -> None:
+    """Refuse to begin where a package is not there that is needed in the end.
+
+    Raises:
+        PipelineError: then.
+    """
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise PipelineError(
+                f"a query under load needs the package {name}",
+                remedy="pip install 'headrace[nexmark]'",
+            )
+
+
+def _new(storage: str) -> Store:
+    """Return a storage on which nothing has run.
+
+    Raises:
+        PipelineError: when something has.
+    """
+    store = open_store(storage)
+    if Ledger(store).open() is not None:
+        raise PipelineError(f"a pipeline has run on {storage}", remedy="give a new place")
+    return store
+
+
+def _run(
+    query: str, storage: Store, plot: Path | None, file: Path | None, output: str, *, rate: int,
+    duration: float, warm_up: float, cool_down: float, dilation: int, in_flight: int, disorder: int,
+    seed: int, migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any,
+) -> None:  # fmt: skip
+    # What measures and draws needs more packages than what runs pipelines.
+    from headrace.nexmark.harness.load import Load, Query
+    from headrace.nexmark.harness.running import run
+    from headrace.nexmark.harness.told import latencies_of, told
+    from headrace.nexmark.timeline import Timeline
+    from headrace.observe.progress import ProgressLine
+
+    load = Load(
+        rate=rate, seconds=duration, warm_s=warm_up, cool_s=cool_down, workers=workers, bins=bins,
+        migrate=migrate, prepare=prepare,
+    )  # fmt: skip
+    timeline = Timeline(
+        rate=max(1, rate // dilation), in_flight=in_flight, disorder=disorder, seed=seed
+    )
+    workload = Query(module_of(query).migratable, timeline, tasks=workers)
+    with ProgressLine(query) as progress:
+        seen = run(workload, load, runner=runner, storage=storage, listeners=[progress])
+    facts = {"query": query, "timeline": msgspec.to_builtins(timeline), **told(seen, load)}
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
+    if plot is not None:
+        from headrace.nexmark.harness.picture import draw
+
+        draw(seen, load, f"{query}, {rate:,} events/s", plot)
+    moved = [
+        f"moved {one.bins:,} bins, {one.nbytes:,} bytes, in {show_duration(round(one.seconds * 1e6))}"
+        for one in seen.moved
+    ]
+    text = [f"{query}: {seen.steps:,} steps, {seen.answers:,} answers", *moved]
+    tell(facts, "\n".join([*text, *aligned(latencies_of(seen, load))]), output)
+
+
+COMMANDS = [nexmark]

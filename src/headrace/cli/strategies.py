@@ -1,0 +1,28 @@
+"""How state moves, as the command line says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from headrace.migrating import Strategy
+from headrace.migration.rounds import all_at_once, batched, fluid
+
+STRATEGIES = "all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N."
+
+
+def strategy_of(_: Any, __: Any, text: str | None) -> Strategy | None:
+    """Return the strategy that an option names; None where it is not given.
+
+    Raises:
+        click.BadParameter: for one that there is not.
+    """
+    if text is None:
+        return None
+    name, _, bins = text.partition(":")
+    if name == "batched" and (not bins or (bins.isdigit() and int(bins))):
+        return batched(int(bins) if bins else None)
+    if not bins and name in ("all-at-once", "fluid"):
+        return all_at_once() if name == "all-at-once" else fluid()
+    raise click.BadParameter("use all-at-once, fluid, batched, or batched:N")

@@ -1,0 +1,91 @@
+"""Auctions: the second to fourth event of each round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.nexmark.columns import (
+    CATEGORIES,
+    FIRST_AUCTION,
+    FIRST_CATEGORY,
+    TIME,
+    Events,
+    not_null,
+)
+from headrace.nexmark.draws import I64
+from headrace.nexmark.timeline import AUCTIONS, ROUND, Kind
+
+_NAME, _NAME_SPREAD = 11, 8
+_DESCRIPTION, _DESCRIPTION_SPREAD = 51, 48
+#: What is left of 500 bytes, and a fifth of it more or less.
+_EXTRA, _EXTRA_SPREAD = 382, 76
+
+
+class Auctions(Events):
+    """Something that is for sale until a time."""
+
+    kind = Kind.AUCTION
+    schema = not_null(
+        {
+            "event": pa.int64(),
+            "id": pa.int64(),
+            "item_name": pa.string(),
+            "description": pa.string(),
+            "initial_bid": pa.int64(),
+            "reserve": pa.int64(),
+            "date_time": TIME,
+            "expires": TIME,
+            "seller": pa.int64(),
+            "category": pa.int64(),
+            "extra": pa.string(),
+        }
+    )
+
+    def make_id(self) -> I64:
+        """Return the ids: auctions are numbered as they come."""
+        return FIRST_AUCTION + np.arange(self.first, self.last)
+
+    def make_item_name(self) -> pa.Array:
+        """Return what is sold."""
+        return _trimmed(self._texts("item name", _NAME, _NAME_SPREAD, blanks=True))
+
+    def make_description(self) -> pa.Array:
+        """Return what is said of it."""
+        texts = self._texts("description", _DESCRIPTION, _DESCRIPTION_SPREAD, blanks=True)
+        return _trimmed(texts)
+
+    def make_initial_bid(self) -> I64:
+        """Return what it begins at, in cents."""
+        return self._prices("initial bid")
+
+    def make_reserve(self) -> I64:
+        """Return what it is not sold below, in cents: the initial bid and another price."""
+        return self.make_initial_bid() + self._prices("reserve")
+
+    def make_expires(self) -> pa.Array:
+        """Return until when one can bid.
+
+        It may take up to twice the time in which as many auctions begin as are to be open at once.
+        """
+        ahead = self.timeline.in_flight * ROUND // AUCTIONS
+        horizon = self.timeline.times_us(self.numbers + ahead) - self.times_us
+        length = 1 + self._below(np.maximum(2 * horizon, 1), "length")
+        return pa.array(self.times_us + length).cast(TIME)
+
+    def make_seller(self) -> I64:
+        """Return who sells it."""
+        return self._people("seller", self.timeline.hot_sellers, 0)
+
+    def make_category(self) -> I64:
+        """Return what it belongs to."""
+        return FIRST_CATEGORY + self._below(CATEGORIES, "category")
+
+    def make_extra(self) -> pa.Array:
+        """Return what fills a record up."""
+        return self._texts("extra", _EXTRA, _EXTRA_SPREAD)
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    return pc.utf8_trim(texts, characters=" ")

@@ -1,0 +1,109 @@
+"""Latency in open loop: from when an event is due until the step that has it is committed and delivered.
+
+Events of one millisecond are looked at together, as late as the last of them that is done, from when the
+first of them was due; so nothing is told smaller than it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from hdrh.histogram import HdrHistogram
+
+from headrace.nexmark.draws import I64
+from headrace.nexmark.pace import Pace
+
+BUCKET_US = 250_000
+_SLOT_US = 1_000
+#: A histogram's range, in microseconds, and how many digits of a value it tells apart.
+_LEAST, _MOST, _DIGITS = 1, 3_600_000_000, 3
+
+
+class Done(NamedTuple):
+    """Up to where on the timeline everything is done, since when.
+
+    Attributes:
+        events: how many of the timeline, in the order of their arrival.
+        at_us: when, in microseconds since 1970.
+    """
+
+    events: int
+    at_us: int
+
+
+class Latencies:
+    """How late events were, in the order in which they were due.
+
+    Attributes:
+        due_us: when the first event of each millisecond was due, since events began to come.
+        late_us: how late the last of them was.
+        events: how many they are.
+    """
+
+    def __init__(self, due_us: I64, late_us: I64, events: I64) -> None:
+        self.due_us, self.late_us, self.events = due_us, late_us, events
+
+    @classmethod
+    def of(cls, steps: Sequence[Done], pace: Pace) -> Latencies:
+        """Return the latencies of all events that steps have taken."""
+        last = steps[-1].events if steps else 0
+        slots = np.arange(last * 1_000 // pace.rate + 1)
+        first = slots * pace.rate // 1_000
+        end = np.minimum((slots + 1) * pace.rate // 1_000, last)
+        first, end = first[end > first], end[end > first]
+        ends = np.array([step.events for step in steps], dtype=np.int64)
+        done = np.array([step.at_us for step in steps], dtype=np.int64)
+        due = pace.due_us(first)
+        late = done[np.searchsorted(ends, end)] - due
+        return cls(due - pace.begin_us, late, end - first)
+
+    def between(self, first_s: float, last_s: float) -> Latencies:
+        """Return those of events that were due in a window."""
+        chosen = (self.due_us >= first_s * 1e6) & (self.due_us < last_s * 1e6)
+        return Latencies(self.due_us[chosen], self.late_us[chosen], self.events[chosen])
+
+    def percentiles_ms(self, shares: Sequence[float]) -> list[float]:
+        """Return percentiles, in milliseconds; 100 is the maximum. Of no events they are not a number."""
+        if not len(self.events):
+            return [float("nan")] * len(shares)
+        order = np.argsort(self.late_us)
+        reached = np.cumsum(self.events[order]) / max(int(self.events.sum()), 1)
+        at = np.searchsorted(reached, np.asarray(shares) / 100 - 1e-12)
+        late: list[float] = (self.late_us[order][np.minimum(at, len(order) - 1)] / 1e3).tolist()
+        return late
+
+    @property
+    def max_ms(self) -> float:
+        """The longest, in milliseconds; 0 where there is none."""
+        return float(self.late_us.max(initial=0)) / 1e3
+
+    def buckets(self) -> Iterator[tuple[float, Latencies]]:
+        """Return the latencies of every 250 ms, with when these begin, in seconds."""
+        bucket = self.due_us // BUCKET_US
+        edges = np.flatnonzero(np.diff(bucket, prepend=-1))
+        for first, last in zip(edges, [*edges[1:], len(bucket)], strict=True):
+            some = slice(first, last)
+            one = Latencies(self.due_us[some], self.late_us[some], self.events[some])
+            yield float(bucket[first]) * BUCKET_US / 1e6, one
+
+    def histogram(self) -> HdrHistogram:
+        """Return how many events were how late, in microseconds; three digits of each are told apart."""
+        found = HdrHistogram(_LEAST, _MOST, _DIGITS)
+        values, which = np.unique(self.late_us, return_inverse=True)
+        counts = np.bincount(which, weights=self.events)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            found.record_value(min(max(value, _LEAST), _MOST), int(count))
+        return found
+
+
+def ccdf(histogram: HdrHistogram) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return values (ms) of a histogram, and which share of all is above each."""
+    values, above, total, seen = [], [], histogram.get_total_count(), 0
+    for item in histogram.get_recorded_iterator():
+        seen += item.count_at_value_iterated_to
+        values.append(item.value_iterated_to / 1e3)
+        above.append(1 - seen / total)
+    return np.array(values), np.array(above)

@@ -1,0 +1,67 @@
+"""What was seen of a workload under load, as plain values: what a JSON file has, and a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.nexmark.harness.compared import Compared, compared
+from headrace.nexmark.harness.latency import Latencies
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.seen import Seen
+
+_SHARES = [50.0, 90.0, 99.0, 99.9, 100.0]
+_NAMES = [f"p{share:g}" if share < 100 else "max" for share in _SHARES]
+
+
+def told(seen: Seen, load: Load) -> dict[str, Any]:
+    """Return what was seen: latencies of each window and of every 250 ms, migrations, memory.
+
+    Returns:
+        ``load``, ``latency_ms`` (by window: ``all``, ``steady``, ``moving``), ``buckets`` (when each
+        begins, in seconds since events began to come, and its p50, p99 and max in milliseconds),
+        ``steps``, ``answers``, ``migrations``, ``memory_gib`` (when, how much).
+    """
+    window = seen.latencies.between(*load.window)
+    return {
+        "load": msgspec.to_builtins(load),
+        "latency_ms": {
+            name: {
+                share: round(ms, 1)
+                for share, ms in zip(_NAMES, one.percentiles_ms(_SHARES), strict=True)
+            }
+            for name, one in _windows(compared(seen, load), window).items()
+        },
+        "buckets": [
+            [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
+            for at, one in window.buckets()
+        ],
+        "steps": seen.steps,
+        "answers": seen.answers,
+        "migrations": msgspec.to_builtins(seen.moved),
+        "memory_gib": [[round(at, 1), round(gib, 3)] for at, gib in seen.memory],
+    }
+
+
+def latencies_of(seen: Seen, load: Load) -> pa.Table:
+    """Return how late events were, in milliseconds: a row for each window."""
+    windows = _windows(compared(seen, load), seen.latencies.between(*load.window))
+    rows = [
+        {"window": name, "events": int(one.events.sum())}
+        | {
+            f"{share} ms": round(ms, 1)
+            for share, ms in zip(_NAMES, one.percentiles_ms(_SHARES), strict=True)
+        }
+        for name, one in windows.items()
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def _windows(found: Compared, window: Latencies) -> dict[str, Latencies]:
+    """Return the windows that have events, by name."""
+    if found.moved is None:
+        return {"all": window}
+    named = {"all": window, "steady": found.steady, "moving": found.moving}
+    return {name: one for name, one in named.items() if len(one.events)}

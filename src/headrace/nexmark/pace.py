@@ -1,0 +1,70 @@
+"""When events are due: an open loop, in which they come by the clock, whatever becomes of those before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import PipelineError
+from headrace.nexmark.timeline import Timeline
+
+_SECOND = 1_000_000
+
+
+def now_us() -> int:
+    """Return what the clock says, in microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+class Pace:
+    """So many events a second, by a clock.
+
+    Args:
+        rate: how many.
+        begin_us: from when on they come, in microseconds since 1970; if not said, from when somebody first
+            asks. What has to be the same after a restart has to be said.
+        now_us: the clock.
+
+    Several sources may share one: then their events are due at the same times.
+    """
+
+    def __init__(
+        self, rate: int, *, begin_us: int | None = None, now_us: Callable[[], int] = now_us
+    ) -> None:
+        if not 1 <= rate <= 10**12:
+            raise PipelineError(f"nexmark: {rate!r} is no number of events a second")
+        self.rate = rate
+        self._begin_us = begin_us
+        self._now_us = now_us
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is known from when on events come."""
+        return self._begin_us is not None
+
+    @property
+    def begin_us(self) -> int:
+        """From when on events come."""
+        if self._begin_us is None:
+            self._begin_us = self._now_us()
+        return self._begin_us
+
+    def due(self) -> int:
+        """Return how many events are due by now."""
+        passed = self._now_us() - self.begin_us
+        seconds, rest = divmod(max(passed, 0), _SECOND)
+        return seconds * self.rate + rest * self.rate // _SECOND
+
+    def due_us(self, arrivals: Any) -> Any:
+        """Return when events are due, by their place in the order of arrival: an integer or an array."""
+        seconds, rest = (arrivals + 1) // self.rate, (arrivals + 1) % self.rate
+        return self.begin_us + seconds * _SECOND - (-rest * _SECOND // self.rate)
+
+
+def there(timeline: Timeline, pace: Pace | None) -> int | None:
+    """Return how many events have come by now; None where there is no end of them."""
+    if pace is None:
+        return timeline.events
+    due = pace.due()
+    return due if timeline.events is None else min(due, timeline.events)

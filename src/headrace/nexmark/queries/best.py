@@ -1,0 +1,96 @@
+"""The best of each window: all records with the greatest value of a column, once the window is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.computation import Declaration, InputStream
+from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.nexmark.columns import not_null
+from headrace.nexmark.draws import I64
+from headrace.ops.columns import spread
+from headrace.schema import TIMESTAMP
+
+
+class Best(hr.ColumnarComputation):
+    """Of each key and window all records with the greatest value of a column.
+
+    Windows are of one length, one after another, and half open. The answer comes when the watermark has
+    reached the window's end, which is its event time: the column, ``window_end`` and the other columns of
+    each of the best. A second one keyed by ``window_end``, with ``ends`` naming that column, makes of these
+    the best of all keys.
+
+    Args:
+        by: the column that decides, of whole numbers from 1 on.
+        columns: what goes on besides.
+        window: how long a window is.
+        ends: the column that has the window's end already; then ``window`` is not needed.
+    """
+
+    deterministic = True
+
+    heads: Any
+    best: Any
+    over: Any
+
+    def __init__(
+        self, by: str, columns: Sequence[str], *, window: DurationLike = 0, ends: str | None = None
+    ) -> None:
+        self._by, self._columns = by, list(columns)
+        self._window, self._ends = duration_micros(window), ends
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | hr.Output]:
+        schema = inputs[0].values.schema
+        kept = {name: schema.field(name).type for name in self._columns}
+        answer = {self._by: pa.int64(), "window_end": TIMESTAMP, **kept}
+        return {
+            "heads": hr.TableState({"best": int, "count": int}, sub={"ends": int}),
+            "best": hr.TableState(kept, sub={"ends": int, "number": int}),
+            "over": hr.Timer(hr.EVENT_TIME),
+            "out": hr.Output(not_null(answer)),
+        }
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        parts = batch.by(ends=self._end_of(batch))
+        ends, group = parts.sub["ends"], parts.group_of_row
+        heads = self.heads.at(parts.keys, ends=ends)
+        before, counts, new = heads["best"], heads["count"], ~heads.exists
+        values = parts[self._by]
+        best = np.maximum(before, parts.max(values))
+        kept = np.flatnonzero(values == best[group])
+        self._forget(parts.keys, ends, np.where(best > before, counts, 0))
+        counts = np.where(best > before, 0, counts)
+        first = np.searchsorted(kept, parts.starts)  # of each group among those that are kept
+        number = counts[group[kept]] + np.arange(len(kept)) - first[group[kept]]
+        columns = {name: parts[name][kept] for name in self._columns}
+        self.best.at(parts.row_keys[kept], ends=ends[group[kept]], number=number).upsert(**columns)
+        counts = counts + np.bincount(group[kept], minlength=len(counts))
+        heads.upsert(best=best, count=counts)
+        self.over.set(parts.keys[new], ends[new], tags=ends[new])
+
+    def _end_of(self, batch: hr.KeyedBatch) -> I64:
+        if self._ends is not None:
+            ends: I64 = batch[self._ends]
+            return ends
+        return batch.timestamps_us // self._window * self._window + self._window
+
+    def _forget(self, keys: hr.Keys, ends: I64, counts: I64) -> None:
+        """Delete what was best so far of some windows."""
+        at, number = spread(counts)
+        self.best.at(keys[at], ends=ends[at], number=number).delete()
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        heads = self.heads.at(fired.keys, ends=fired.tags)
+        counts, values = heads["count"], heads["best"]
+        at, number = spread(counts)
+        rows = self.best.at(fired.keys[at], ends=fired.tags[at], number=number)
+        kept = {name: rows[name] for name in self._columns}
+        answer = {self._by: values[at], "window_end": fired.tags[at], **kept}
+        ctx.produce("out", fired.keys[at], answer, timestamps_us=fired.times_us[at])
+        rows.delete()
+        heads.delete()

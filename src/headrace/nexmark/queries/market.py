@@ -1,0 +1,51 @@
+"""What the queries ask: the people, auctions and bids of a timeline, each with the columns that are
+wanted.
+"""
+
+from __future__ import annotations
+
+import headrace as hr
+from headrace.ledger.manifest import Head
+from headrace.nexmark.pace import Pace
+from headrace.nexmark.source import Events
+from headrace.nexmark.timeline import Kind, Timeline
+from headrace.topology.streams import Stream
+
+
+class Market:
+    """Brings the events of a timeline into a pipeline, one injector for each kind.
+
+    Args:
+        pipeline: where the query is drawn.
+        timeline: the knobs.
+        pace: when events are due; all at once if not given.
+        tasks: how many tasks read each kind side by side.
+    """
+
+    def __init__(
+        self, pipeline: hr.Pipeline, timeline: Timeline, *, pace: Pace | None = None, tasks: int = 2
+    ) -> None:
+        self.pipeline = pipeline
+        self._timeline, self._pace, self._tasks = timeline, pace, tasks
+
+    def people(self, *columns: str) -> Stream:
+        """Return who registers."""
+        return self._inject("people", Kind.PERSON, columns)
+
+    def auctions(self, *columns: str) -> Stream:
+        """Return what is put up for sale."""
+        return self._inject("auctions", Kind.AUCTION, columns)
+
+    def bids(self, *columns: str) -> Stream:
+        """Return who bids what."""
+        return self._inject("bids", Kind.BID, columns)
+
+    def done(self, head: Head) -> int:
+        """Return how many events of the timeline every injector is past."""
+        return int(min(head.positions.get(name, 0) for name in self.pipeline.injectors))
+
+    def _inject(self, name: str, kind: Kind, columns: tuple[str, ...]) -> Stream:
+        source = Events(
+            self._timeline, kind, columns=columns or None, pace=self._pace, tasks=self._tasks
+        )
+        return self.pipeline.inject(name, source, watermark=hr.exact())

@@ -1,0 +1,38 @@
+"""Query 11, user sessions: how many bids each bidder makes without a pause of ten seconds.
+
+A pause of exactly ten seconds ends a session, as in Beam; in Flink and Spark it does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import headrace as hr
+from headrace.nexmark.queries.market import Market
+from headrace.topology import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
+
+GAP = "10s"
+
+
+def migratable(market: Market, gap: str = GAP) -> Node:
+    """Sessions by bidder."""
+    sessions = hr.ops.Session(gap, bids=hr.ops.Count())
+    return market.pipeline.compute("q11", sessions, keys={market.bids("bidder"): "bidder"})
+
+
+def native(market: SparkMarket, gap: str = "10 seconds") -> DataFrame:
+    """Sessions by bidder."""
+    from pyspark.sql import functions as f
+
+    bids = market.bids("bidder", "date_time")
+    sessions = bids.groupBy(f.session_window("date_time", gap), "bidder").agg(
+        f.count("*").alias("bids")
+    )
+    return sessions.selectExpr(
+        "bidder", "bids", "session_window.start as window_start", "session_window.end as window_end"
+    )

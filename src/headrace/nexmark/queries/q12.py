@@ -1,0 +1,47 @@
+"""Query 12, windows of the clock: how many bids each bidder makes in every ten seconds of processing time.
+
+Which window a bid is in depends on when it is worked on; only a bidder's totals are the same each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.eventtime.timestamps import DurationLike, duration_micros, to_micros
+from headrace.nexmark.queries.market import Market
+from headrace.schema import TIMESTAMP
+from headrace.topology import Node
+
+WINDOW = "10s"
+
+
+class ByTheClock(hr.ColumnarComputation):
+    """How many records a key has in each window of the clock; the answer comes when the window is over."""
+
+    counts = hr.TableState({"count": int}, sub={"ends": int})
+    over = hr.Timer(hr.WALL_TIME)
+    out = hr.Output({"bids": int, "window_end": TIMESTAMP})
+
+    def __init__(self, window: DurationLike) -> None:
+        self._window = duration_micros(window)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        ends = (to_micros(ctx.now) // self._window + 1) * self._window
+        rows = self.counts.at(batch.keys, ends=ends)
+        new = ~rows.exists
+        rows.upsert(count=rows["count"] + batch.counts)
+        self.over.set(batch.keys[new], ends, tags=ends)
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        rows = self.counts.at(fired.keys, ends=fired.tags)
+        answer: dict[str, Any] = {"bids": rows["count"], "window_end": fired.tags}
+        ctx.produce("out", fired.keys, answer)
+        rows.delete()
+
+
+def migratable(market: Market, window: str = WINDOW) -> Node:
+    """Counts by bidder."""
+    return market.pipeline.compute(
+        "q12", ByTheClock(window), keys={market.bids("bidder"): "bidder"}
+    )

@@ -1,0 +1,26 @@
+"""Query 16, channel statistics: as query 15, of each channel and day. (Without the newest minute.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.nexmark.queries.distinct import draw_counts
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.ranks import RANKS, with_day_and_rank
+from headrace.topology import Node
+
+LATEST = ["key0", "key1"]
+TYPE = {"auction": int, "bidder": int, "channel": str, "day": str, **dict.fromkeys(RANKS, int)}
+
+
+def migratable(market: Market) -> Node:
+    """Days and ranks, what is new by auction and by bidder, and the sums of that by channel and day."""
+    bids = market.bids("auction", "bidder", "channel", "price", "date_time")
+    ranked = market.pipeline.compute("ranked", hr.ops.Map(_ranked, TYPE), keys={bids: "auction"})
+    return draw_counts(market.pipeline, "q16", ranked, ["channel", "day"])
+
+
+def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
+    asked = {"auction": bids["auction"], "bidder": bids["bidder"], "channel": bids.arrow("channel")}
+    return {**asked, **with_day_and_rank(bids)}

@@ -1,0 +1,28 @@
+"""Query 19, the ten highest bids of each auction; of equal prices the earlier bid comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.winners import rank_of
+from headrace.topology import Node
+
+LATEST = ["key", "rank"]
+MANY = 10
+
+
+def migratable(market: Market) -> Node:
+    """Bids in order of one number, then the ten best by auction."""
+    draw = market.pipeline.compute
+    bids = market.bids("event", "auction", "bidder", "price")
+    named = hr.ops.Map(_ranked, {"event": int, "bidder": int, "price": int, "place": int})
+    ranked = draw("ranked", named, keys={bids: "auction"})
+    best = hr.ops.TopN(MANY, by="place", columns=["event", "bidder", "price"])
+    return draw("q19", best, keys={ranked: "key"})
+
+
+def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
+    asked = {name: bids[name] for name in ("event", "bidder", "price")}
+    return {**asked, "place": rank_of(bids["price"], bids["event"])}

@@ -1,0 +1,34 @@
+"""Query 20, filter of a join: each bid for an auction of category 10, with what is sold. Kept for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import headrace as hr
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.q3 import CATEGORY
+from headrace.topology import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
+
+BID = ["bidder", "price", "channel"]
+AUCTION = ["item_name", "initial_bid", "reserve", "seller"]
+
+
+def migratable(market: Market) -> Node:
+    """Auctions of the category, joined with bids."""
+    draw = market.pipeline.compute
+    kind = hr.ops.Filter(lambda auctions: auctions["category"] == CATEGORY)
+    items = draw("items", kind, keys={market.auctions("id", "category", *AUCTION): "id"})
+    pairs = hr.ops.Join(left=AUCTION, right=BID)
+    return draw("q20", pairs, keys={items: "key", market.bids("auction", *BID): "auction"})
+
+
+def native(market: SparkMarket) -> DataFrame:
+    """The same, as Spark's own join of two streams."""
+    items = market.auctions("id", "category", *AUCTION).where(f"category = {CATEGORY}")
+    bids = market.bids("auction", *BID)
+    return items.join(bids, items.id == bids.auction).select("auction", *AUCTION, *BID)

@@ -1,0 +1,77 @@
+"""Query 6, average price of a seller: the mean of what each one's last ten closed auctions went for.
+
+By seller, as the paper says (Megaphone's code takes the winning bidder); ten rows, the one that closes
+among them (nexmark-flink's text takes eleven); in order of their closing, and of their number where
+they close at once (nexmark-flink and Beam go by the time of the winning bid). One answer for each
+auction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import headrace as hr
+from headrace.computation import Declaration, InputStream
+from headrace.nexmark.draws import I64
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.winners import Winners
+from headrace.topology import Node
+
+LAST = 10
+
+
+class MeanOfLast(hr.ColumnarComputation):
+    """The mean of the last values of a key, at each value, in order of time and then of another column."""
+
+    deterministic = True
+
+    prices = hr.TableState({"price": int}, sub={"place": int})
+    heads = hr.TableState({"count": int})
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | hr.Output]:
+        return {"out": hr.Output({"auction": int, "average": float})}
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        order = np.lexsort((batch["auction"], batch.timestamps_us, batch.group_of_row))
+        group, price = batch.group_of_row[order], batch["price"][order]
+        heads = self.heads.at(batch.keys)
+        before = heads["count"]
+        rank = batch.ranks  # (an order within groups leaves them where they are)
+        place = before[group] + rank
+        total, many = np.zeros(len(group), np.int64), np.minimum(place + 1, LAST)
+        for back in range(LAST):
+            total += self._price(batch.keys[group], price, rank, place, back)
+        newest = np.flatnonzero(place >= (before + batch.counts)[group] - LAST)
+        rows = self.prices.at(batch.keys[group[newest]], place=place[newest] % LAST)
+        rows.upsert(price=price[newest])
+        heads.upsert(count=before + batch.counts)
+        answer = {"auction": batch["auction"][order], "average": total / many}
+        ctx.produce("out", batch.row_keys[order], answer)
+
+    def _price(self, keys: hr.Keys, price: I64, rank: I64, place: I64, back: int) -> I64:
+        """Return the price so many places before each; 0 where there is none."""
+        found = np.zeros(len(price), np.int64)
+        here = np.flatnonzero(rank >= back)
+        found[here] = price[here - back]
+        known = np.flatnonzero((rank < back) & (place >= back))
+        before = self.prices.at(keys[known], place=(place[known] - back) % LAST)
+        found[known] = before["price"]
+        return found
+
+
+def migratable(market: Market) -> Node:
+    """Winners by auction, then the mean of the last ten by seller."""
+    draw = market.pipeline.compute
+    auctions = market.auctions("id", "expires", "seller")
+    bids = market.bids("event", "auction", "price")
+    winners = draw("winners", Winners(["seller"]), keys={auctions: "id", bids: "auction"})
+    named = hr.ops.Map(_named, {"auction": int, "seller": int, "price": int})
+    sold = draw("sold", named, keys={winners: "key"})
+    return draw("q6", MeanOfLast(), keys={sold: "seller"})
+
+
+def _named(won: hr.KeyedBatch) -> dict[str, Any]:
+    return {"auction": won.row_keys.values, "seller": won["seller"], "price": won["price"]}

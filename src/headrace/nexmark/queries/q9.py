@@ -1,0 +1,22 @@
+"""Query 9, winning bids: each auction that was sold, with the bid that won it, once it has closed.
+
+(nexmark-flink tells the best bid so far again and again, and takes it back; the last one is this.)
+"""
+
+from __future__ import annotations
+
+from headrace.nexmark.queries.market import Market
+from headrace.nexmark.queries.winners import Winners
+from headrace.topology import Node
+
+AUCTION = [
+    "item_name", "description", "initial_bid", "reserve", "expires", "seller", "category",
+]  # fmt: skip
+BID = ["bidder", "channel"]
+
+
+def migratable(market: Market) -> Node:
+    """Winners by auction, with all that is told of both."""
+    auctions, bids = market.auctions("id", *AUCTION), market.bids("event", "auction", "price", *BID)
+    winners = Winners(AUCTION, BID)
+    return market.pipeline.compute("q9", winners, keys={auctions: "id", bids: "auction"})

@@ -1,0 +1,45 @@
+"""What the native queries ask: the same events as streaming DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.nexmark.spark_source import FORMAT, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkMarket:
+    """Reads the events of a timeline as streams, one for each kind.
+
+    Args:
+        spark: the session.
+        options: of the source: the knobs of the timeline, and how much a trigger takes.
+        delay: how far events may be behind the newest one.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: Mapping[str, object], *, delay: str = "0 seconds"
+    ) -> None:
+        register(spark)
+        self._spark, self._delay = spark, delay
+        self._options = {name: str(value) for name, value in options.items()}
+
+    def people(self, *columns: str) -> DataFrame:
+        """Return who registers."""
+        return self._read("person", columns)
+
+    def auctions(self, *columns: str) -> DataFrame:
+        """Return what is put up for sale."""
+        return self._read("auction", columns)
+
+    def bids(self, *columns: str) -> DataFrame:
+        """Return who bids what."""
+        return self._read("bid", columns)
+
+    def _read(self, kind: str, columns: tuple[str, ...]) -> DataFrame:
+        reader = self._spark.readStream.format(FORMAT).options(**self._options)
+        found = reader.option("kind", kind).option("columns", ",".join(columns)).load()
+        return found.withWatermark("date_time", self._delay) if "date_time" in columns else found

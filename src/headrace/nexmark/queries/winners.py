@@ -1,0 +1,109 @@
+"""Winning bids: of each auction, once it has closed, the highest bid; of equal ones the earliest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.computation import Declaration, InputStream
+from headrace.nexmark.columns import not_null
+from headrace.nexmark.draws import I64
+
+#: A bid's rank is one number: its price, and below that how early it is.
+_EVENT_BITS = 36
+_FIRST = (1 << _EVENT_BITS) - 1
+
+
+class Winners(hr.ColumnarComputation):
+    """The winner of each auction, when the watermark has passed its ``expires``.
+
+    Reads auctions by ``id`` (with ``expires``) and bids by ``auction`` (with ``price`` and ``event``).
+    A bid counts from the auction's beginning to its ``expires``, both included, whatever the reserve is: so
+    nexmark-flink's queries 4 and 9 have it. (Beam and Megaphone leave out bids at ``expires`` and below the
+    reserve.) A bid may come before its auction does, if events are out of order; it is post-dated to when
+    the watermark has passed it, for then the auction is there. Who closes without a bid has no winner.
+
+    Produces on ``out``, keyed by the auction's id, a microsecond after its close: what was asked of the
+    auction, the winning bid's ``price`` and ``event``, and what was asked of the bid.
+
+    Args:
+        auction: which columns of the auction go on, besides its id.
+        bid: which columns of the bid go on, besides its price and event.
+    """
+
+    deterministic = True
+
+    auctions: Any
+    early: Any
+    close: Any
+
+    def __init__(self, auction: Sequence[str] = (), bid: Sequence[str] = ()) -> None:
+        self._auction, self._bid = list(auction), list(bid)
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | hr.Output]:
+        auctions, bids = (stream.values.schema for stream in inputs)
+        self._auctions = inputs[0].name
+        of_auction = {name: auctions.field(name).type for name in self._auction}
+        of_bid = {name: bids.field(name).type for name in self._bid}
+        answer = {**of_auction, "price": pa.int64(), "event": pa.int64(), **of_bid}
+        return {
+            "auctions": hr.TableState(
+                {"opens": int, "closes": int, **of_auction, "rank": int, **of_bid}
+            ),
+            "early": hr.Posted({"at": int, "rank": int, **of_bid}),
+            "close": hr.Timer(hr.EVENT_TIME),
+            "out": hr.Output(not_null(answer)),
+        }
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        if batch.stream == self._auctions:
+            asked = {name: batch[name] for name in self._auction}
+            closes = batch["expires"]
+            self.auctions.at(batch.keys).upsert(opens=batch.timestamps_us, closes=closes, **asked)
+            self.close.set(batch.keys, closes + 1)
+        elif batch.stream == "early":
+            self._take(batch, batch["at"], batch["rank"])
+        else:
+            rank = rank_of(batch["price"], batch["event"])
+            early = self._take(batch, batch.timestamps_us, rank)
+            if len(early):
+                self._wait(ctx, batch, early, rank)
+
+    def _wait(self, ctx: hr.BatchContext, batch: hr.KeyedBatch, early: I64, rank: I64) -> None:
+        """Put bids off until all auctions of their time are there."""
+        at = batch.timestamps_us[early]
+        asked = {name: batch[name][early] for name in self._bid}
+        values = {"at": at, "rank": rank[early], **asked}
+        ctx.post(batch.row_keys[early], values, times_us=at + 1)
+
+    def _take(self, batch: hr.KeyedBatch, at: I64, rank: I64) -> I64:
+        """Let auctions have the best of new bids, if it is better; return those without an auction."""
+        group = batch.group_of_row
+        rows = self.auctions.at(batch.keys)
+        counts = rows.exists[group] & (rows["opens"][group] <= at) & (at <= rows["closes"][group])
+        best = batch.max(np.where(counts, rank, 0))
+        better = best > rows["rank"]
+        if better.any():
+            found = np.flatnonzero(counts & (rank == best[group]) & better[group])
+            asked = {name: batch[name][found] for name in self._bid}
+            self.auctions.at(batch.keys[better]).upsert(rank=best[better], **asked)
+        return np.flatnonzero(~rows.exists[group])
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        rows = self.auctions.at(fired.keys)
+        sold = np.flatnonzero(rows["rank"] > 0)
+        rank = rows["rank"][sold]
+        won = {"price": rank >> _EVENT_BITS, "event": _FIRST - (rank & _FIRST)}
+        asked = {name: rows[name][sold] for name in (*self._auction, *self._bid)}
+        ctx.produce("out", fired.keys[sold], {**asked, **won})
+        rows.delete()
+
+
+def rank_of(price: I64, event: I64) -> I64:
+    """Return numbers of which the highest is the best bid: that of the highest price, then the earliest."""
+    ranks: I64 = (price << _EVENT_BITS) + _FIRST - event
+    return ranks

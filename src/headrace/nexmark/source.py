@@ -1,0 +1,121 @@
+"""NEXMark's events as the input of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headrace.nexmark.events import columns_of, read, schema_of
+from headrace.nexmark.pace import Pace, there
+from headrace.nexmark.timeline import Kind, Timeline, cut
+from headrace.schema import ValueType, value_type_of
+from headrace.sources.base import (
+    TIMESTAMP_COLUMN,
+    InTasks,
+    Limit,
+    Offer,
+    Part,
+    Position,
+    Source,
+    Split,
+)
+
+#: An event that came from outside would be about so long.
+_EVENT_BYTES = 200
+#: Fewer events are not worth a task more.
+_WORTH_A_TASK = 20_000
+
+
+class Events(Source):
+    """The events of a kind, in the order in which they arrive.
+
+    Positions are numbers of events of all kinds: so injectors of people, auctions and bids that may take
+    as much a step keep together. A step takes so many events of the timeline, and of these what is of the
+    kind.
+
+    The source knows how far it is: give the injector ``watermark=hr.exact()``.
+
+    Args:
+        timeline: the knobs.
+        kind: ``"person"``, ``"auction"``, ``"bid"``, or ``"event"`` for all of them, in a struct each.
+        columns: what is wanted of an event, all if not given; what is not costs nothing.
+        pace: when events are due; all at once if not given.
+        tasks: how many tasks read a step side by side, at most.
+    """
+
+    rereads = True
+
+    def __init__(
+        self, timeline: Timeline, kind: str | Kind = Kind.EVENT, *,
+        columns: Sequence[str] | None = None, pace: Pace | None = None, tasks: int = 2,
+    ) -> None:  # fmt: skip
+        self.timeline, self.kind = timeline, Kind(kind)
+        self._columns = columns_of(self.kind, columns)
+        self._pace = pace
+        self._tasks = tasks
+        self.bounded = pace is None
+
+    def values(self) -> ValueType:
+        schema = schema_of(self.kind)
+        return value_type_of(pa.schema([schema.field(name) for name in self._columns]))
+
+    def start(self) -> Position:
+        return 0
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        return self._offer(position, there(self.timeline, self._pace), limit)
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        return self._offer(position, until, limit)
+
+    def again(self) -> Source:
+        return Events(self.timeline, self.kind, columns=self._columns, tasks=self._tasks)
+
+    def _offer(self, position: int, until: int | None, limit: Limit) -> Offer | None:
+        most = position + max(1, min(limit.rows, limit.bytes // _EVENT_BYTES))
+        end = most if until is None else min(most, until)
+        final = end == self.timeline.events
+        if end <= position and not final:
+            return None
+        part = Part(final, self.timeline.promise_us(end))
+        rows = end - position
+        return Offer(end, rows, rows * _EVENT_BYTES, final=final, empty=not rows, parts={"": part})
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        tasks = min(self._tasks, max(1, (end - start) // _WORTH_A_TASK))
+        return [
+            Split([first, last], place=f"events {first} to {last - 1}")
+            for first, last in cut(start, end, tasks)
+        ]
+
+    def read(self, split: Split) -> pa.Table:
+        return _read(self.timeline, self.kind, self._columns, split)
+
+    def for_tasks(self) -> Source:
+        return _Made(self.values(), self.timeline, self.kind, self._columns)
+
+
+class _Made(InTasks):
+    """Makes the events of a split, in a task."""
+
+    def __init__(
+        self, values: ValueType, timeline: Timeline, kind: Kind, columns: list[str]
+    ) -> None:
+        super().__init__(values)
+        self._made_of = (timeline, kind, columns)
+
+    def read(self, split: Split) -> pa.Table:
+        return _read(*self._made_of, split)
+
+
+def _read(timeline: Timeline, kind: Kind, columns: list[str], split: Split) -> pa.Table:
+    first, last = split.spec
+    timed = columns if "date_time" in columns else [*columns, "date_time"]
+    tables = list(read(timeline, kind, first, last, timed))
+    if not tables:
+        fields = pa.schema([schema_of(kind).field(name) for name in timed])
+        tables = [fields.empty_table()]
+    table = pa.concat_tables(tables)
+    times = table.column("date_time").cast(pa.int64())
+    return table.select(columns).add_column(0, TIMESTAMP_COLUMN, times)

@@ -1,0 +1,186 @@
+"""NEXMark's events for Spark itself: ``spark.readStream.format("nexmark")``, or ``spark.read``.
+
+The same events, of the same timeline, as :mod:`headrace.nexmark.source` brings into a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.errors import PipelineError
+from headrace.nexmark.events import columns_of, read, schema_of
+from headrace.nexmark.pace import Pace, there
+from headrace.nexmark.timeline import Kind, Timeline, cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "nexmark"
+#: Options that are knobs of the timeline, as Spark writes them.
+_KNOBS = {
+    "events": "events", "seed": "seed", "rate": "rate", "inFlight": "in_flight",
+    "hotSellers": "hot_sellers", "hotAuctions": "hot_auctions", "hotBidders": "hot_bidders",
+    "disorder": "disorder", "baseMicros": "base_us",
+}  # fmt: skip
+_OTHERS = ["kind", "columns", "parts", "eventsPerTrigger", "eventsPerSecond", "beginMicros"]
+_PARTS = 2
+_PER_TRIGGER = 1_000_000
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What the options of a read come to."""
+
+    timeline: Timeline
+    kind: Kind
+    columns: list[str]
+    parts: int
+    per_trigger: int
+    per_second: int | None
+    begin_us: int | None
+
+    def cut(self, first: int, last: int) -> list[InputPartition]:
+        """Return a range of arrivals in parts that are read side by side."""
+        return [InputPartition(part) for part in cut(first, last, self.parts) if part[0] < part[1]]
+
+    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the events of a part."""
+        first, last = partition.value
+        for table in read(self.timeline, self.kind, first, last, self.columns):
+            yield from table.combine_chunks().to_batches()
+
+
+class NexmarkDataSource(DataSource):  # type: ignore[misc]
+    """NEXMark's events as Spark's own kind of source.
+
+    Options: ``kind`` (``person``, ``auction``, ``bid``; ``event``, all of them in a struct each, by
+    default), ``columns`` (their names, with commas; all by default), the knobs of
+    :class:`headrace.nexmark.timeline.Timeline` (``events``, ``seed``, ``rate``, ``inFlight``,
+    ``hotSellers``, ``hotAuctions``, ``hotBidders``, ``disorder``, ``baseMicros``), ``parts`` (how many
+    tasks read; 2), ``eventsPerTrigger`` (at most so many of the timeline in a micro-batch; 1 000 000),
+    ``eventsPerSecond`` (they come by the clock, from ``beginMicros`` on or from when they are first asked
+    for; without it they are all there).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        asked = _asked(self.options)
+        fields = [schema_of(asked.kind).field(name) for name in asked.columns]
+        return from_arrow_schema(pa.schema(fields))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(_asked(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(_asked(self.options))
+
+
+class _Reader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def partitions(self) -> list[InputPartition]:
+        last = self._asked.timeline.events
+        if last is None:
+            raise PipelineError(f"{FORMAT}: a batch has an end", remedy='say .option("events", …)')
+        return self._asked.cut(0, last)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._asked.rows(partition)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+        self._pace = Pace(asked.per_second, begin_us=asked.begin_us) if asked.per_second else None
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"events": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._asked.per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = there(self._asked.timeline, self._pace)
+        if self._target is None:
+            raise PipelineError(
+                f"{FORMAT}: what is available now has no end", remedy='say .option("events", …)'
+            )
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        come = self._target
+        if come is None:
+            come = there(self._asked.timeline, self._pace)
+        some = limit.max_rows if isinstance(limit, ReadMaxRows) else self._asked.per_trigger
+        if isinstance(limit, ReadAllAvailable) and come is not None:
+            return {"events": max(come, start["events"])}
+        end = start["events"] + some
+        return {"events": max(start["events"], end if come is None else min(end, come))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return self._asked.cut(start["events"], end["events"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._asked.rows(partition)
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session read ``spark.readStream.format("nexmark")``."""
+    spark.dataSource.register(NexmarkDataSource)
+
+
+def _asked(options: Mapping[str, str]) -> _Asked:
+    """Return what options say. Spark gives their names in lower case.
+
+    Raises:
+        PipelineError: for options that are unknown or no numbers.
+    """
+    known = {name.lower(): name for name in [*_KNOBS, *_OTHERS]}
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in known:
+            raise PipelineError(
+                f"{FORMAT} does not know option {name!r}",
+                remedy=f"its options are: {', '.join(known.values())}",
+            )
+    numbers = {
+        known[name]: value
+        for name, value in given.items()
+        if known[name] not in ("kind", "columns")
+    }
+    asked = {name: _number(name, value) for name, value in numbers.items()}
+    kind = Kind(given.get("kind", Kind.EVENT))
+    chosen = given["columns"].split(",") if "columns" in given else None
+    knobs: dict[str, Any] = {knob: asked[name] for name, knob in _KNOBS.items() if name in asked}
+    return _Asked(
+        Timeline(**knobs), kind, columns_of(kind, chosen), asked.get("parts", _PARTS),
+        asked.get("eventsPerTrigger", _PER_TRIGGER), asked.get("eventsPerSecond"),
+        asked.get("beginMicros"),
+    )  # fmt: skip
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise PipelineError(f"{FORMAT}: option {name!r} is {text!r}", remedy="give a number")
+    return int(text)

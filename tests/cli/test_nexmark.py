@@ -1,0 +1,71 @@
+"""A query of NEXMark is put under load from the command line, and what was seen is told and kept."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import FAILED, main
+
+QUICK = [
+    "--rate", "2000", "--duration", "2s", "--warm-up", "500ms", "--cool-down", "200ms",
+    "--runner", "inline", "--bins", "16",
+]  # fmt: skip
+
+
+def cli(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["nexmark", *arguments])
+
+
+def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_and_drawn(
+    tmp_path: Path,
+) -> None:
+    file, picture = tmp_path / "q17.json", tmp_path / "q17.png"
+    moving = ["--migrate", "batched:2", "--prepare", "--disorder", "50", "--seed", "3"]
+    found = cli("q17", *QUICK, *moving, "--json", str(file), "--plot", str(picture))
+    assert found.exit_code == 0, found.output
+    (
+        first,
+        *_,
+    ) = found.stdout.splitlines()
+    assert first.startswith("q17: ") and "moved 4 bins" in found.stdout
+    facts: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+    assert facts["query"] == "q17"
+    assert (facts["timeline"]["disorder"], facts["timeline"]["seed"]) == (50, 3)
+    assert [one["bins"] for one in facts["migrations"]] == [4, 4]
+    assert facts["latency_ms"]["all"]["max"] >= facts["latency_ms"]["all"]["p50"] > 0
+    assert facts["load"]["migrate"] == {"type": "batched", "bins": 2, "gap": True}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_place_where_something_has_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    storage = ["--storage", str(tmp_path / "state")]
+    assert cli("q1", *QUICK, *storage, "--output", "json").exit_code == 0
+    there = sorted(path.name for path in (tmp_path / "state").rglob("*"))
+    found = cli("q1", *QUICK, *storage)
+    assert found.exit_code == FAILED and "a pipeline has run on" in found.stderr
+    assert sorted(path.name for path in (tmp_path / "state").rglob("*")) == there
+
+
+def test_it_says_at_the_beginning_what_has_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name)
+    )
+    found = cli("q1", *QUICK, "--plot", str(tmp_path / "q1.png"))
+    assert found.exit_code == FAILED and "pip install 'headrace[nexmark]'" in found.stderr
+    assert cli("q1", *QUICK).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [["q10"], ["q1", "--duration", "soon"], ["q1", "--migrate", "batched:0"]]
+)
+def test_what_it_does_not_know_is_wrong_usage(wrong: list[str]) -> None:
+    assert cli(*wrong).exit_code == 2
