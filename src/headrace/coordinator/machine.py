@@ -611,8 +611,11 @@ class Coordinator:
         return self._end(CHANGED)
 
     def _defer(self, event: Steer | Commanded) -> list[Instruction]:
-        """Let it be until the next checkpoint, if there is something that is not in storage."""
-        if not self._head.is_behind or self._head.paused:
+        """Let it be until the next checkpoint, if there is something that is not in storage.
+
+        Also while it is paused: a pause that was agreed on for a step may begin with a note.
+        """
+        if not self._head.is_behind:
             return []
         self._deferred = event
         if isinstance(event, Steer):
@@ -632,9 +635,18 @@ class Coordinator:
             return self._hand_over(event)
         if answer.applied and event.kind == "drain":
             self._drain = True
-        if event.kind == "pause" and answer.applied and self._head.is_behind:
+        if (
+            event.kind == "pause"
+            and answer.applied
+            and self._head.is_behind
+            and not self._head.paused
+        ):
             return self._defer(event)
-        at_once = answer.applied and (event.halt is None or event.halt.kind == "none")
+        # (the step that was agreed on may have been the checkpoint that this has waited for)
+        halt = event.halt
+        at_once = answer.applied and (
+            halt is None or halt.kind == "none" or halt.step <= self._head.step
+        )
         if at_once and event.kind == "stop":
             self._stopping = True
         paused = {"pause": True, "resume": False}.get(event.kind or "") if at_once else None
@@ -643,7 +655,7 @@ class Coordinator:
     def _hand_over(self, event: Commanded) -> list[Instruction]:
         """Bring all to storage and to sinks; then answer, by the manifest that the claim is to follow."""
         self._heir = event
-        if self._head.is_behind and not self._head.paused:
+        if self._head.is_behind:
             return self._begin_checkpoint()
         if self._outbox.undelivered(self._head.unreleased):
             self._awaiting = "all"

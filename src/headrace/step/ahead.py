@@ -161,7 +161,7 @@ def _read_more(
     if not budget:
         return 0
     readers = StateReaders(
-        committed.store, wanted.layout, wanted.worker, committed.files(), None, prepared.opened
+        committed.store, wanted.layout, wanted.worker, committed.files(), prepared.opened
     )
     files = {name: readers.sources(name, missing) for name in wanted.sections}
     prepared.as_of, prepared.since = committed.step, committed.since
