@@ -78,7 +78,7 @@ from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest
 from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
-from headrace.productions import Productions, checkpoint
+from headrace.productions import Productions, checkpoint, stage
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
 from headrace.stopwatch import Lap, Stopwatch
@@ -377,7 +377,7 @@ class Driver:
                     range(instruction.intents_from, instruction.intents_to),
                 )
             case Sweep():
-                self.ledger.sweep(self._head, instruction.spared)
+                self.ledger.sweep(self._head)
             case LookForPins():
                 return PinsFound(self._pins.lowest(self.clock.now_us()))
         return None
@@ -621,11 +621,10 @@ class Driver:
             streams = [self._streams[name] for name in instruction.streams]
             adopted = instruction.adopted
             return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
-        staged = {}
-        for step, result in instruction.results.items():
-            streams = [self._streams[name] for name in sorted(result.adopted.unstaged)]
-            written = checkpoint(result.plan, result.adopted, streams, self.store)
-            staged[step] = [*result.files, written]
+        staged = {
+            step: [*result.files, stage(instruction.plan, step, result, self._streams, self.store)]
+            for step, result in instruction.results.items()
+        }
         return Staged(staged)
 
     def _release(self, instruction: Release) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.results import Result
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
@@ -43,6 +45,25 @@ class Productions(msgspec.Struct, frozen=True):
 
     def table(self, stream: Stream, store: Store) -> pa.Table | None:
         """Return what was produced on a stream, in the order that is the same for any layout."""
+        made = Made(self.files, self.inline, self.unstaged)
+        rows = made.rows(stream, store)
+        return None if rows is None else public_rows(rows, len(stream.key_fields))
+
+
+class Made(NamedTuple):
+    """Where productions are: in files, in copies that stand for all files, and in no file."""
+
+    files: list[FileRef]
+    inline: dict[str, list[bytes]]
+    unstaged: dict[str, list[bytes]]
+
+    @property
+    def streams(self) -> list[str]:
+        """Those of which there may be some."""
+        return sorted({*self.unstaged, *(name for file in self.files for name in file.owners)})
+
+    def rows(self, stream: Stream, store: Store) -> pa.Table | None:
+        """Return what was produced on a stream, as it is staged: by the hash of its keys."""
         schema, name = stream_schema(stream), stream.name
         holding = [file for file in self.files if name in file.owners]
         inline = self.inline.get(name, [])
@@ -53,20 +74,43 @@ class Productions(msgspec.Struct, frozen=True):
             readers = [RunReader(store.read, file) for file in holding]
             found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
             tables += [table for table in found if table is not None]
-        if not tables:
-            return None
-        return public_rows(pa.concat_tables(tables), len(stream.key_fields))
+        return in_hash_order(pa.concat_tables(tables)) if tables else None
 
 
 def checkpoint(plan: Plan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
     """Write what is in no file, on some streams, as an output file of the step; return that."""
+    return _written(plan, "driver", Made([], {}, adopted.unstaged), streams, store)
+
+
+def stage(
+    plan: Plan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
+) -> FileRef:
+    """Write what a step before has produced, and is in no file that is named, as a file of a checkpoint.
+
+    Args:
+        plan: the checkpoint's, whose manifest will name the file.
+        step: the step before.
+        result: what it has produced.
+        streams: by name.
+        store: where to.
+    """
+    adopted = result.adopted
+    made = Made([], {}, adopted.unstaged)
+    if result.again:
+        made = Made(adopted.outputs, adopted.inline_outputs, adopted.unstaged)
+    return _written(plan, f"driver{step}", made, [streams[name] for name in made.streams], store)
+
+
+def _written(plan: Plan, attempt: str, made: Made, streams: list[Stream], store: Store) -> FileRef:
+    """Write productions as an output file of a plan's step."""
     parts = []
     for stream in streams:
-        tables = [_table(data, stream_schema(stream)) for data in adopted.unstaged[stream.name]]
-        (batch,) = in_hash_order(pa.concat_tables(tables)).combine_chunks().to_batches()
-        parts.append(Part(stream.name, OUTPUT, batch))
+        rows = made.rows(stream, store)
+        if rows is not None:
+            (batch,) = rows.combine_chunks().to_batches()
+            parts.append(Part(stream.name, OUTPUT, batch))
     data, checksum = write_run(parts, Layout.from_wire(plan.layout))
-    name = f"outputs/{plan.file_stem(0, 0, 'driver')}"
+    name = f"outputs/{plan.file_stem(0, 0, attempt)}"
     store.write(name, data)
     owners = [part.owner for part in parts]
     return FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage)
@@ -85,7 +129,6 @@ def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
 
     Where the value has a field of such a name, ours gets an underscore.
     """
-    table = in_hash_order(table)
     values = table.column_names[2 + key_parts :]
     keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
     columns: dict[str, Any] = {

@@ -14,7 +14,7 @@ from headrace.checkpoints.checkpoint import Checkpoint, expired, newest_of
 from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, NewerFormat, NotFound
-from headrace.ledger.log import FILE_FOLDERS, OUTPUTS, Ledger, step_of_file
+from headrace.ledger.log import FILE_FOLDERS, Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
@@ -189,16 +189,14 @@ class Checkpoints:
         head = self._ledger.open()
         if head is None:
             return []
-        # (what was made again of steps whose outputs wait for a sink, a running driver may be giving out)
-        outputs = [n for n in self.store.list(OUTPUTS) if step_of_file(n) in head.unreleased]
-        left = self._ledger.leftovers(head, outputs)
+        left = self._ledger.leftovers(head)
         died = {name for name, at in head.dead if at <= head.boundary}
         dead = [name for folder in FILE_FOLDERS for name in self.store.list(folder) if name in died]
         pins = Pins(self.store)
         gone = [name for name, pin in pins.known().items() if pin is None or not pin.holds(now_us)]
         if not dry_run:
             self._ledger.clean(dead, range(0))
-            self._ledger.sweep(head, outputs)
+            self._ledger.sweep(head)
             for name in gone:
                 pins.drop(name)
         return [*dead, *left.names, *gone]

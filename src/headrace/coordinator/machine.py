@@ -167,7 +167,6 @@ class Coordinator:
         self._now_us = 0
         self._results = Results()
         self._furthest = -1  # the newest step that was computed again
-        self._made_again: list[str] = []  # outputs that no manifest names
 
     @property
     def waits(self) -> bool:
@@ -239,7 +238,7 @@ class Coordinator:
             for step, sinks in self._outbox.give_all(self._at_hand(head))
         ]
         if claimed or head.step % self.settings.sweep_every == 0:
-            todo.append(Sweep(self._made_again))
+            todo.append(Sweep())
         clean = self._clean_up.after(head)
         if clean is not None:
             todo.append(clean)
@@ -253,7 +252,7 @@ class Coordinator:
         adopted = None if pending is None else pending.adopted
         self._stretch.committed(event.head, event.manifest, adopted)
         if pending is not None and adopted is not None and event.manifest.light:
-            self._results.keep(pending.planned.plan, adopted)
+            self._results.keep(event.head.step, adopted)
         return adopted
 
     def _at_hand(self, head: Head) -> Mapping[int, list[FileRef]]:
@@ -529,17 +528,16 @@ class Coordinator:
             check_same(recorded, result)
         except ReplayDiffers as error:
             return [Stop("failed", error)]
-        pending, self._pending = self._pending, None
+        self._pending = None
         self._stretch.note_files(self._head, result.runs)
         self._replay.pass_()
         step, unreleased = recorded.step, self._head.unreleased
         if step > self._furthest:
             self._furthest, self._lost = step, 0
-        if step in unreleased and pending is not None:
-            self._results.keep(pending.planned.plan, result)
+        if step in unreleased and recorded.unstaged:
+            self._results.keep_again(step, result)
         own = {step: unreleased[step]} if step in unreleased else {}
         given = [Release(at, sinks, result, again=True) for at, sinks in self._outbox.give_all(own)]
-        self._made_again += [file.name for file in result.outputs if given]
         return [*given, *self._go_on()]
 
     def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:
@@ -558,7 +556,7 @@ class Coordinator:
         pending = self._pending
         assert pending is not None and pending.adopted is not None
         if not late:
-            return [self._commit(pending)]
+            return self._stage(pending)
         streams = sorted({self.shape.sinks[sink] for sink in late})
         return [Checkpoint(pending.planned.plan, pending.adopted, streams)]
 
@@ -573,7 +571,7 @@ class Coordinator:
         assert pending is not None and pending.manifest is not None
         outputs = [*pending.manifest.outputs, file]
         pending.manifest = msgspec.structs.replace(pending.manifest, outputs=outputs)
-        return [self._commit(pending)]
+        return self._stage(pending)
 
     def _stage(self, pending: _Pending) -> list[Instruction]:
         """Commit a step; before a checkpoint all is in files that a replay would not make again."""
@@ -581,7 +579,7 @@ class Coordinator:
         if not pending.manifest.light:
             left = self._results.left(self._outbox.undelivered(self._head.unreleased))
             if left:
-                return [Stage(left)]
+                return [Stage(pending.planned.plan, left)]
         return [self._commit(pending)]
 
     def _staged(self, event: Staged) -> list[Instruction]:

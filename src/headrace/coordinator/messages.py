@@ -289,8 +289,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Write the results of light steps that some sink has not received, before a checkpoint."""
+    """Write the results of light steps that some sink has not received, before a checkpoint is."""
 
+    plan: Plan
     results: dict[int, Result]
 
 
@@ -331,12 +332,7 @@ class Clean(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Delete what lost tries and stale drivers have left.
-
-    ``spared`` are outputs that were made again, which no manifest names and sinks may still want.
-    """
-
-    spared: list[str] = []
+    """Delete what lost tries and stale drivers have left."""
 
 
 class LookForPins(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Results of light steps that are in no file: the driver has them until all sinks have received them.
 
 A crash after the next checkpoint would not compute them again. So what is not received by then is
-staged, before that checkpoint is committed.
+staged, before that checkpoint is committed: in files that bear the checkpoint's step, since it is its
+manifest that names them. (A file of step *t* that manifest *t* does not name may be swept away.)
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted
 from headrace.state.runs import FileRef
-from headrace.step.plan import Plan
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a step has produced, partly in no file.
+    """What a step has produced, partly in no file that a manifest names.
 
     Attributes:
-        plan: the step.
         adopted: its results.
-        files: those that hold the rest.
+        files: those that hold the rest, and are named.
+        again: whether it was computed again: then all of it is to be staged, for no file of it is named.
+            (Which productions were small enough to be in no file depends on the layout, and may be others.)
     """
 
-    plan: Plan
     adopted: Adopted
     files: list[FileRef]
+    again: bool = False
 
 
 class Results:
@@ -35,10 +36,14 @@ class Results:
     def __init__(self) -> None:
         self._kept: dict[int, Result] = {}
 
-    def keep(self, plan: Plan, adopted: Adopted) -> None:
-        """Keep the results of a step that was computed, or computed again."""
+    def keep(self, step: int, adopted: Adopted) -> None:
+        """Keep the results of a step that was computed."""
         if adopted.unstaged:
-            self._kept[plan.step] = Result(plan, adopted, adopted.outputs)
+            self._kept[step] = Result(adopted, adopted.outputs)
+
+    def keep_again(self, step: int, adopted: Adopted) -> None:
+        """Keep the results of a step that was computed again, whose manifest does not name all of them."""
+        self._kept[step] = Result(adopted, [], again=True)
 
     def left(self, undelivered: Collection[int]) -> dict[int, Result]:
         """Return those of some steps; the others have been received, and are forgotten."""

@@ -28,7 +28,7 @@ claim afterwards. So one of the two sees the other, whatever the new one's sinks
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -448,14 +448,15 @@ class Ledger:
             with contextlib.suppress(AlreadyExists):
                 self._store.create(CLEANED_MARK, b"")
 
-    def sweep(self, head: Head, spared: Collection[str] = ()) -> list[str]:
-        """Delete what lost tries and stale drivers have left, but for what is spared; return the names.
+    def sweep(self, head: Head) -> list[str]:
+        """Delete what lost tries and stale drivers have left; return the names.
 
         A file of step *t* that no retained manifest names can go once manifest *t* exists, because
-        no create of manifest *t* can be acknowledged any more.
+        no create of manifest *t* can be acknowledged any more. But outputs of a step that some sink has
+        not received stay: whoever leads may have made them again, and be giving them out.
         """
         self._store.tidy()
-        left = self.leftovers(head, spared)
+        left = self.leftovers(head)
         for name in left.files:
             self._store.delete(name)
         for step in left.manifests:
@@ -473,14 +474,16 @@ class Ledger:
         self._probes = there.difference(old)
         return old
 
-    def leftovers(self, head: Head, spared: Collection[str] = ()) -> Leftovers:
+    def leftovers(self, head: Head) -> Leftovers:
         """Return what :meth:`sweep` would delete. A name that is not of our making is let be."""
-        needed = {*files_of(head), *spared}
+        needed = set(files_of(head))
         files = [
             name
             for folder in FILE_FOLDERS
             for name in self._store.list(folder)
-            if 0 <= step_of_file(name) <= head.step and name not in needed
+            if 0 <= step_of_file(name) <= head.step
+            and name not in needed
+            and not (folder == OUTPUTS and step_of_file(name) in head.unreleased)
         ]
         intents = orders_of(self._store.list(INTENT_FOLDER))
         return Leftovers(

@@ -210,7 +210,7 @@ class RunReader:
 
     @property
     def _sections(self) -> dict[tuple[str, str], Section]:
-        # Not a cached_property: before Python 3.12 one lock of all instances is held meanwhile, and so files
+        # Not a cached_property: before Python 3.12 one lock of all instances is held meanwhile, so files
         # would be opened one after another, and steps wait for what is read ahead.
         if self._opened is None:
             self._opened = self._open()
