@@ -179,6 +179,12 @@ class Expired(StorageError):
     code = "HR314"
 
 
+class ListLags(StorageError):
+    """The storage's list is so old that what it shows was cleaned away long ago. Nothing was written."""
+
+    code = "HR315"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 

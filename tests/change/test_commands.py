@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from headrace.cli import main
 from headrace.control import Control
 from headrace.driver import Driver
 from headrace.errors import AlreadyExists, PipelineError, StorageError
+from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
 from headrace.ledger.log import Ledger
+from headrace.ledger.migrations import Goal
+from headrace.migration.loads import Prices
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import (
@@ -431,6 +435,40 @@ def test_what_is_no_command_is_answered_and_executed_by_nobody(content: bytes) -
     assert not refused.applied
     assert stopped.applied
     assert len(flat(collected, "count")) == 15
+
+
+NO_BINS = [(0, 65), (0, -1), (-8, 3), (1 << 64, 3), (1, 3), (0, 300)]
+
+
+@pytest.mark.parametrize("bin_", NO_BINS)
+def test_what_is_no_bin_is_refused_at_once_and_harms_nobody_where_it_is_asked_for_all_the_same(
+    bin_: tuple[int, int],
+) -> None:
+    for kind in ("move", "split", "merge", "rebalance"):
+        with pytest.raises(PipelineError, match="is no bin"):
+            Goal(kind, bins=[bin_], to=1)  # type: ignore[arg-type]
+    for what in ({"splits": [bin_]}, {"merges": [bin_]}, {"moves": [(*bin_, 1, 1)]}):
+        with pytest.raises(PipelineError, match="is no bin"):
+            Update(8, **what)  # type: ignore[arg-type]
+    store, collected = MemoryStore(), Collected()
+    goal = {"kind": "move", "bins": [bin_], "to": 1}
+    command = {"kind": "migrate", "goal": goal, "nonce": "a"}
+
+    def spoil(driver: Driver) -> None:
+        store.create(command_name(0), json.dumps(command).encode())
+        asks(store, "stop")(driver)
+
+    run(begin(items(40), collected, count=Count()), store, {15: spoil})
+    refused, stopped = Control(store).head().answers
+    assert not refused.applied and "no command" in refused.why
+    assert stopped.applied
+
+
+@pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf"), 1e308])
+def test_what_is_no_price_is_refused_at_once(price: float) -> None:
+    for name in ("cpu", "record_us", "byte_us", "idle"):
+        with pytest.raises(PipelineError, match="is no price"):
+            Prices(**{name: price})
 
 
 @pytest.mark.parametrize("act", ["error", "lost reply"])

@@ -90,12 +90,10 @@ _QUARTER = 1 << 62
 @pytest.mark.parametrize(
     ("update", "why"),
     [
-        (Update(1, splits=[(5, 2)]), "there is no bin"),
         (Update(1, splits=[(0, 1)]), "there is no bin"),
         (Update(1, moves=[(0, 2, 1, 2)]), "there is no worker 2; there are 2"),
         (Update(1, moves=[(0, 2, 5, 1)]), "there are no 5 bins"),
         (Update(1, moves=[(3 * _QUARTER, 2, 2, 1)]), "there are no 2 bins"),
-        (Update(1, merges=[(_QUARTER, 1)]), "is no bin"),
         (Update(1, merges=[(0, 0)]), "there is no bin"),
         (Update(1, merges=[(0, 1)], moves=[(0, 2, 1, 1)]), "its children have two owners"),
         (Update(1, splits=[(_QUARTER, 2)], merges=[(0, 1)]), "is split further"),

@@ -11,9 +11,9 @@ import random
 
 import pytest
 
-from headrace.errors import Fenced
+from headrace.errors import Fenced, ListLags
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import manifest_name
+from headrace.ledger.manifest import Head, manifest_name
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import Driver, manifest, run, split_brain
 
@@ -123,3 +123,70 @@ def test_a_stalled_driver_is_fenced_although_the_list_lagged_when_its_rival_swep
     with pytest.raises(Fenced):
         stale.commit(stalled, manifest(stalled, "a3", claim=False))
     assert rival.open() == newest
+
+
+def cleaned_far_beyond(store: MemoryStore) -> tuple[Ledger, Head]:
+    """Return the ledger of a driver that has committed twenty steps, and has cleaned most of them away."""
+    leads = Ledger(store)
+    head = leads.commit(None, manifest(None, "a0", claim=True))
+    for number in range(20):
+        head = leads.commit(
+            head, manifest(head, f"a{number + 1}", claim=False, boundary=number, base=True)
+        )
+        leads.clean([], range(1, head.boundary))
+    return leads, head
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_on_a_list_that_shows_the_first_step_alone_no_history_begins_beside_the_real_one(
+    base: bool,
+) -> None:
+    """The one who was fenced leaves a manifest behind, on which nobody must build."""
+    store = Lagging()
+    leads, head = cleaned_far_beyond(store)
+    first = Ledger(MemoryStore()).commit(None, manifest(None, "a0", claim=True))
+    with pytest.raises(Fenced):
+        Ledger(store).commit(first, manifest(first, "b1", claim=True, base=base))
+    store.hidden = frozenset(manifest_name(step) for step in range(2, 30))
+    with pytest.raises(ListLags):
+        Ledger(store).open()
+    store.hidden = frozenset()
+    assert Ledger(store).open() == head
+    assert leads.commit(head, manifest(head, "a21", claim=False)).step == head.step + 1
+
+
+def test_what_a_driver_has_left_that_stood_still_is_nobodys_newest_step() -> None:
+    store = Lagging()
+    stale = Ledger(store)
+    stalled = stale.commit(None, manifest(None, "a0", claim=True))
+    for number in range(3):
+        stalled = stale.commit(stalled, manifest(stalled, f"a{number + 1}", claim=False))
+    rival = Ledger(store)
+    newest = rival.commit(stalled, manifest(stalled, "b4", claim=True))
+    for number in range(6):
+        boundary = newest.step if number else 0
+        newest = rival.commit(
+            newest, manifest(newest, f"b{number + 5}", claim=False, boundary=boundary, base=True)
+        )
+        rival.clean([], range(1, newest.boundary))
+    with pytest.raises(Fenced):
+        stale.commit(stalled, manifest(stalled, "a4", claim=False, base=True))
+    store.hidden = frozenset(manifest_name(step) for step in range(5, 30))
+    with pytest.raises(ListLags):
+        Ledger(store).open()
+    store.hidden = frozenset()
+    assert Ledger(store).open() == newest
+
+
+def test_who_looks_on_sees_that_a_head_was_followed_though_all_that_followed_is_gone() -> None:
+    store = MemoryStore()
+    leads = Ledger(store)
+    head = leads.commit(None, manifest(None, "a0", claim=True))
+    seen = [head]
+    for number in range(6):
+        head = leads.commit(
+            head, manifest(head, f"a{number + 1}", claim=False, boundary=number + 1, base=True)
+        )
+        seen.append(head)
+    leads.clean([], range(1, head.boundary))
+    assert [Ledger(store).is_followed(one) for one in seen] == [True] * 6 + [False]

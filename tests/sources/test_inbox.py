@@ -522,6 +522,38 @@ def test_what_a_driver_left_behind_that_ended_before_it_cleaned_is_cleaned(store
     assert batches(store) == [2, 3]
 
 
+class Lagging(MemoryStore):
+    """A store whose list does not show some names."""
+
+    hidden: frozenset[str] = frozenset()
+
+    def list(self, prefix: str) -> list[str]:
+        return [name for name in super().list(prefix) if name not in self.hidden]
+
+
+def test_what_a_list_does_not_show_yet_is_cleaned_before_what_comes_later() -> None:
+    """Else a producer that stood still would append where there was something already."""
+    store = Lagging()
+    a = producer(store)
+    for number in range(4):
+        a.append(hits(number))
+    stalled = producer(store)
+    for number in range(4, 8):
+        a.append(hits(number))
+    store.hidden = frozenset(f"from-a/{number:012d}" for number in range(2, 8))
+    reading = Reading(inbox(store, clean=True))
+    while reading.step():
+        pass
+    for number in range(8, 12):
+        a.append(hits(number))
+    while reading.step():
+        pass
+    store.hidden = frozenset()
+    assert batches(store) == [10, 11]
+    assert stalled.append(hits(99)) == 12, "it goes on after what is there"
+    assert reading.step() == [99]
+
+
 def test_a_driver_that_was_overtaken_says_so_where_its_input_was_cleaned_away() -> None:
     place, storage, collected = MemoryStore(), MemoryStore(), Collected()
     appending = inboxes.producer(place, "a")

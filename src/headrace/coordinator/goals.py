@@ -215,9 +215,3 @@ def _check_workers(layout: Layout, workers: Collection[int]) -> None:
 def _check_some(bins: Collection[tuple[int, int]]) -> None:
     if not bins:
         raise ChangeRefused("it names no bin", remedy="headrace layout shows the bins")
-    for start, bits in bins:
-        if not 0 <= bits <= 64 or start % (1 << (64 - bits)) or not 0 <= start < 1 << 64:
-            raise ChangeRefused(
-                f"({start}, {bits}) is no bin",
-                remedy="give its first hash, and how many bits are fixed",
-            )

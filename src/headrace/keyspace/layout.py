@@ -17,7 +17,7 @@ import numpy.typing as npt
 import xxhash
 
 from headrace.errors import PipelineError, ensure
-from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.ranges import MAX_HASH, Ranges
 
 HASH_BITS = 64
 #: The largest number of bins that a layout can start with, as a power of two.
@@ -66,6 +66,19 @@ class Bin(NamedTuple):
     def __str__(self) -> str:
         prefix = self.start >> (HASH_BITS - self.bits) if self.bits else 0
         return f"{prefix:0{max(self.bits, 1)}b}/{self.bits}"
+
+
+def check_bin(start: int, bits: int) -> None:
+    """Check that a first hash and a depth name a bin.
+
+    Raises:
+        PipelineError: when they do not.
+    """
+    if not (0 <= bits <= HASH_BITS and 0 <= start <= MAX_HASH) or start % (1 << (HASH_BITS - bits)):
+        raise PipelineError(
+            f"({start}, {bits}) is no bin",
+            remedy="give its first hash, and how many bits are fixed",
+        )
 
 
 #: Layouts of more runs are written as columns.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
-from headrace.keyspace.layout import HASH_BITS, Bin, Layout
+from headrace.keyspace.layout import HASH_BITS, Bin, Layout, check_bin
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.keyspace.refinement import refinement
 
@@ -39,6 +39,20 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     splits: list[tuple[int, int]] = []
     moves: list[tuple[int, int, int, int]] = []
     merges: list[tuple[int, int]] = []
+
+    def __post_init__(self) -> None:
+        """Check what it names.
+
+        Raises:
+            PipelineError: when something of it is no bin.
+        """
+        for start, bits in self.splits:
+            check_bin(start, bits)
+        for start, bits in self.merges:
+            check_bin(start, bits)
+            check_bin(start, bits + 1)  # its first child
+        for start, bits, _, _ in self.moves:
+            check_bin(start, bits)
 
 
 class Relocated(msgspec.Struct, frozen=True, array_like=True):
@@ -161,13 +175,9 @@ def _moved(layout: Layout, moves: Sequence[tuple[int, int, int, int]]) -> Layout
 
 def _merged(layout: Layout, parents: Sequence[tuple[int, int]]) -> Layout:
     parents = sorted(set(parents))
-    if any(bits < 0 for _, bits in parents):
-        raise _unfit("a bin without a prefix has no sibling")
     first = _positions(layout, [(start, bits + 1) for start, bits in parents])
     for at, (start, bits) in zip(first.tolist(), parents, strict=True):
         parent = Bin(start, bits)
-        if start & ((1 << (HASH_BITS - bits)) - 1) or at + 1 == len(layout):
-            raise _unfit(f"{parent} is no bin")
         if layout.bits[at + 1] != bits + 1:
             raise _unfit(f"{parent} cannot be merged: one of its children is split further")
         if layout.owners[at] != layout.owners[at + 1]:

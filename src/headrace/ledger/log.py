@@ -36,6 +36,7 @@ from headrace.errors import (
     AlreadyExists,
     Damaged,
     Fenced,
+    ListLags,
     NotFound,
     StorageError,
     WrongPipeline,
@@ -121,18 +122,42 @@ class Ledger:
 
         Raises:
             Damaged, NewerFormat: for manifests that cannot be computed with.
+            ListLags: when the storage does not show what is the newest step.
         """
         newest = self._newest_step() if upto is None else upto
         while newest is not None:
             try:
-                return self._sum(newest, known)
-            except Damaged:
+                head = self._sum(newest, known)
+                if upto is None and head is not known:
+                    self._check_current(head)
+                return head
+            except (Damaged, ListLags):
                 # A running driver may have cleaned what is being read; then it has gone on, too.
                 now = None if upto is not None else self._newest_step()
                 if now is None or now <= newest:
                     raise
                 newest = now
         return None
+
+    def _check_current(self, head: Head) -> None:
+        """Check that what seems to be the newest step is none that was cleaned away long ago.
+
+        A list may lag so far behind that it shows manifest 0 alone, which is never deleted; and a driver
+        that was fenced leaves a manifest behind, which nothing follows. But a step goes only once the
+        boundary of a later one is above it: as of a step that is the newest, nothing is gone that is not
+        below its own boundary.
+
+        Raises:
+            ListLags: when something is.
+        """
+        first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
+        kept = head.boundary < head.step
+        if first_is_gone or (kept and not self._exists(manifest_name(head.step - 1))):
+            raise ListLags(
+                f"the storage's list lags behind: steps were cleaned away that step {head.step} needs",
+                place=self._store.location,
+                remedy="start again when the list shows what is there",
+            )
 
     def open_stretch(self, on: Head | None = None) -> Stretch:
         """Return the pipeline as of its newest step, with the steps since its last checkpoint.
@@ -262,8 +287,17 @@ class Ledger:
             )
 
     def is_followed(self, head: Head) -> bool:
-        """Say whether something was committed on top of a head; one short read of the store."""
-        return self._exists(manifest_name(head.step + 1))
+        """Say whether something was committed on top of a head, cleaned away since or not.
+
+        Two short reads of the store.
+        """
+        return self._exists(manifest_name(head.step + 1)) or self._is_gone(head)
+
+    def _is_gone(self, head: Head) -> bool:
+        """Say whether the manifest of a head was cleaned away; of the first, the one that followed it."""
+        if head.step == 0:
+            return self._exists(CLEANED_MARK)
+        return not self._exists(manifest_name(head.step))
 
     def _newest_step(self) -> int | None:
         steps = steps_of(self._store.list(MANIFEST_FOLDER))

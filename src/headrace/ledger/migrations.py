@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from headrace.keyspace.groups import Groups
-from headrace.keyspace.layout import Bin, LayoutWire
+from headrace.keyspace.layout import Bin, LayoutWire, check_bin
 from headrace.keyspace.updates import Update
 from headrace.migration.loads import Prices
 from headrace.migration.objective import Estimate
@@ -89,6 +89,15 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     objective_us: int = 0
     prices: Prices | None = None
     groups: list[str] = []
+
+    def __post_init__(self) -> None:
+        """Check what it names.
+
+        Raises:
+            PipelineError: when something of it is no bin.
+        """
+        for start, bits in self.bins:
+            check_bin(start, bits)
 
     def __str__(self) -> str:
         groups = Groups(self.groups)

@@ -8,12 +8,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import ensure
+from headrace.errors import PipelineError, ensure
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.refinement import refinement
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
+
+
+_MOST = 1e12
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -31,6 +34,18 @@ class Prices(msgspec.Struct, frozen=True):
     record_us: float = 1.0
     byte_us: float = 0.0
     idle: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Check that work can be counted by them.
+
+        Raises:
+            PipelineError: for a price that is negative or beyond all measure.
+        """
+        for price in (self.cpu, self.record_us, self.byte_us, self.idle):
+            if not 0 <= price <= _MOST:
+                raise PipelineError(
+                    f"{price} is no price of work", remedy=f"give a number from 0 to {_MOST:g}"
+                )
 
 
 #: CPU where it was measured, else records; memory is no concern.

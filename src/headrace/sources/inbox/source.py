@@ -316,16 +316,24 @@ class Inbox(Source):
     def _clean(self, producer: str, upto: int) -> None:
         """Delete a producer's batches before those that stay; ascending, for its appends rely on that."""
         first = self._first.get(producer)
-        if first is None:  # what an earlier run has left, too; a hint is good enough
-            doomed = [sequence for sequence in listed(self._store, producer) if sequence < upto]
-        else:
-            doomed = list(range(first, upto))
-        if doomed[:1] == [0]:
+        if first is None:  # what an earlier run has left, too
+            first = self._lowest(producer, upto)
+        if first == 0 < upto:
             with contextlib.suppress(AlreadyExists):
                 self._store.create(cleaned_mark(producer), b"")
-        for sequence in doomed:
+        for sequence in range(first, upto):
             self._store.delete(batch_name(producer, sequence))
         self._first[producer] = upto
+
+    def _lowest(self, producer: str, upto: int) -> int:
+        """Return the lowest batch that is there below one; they have no gaps.
+
+        (A list may lag, and what it does not show must not stay while later ones go.)
+        """
+        lowest = min((one for one in listed(self._store, producer) if one < upto), default=upto)
+        while lowest > 0 and self._exists(batch_name(producer, lowest - 1)):
+            lowest -= 1
+        return lowest
 
 
 class _Reader:
