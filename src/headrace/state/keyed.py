@@ -33,6 +33,7 @@ from headrace.state.cells import (
     Waiting,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.mapkeys import MapKeyCodec
 from headrace.state.relayout import changed_bins
 from headrace.state.runs import HASH, LAST_TIMER, Part
 from headrace.state.sections import CELL, CELLS, SUB, VALUE, VERSION
@@ -69,7 +70,7 @@ class CellType:
                     place=f"computation {place!r}, state {name!r}",
                 )  # fmt: skip
         if self.kind == "map":
-            self.sub_codec = StateCodec(declared.key_type, None, place=f"{place}.{name}")
+            self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{name}")
             natural = declared.key_type in _ORDERED
             self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
 

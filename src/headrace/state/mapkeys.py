@@ -1,0 +1,84 @@
+"""Keys of a map in storage: those that are equal in Python are one, however they are written.
+
+A map in memory goes by equality, its rows in storage by bytes. ``1`` for ``1.0``, ``-0.0`` for ``0.0``,
+``Decimal("100.00")`` for ``Decimal("100.0")``: each pair is equal, and would be two rows.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from headrace.state.codecs import StateCodec
+
+#: Of these, what is equal is written in one way.
+_PLAIN: tuple[Any, ...] = (int, str, bytes, bool)
+
+#: The integers that can be written; a float beyond them is equal to none.
+_LEAST, _END = -(2**63), 2**64
+
+
+class MapKeyCodec(StateCodec):
+    """Encodes the keys of a map; equal ones as the same bytes."""
+
+    def __init__(self, declared: Any, *, place: str) -> None:
+        super().__init__(declared, None, place=place)
+        self._plain = declared in _PLAIN
+        self._mixed = any({int, float} <= set(of) for of in _unions_in(declared))
+
+    def keep(self, value: Any) -> tuple[bytes, Any]:
+        data, kept = super().keep(value)
+        if self._plain:
+            return data, kept
+        data = self.encode_kept(kept)
+        return data, self.decode(data)
+
+    def encode_kept(self, value: Any) -> bytes:
+        return super().encode_kept(
+            value if self._plain else _one_of_equals(value, mixed=self._mixed)
+        )
+
+
+def _one_of_equals(value: Any, *, mixed: bool) -> Any:
+    """Return one and the same of all values that are equal.
+
+    Args:
+        value: of a declared type.
+        mixed: whether a float may stand where an integer may.
+    """
+    match value:
+        case float():
+            is_one = mixed and value.is_integer() and _LEAST <= value < _END
+            return int(value) if is_one else value + 0.0  # (-0.0 + 0.0 is 0.0)
+        case int() if not _LEAST <= value < _END:
+            return float(value)  # (as which it came: a whole number may be read as an integer)
+        case Decimal() if value.is_finite():
+            return Decimal(f"{value.normalize() + 0:f}")
+        case tuple():
+            return tuple(_one_of_equals(item, mixed=mixed) for item in value)
+        case frozenset():
+            return frozenset(_one_of_equals(item, mixed=mixed) for item in value)
+        case msgspec.Struct():
+            fields = {
+                name: _one_of_equals(getattr(value, name), mixed=mixed)
+                for name in value.__struct_fields__
+            }
+            return msgspec.structs.replace(value, **fields)
+        case _:
+            return value
+
+
+def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:
+    """Return the members of each union that a type is made of."""
+    if typing.get_origin(declared) in (typing.Union, types.UnionType):
+        yield typing.get_args(declared)
+    inner = list(typing.get_args(declared))
+    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+        inner += [field.type for field in msgspec.structs.fields(declared)]
+    for one in inner:
+        yield from _unions_in(one)

@@ -1,0 +1,94 @@
+"""Keys of a map that are equal are one: to who remembers, and to who reads it back from storage."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.testing import drive
+
+
+class Point(msgspec.Struct, frozen=True):
+    x: float
+    y: int | float = 0
+
+
+class Asked(msgspec.Struct):
+    key: str
+    op: str
+    which: int
+    at: int
+
+
+#: By type: keys of which some are equal, and written differently.
+ALIKE: dict[Any, list[Any]] = {
+    float: [0.0, -0.0, 1, 1.0, 2.5, float("inf")],
+    int | float: [0, -0.0, 1, 1.0, 2.5, 2**60, float(2**60), 1e300],
+    Decimal: [Decimal(text) for text in ("0", "-0", "0.00", "100", "1E+2", "100.00", "7.25")],
+    tuple[float, str]: [(1, "a"), (1.0, "a"), (-0.0, "a"), (0.0, "a"), (0.0, "b")],
+    frozenset[float]: [frozenset({1}), frozenset({1.0}), frozenset({0.0, 1.0}), frozenset({-0.0, 1})],
+    Point: [Point(1), Point(1.0, 0.0), Point(0.0, -0.0), Point(-0.0, 0), Point(1.0, 2), Point(1, 2.0)],
+    str: ["a", "b", "ä"],
+}  # fmt: skip
+
+
+def computation(kind: Any) -> hr.Computation:
+    class Remembers(hr.Computation):
+        known = hr.MapState(kind, int)
+        out = hr.Output(str)
+
+        def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+            key = ALIKE[kind][record.value.which % len(ALIKE[kind])]
+            if record.value.op == "set":
+                self.known[key] = record.value.at
+            elif record.value.op == "delete" and key in self.known:
+                del self.known[key]
+            elif record.value.op == "look":
+                ctx.produce("out", repr(sorted(map(repr, self.known.items()))))
+
+    return Remembers()
+
+
+def told(kind: Any, asked: list[tuple[str, int]], *, crashes: bool) -> list[str]:
+    pipeline = hr.Pipeline("maps")
+    stream = pipeline.inject("asked", hr.sources.Iterable([], Asked, event_time="at"))
+    pipeline.compute("it", computation(kind), keys={stream: "key"})
+    with drive(pipeline, workers=1, bins=1) as driven:
+        for at, (op, which) in enumerate(asked):
+            driven.push("asked", Asked("a", op, which, at))
+            driven.push("asked", Asked("b", "look", 0, at))
+            driven.step()
+            if crashes:
+                driven.crash()
+            driven.push("asked", Asked("a", "look", 0, at))
+            driven.step()
+        return [one.value for one in driven.outputs("it", everything=True)]
+
+
+ASKED = st.lists(
+    st.tuples(st.sampled_from(["set", "set", "delete"]), st.integers(0, 9)), max_size=8
+)
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+@settings(max_examples=15)
+@given(asked=ASKED)
+def test_equal_keys_are_one_whether_they_are_remembered_or_read_back(
+    kind: Any, asked: list[tuple[str, int]]
+) -> None:
+    assert told(kind, asked, crashes=True) == told(kind, asked, crashes=False)
+
+
+def test_a_key_that_is_written_otherwise_is_set_and_deleted_as_the_same() -> None:
+    for kind, alike in ALIKE.items():
+        for one, first in enumerate(alike):
+            same = [at for at, other in enumerate(alike) if other == first]
+            for other in same:
+                found = told(kind, [("set", one), ("delete", other)], crashes=True)
+                assert found[-1] == "[]", (first, alike[other])
