@@ -18,6 +18,7 @@ from headrace.observe.why import explain, why
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from headrace.testing import drive
+from tests.step.test_soft_state import Item
 from tests.support.pipelines import Collected
 from tests.support.script import HandClock, Round, Said, Script
 
@@ -307,6 +308,41 @@ class Echoed(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         ctx.produce("out", record.value)
+
+
+class Flushed(hr.Computation):
+    """Counts, and says how many there were once a second has passed."""
+
+    count = hr.ValueState(int, default=0)
+    flush = hr.Timer(hr.WALL_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        if self.flush.when_us() is None:
+            self.flush.set(int(ctx.now.timestamp() + 1) * 1_000_000)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", self.count.value)
+        self.count.value = 0
+
+
+@pytest.mark.parametrize("how", ["low", "percentile"])
+def test_what_a_timer_of_the_wall_clock_causes_is_late_for_nobody(how: Any) -> None:
+    pipeline = hr.Pipeline("flushed")
+    source = hr.sources.Iterable([], Item, event_time="at")
+    stream = pipeline.inject("in", source, watermark=hr.bounded_delay("10s"), percentile=0.95)
+    flushed = pipeline.compute("flushed", Flushed(), keys={stream: "key"})
+    pipeline.compute("below", Echoed(), keys={flushed: "key"}, watermark=how)
+    with drive(pipeline, workers=2, bins=4) as driven:
+        for number in range(40):
+            driven.push("in", Item("x", number, number * 1_000_000))
+            driven.step()
+            driven.clock("+1s")
+            driven.step()
+        driven.run()
+        assert driven.counts("below").late == 0
+        assert driven.counts("below").records == driven.counts("flushed").produced > 30
 
 
 def test_the_percentile_watermark_must_come_from_somewhere() -> None:

@@ -60,6 +60,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, msgspec.StructMeta) and not _importable(obj):
             return _reduce_struct(obj)
+        if isinstance(obj, msgspec.Meta):
+            said = {name: getattr(obj, name) for name in _META}
+            return _make_meta, ({name: of for name, of in said.items() if of is not None},)
         return super().reducer_override(obj)
 
 
@@ -70,11 +73,8 @@ def _importable(cls: Any) -> bool:
 
 
 def _reduce_struct(cls: Any) -> Any:
-    structs = [base for base in cls.__mro__[1:] if isinstance(base, msgspec.StructMeta)]
-    inherited = {
-        name for base in structs if base is not msgspec.Struct for name in base.__struct_fields__
-    }
-    fields = [item for item in msgspec.structs.fields(cls) if item.name not in inherited]
+    inherited = _inherited(cls)
+    fields = [f for f in msgspec.structs.fields(cls) if not _is_same(f, inherited.get(f.name))]
     described = [(f.name, f.type, f.default, f.default_factory, f.encode_name) for f in fields]
     config = {name: getattr(cls.__struct_config__, name) for name in _STRUCT_OPTIONS}
     made_of_it = {*cls.__struct_fields__, "__match_args__", "__weakref__", "__dict__", "__init__"}
@@ -87,8 +87,30 @@ def _reduce_struct(cls: Any) -> Any:
     own = {item.name for item in fields}
     keyword_only = [p.kind is p.KEYWORD_ONLY for p in parameters if p.name in own]
     config["kw_only"] = bool(keyword_only) and all(keyword_only)
-    arguments = (cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__, described, config)
+    is_checked = _POST_INIT in namespace
+    arguments = (
+        cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__, described, config, is_checked,
+    )  # fmt: skip
     return _make_struct, arguments, namespace, None, None, _fill_struct
+
+
+def _inherited(cls: Any) -> dict[str, Any]:
+    """Return the fields that a class has from those before it, by name."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            found |= {item.name: item for item in msgspec.structs.fields(base)}
+    return found
+
+
+def _is_same(field: Any, inherited: Any) -> bool:
+    """Say whether a field is as it was inherited, and not declared anew."""
+    return inherited is not None and (
+        field.type == inherited.type
+        and field.default is inherited.default
+        and field.default_factory is inherited.default_factory
+        and field.encode_name == inherited.encode_name
+    )
 
 
 def _is_the_users(name: str, value: Any) -> bool:
@@ -98,6 +120,11 @@ def _is_the_users(name: str, value: Any) -> bool:
     return not name.startswith("__")
 
 
+_POST_INIT, _LATER = "__post_init__", "__headrace_post_init__"
+_META = (
+    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
+    "description", "examples", "extra_json_schema", "extra",
+)  # fmt: skip
 _STRUCT_OPTIONS = (
     "frozen", "eq", "order", "array_like", "gc", "weakref", "dict", "cache_hash", "tag",
     "tag_field", "omit_defaults", "forbid_unknown_fields",
@@ -106,21 +133,44 @@ _STRUCT_OPTIONS = (
 
 def _make_struct(
     name: str, module: str, qualname: str, bases: tuple[type, ...], described: list[Any],
-    config: dict[str, Any],
+    config: dict[str, Any], is_checked: bool,
 ) -> Any:  # fmt: skip
     make_field: Any = msgspec.field
     fields: list[Any] = []
     for field, kind, default, factory, encode_name in described:
         item: Any = make_field(default=default, default_factory=factory, name=encode_name)
         fields.append((field, kind, item))
+    namespace: dict[str, Any] = {"__qualname__": qualname}
+    if is_checked:
+        namespace |= _checked_later()
     return msgspec.defstruct(
-        name, fields, bases=bases, module=module, namespace={"__qualname__": qualname}, **config
+        name, fields, bases=bases, module=module, namespace=namespace, **config
     )
+
+
+def _checked_later() -> dict[str, Any]:
+    """Return what a class is made with whose ``__post_init__`` comes when it is filled.
+
+    (A struct has one from the moment it is made, or has none.)
+    """
+    later: list[Any] = []
+
+    def __post_init__(self: Any) -> None:  # noqa: N807 (msgspec calls it so)
+        later[0](self)
+
+    return {_POST_INIT: __post_init__, _LATER: later}
 
 
 def _fill_struct(cls: Any, namespace: dict[str, Any]) -> None:
     for name, value in namespace.items():
-        setattr(cls, name, value)
+        if name == _POST_INIT:
+            vars(cls)[_LATER].append(value)
+        else:
+            setattr(cls, name, value)
+
+
+def _make_meta(said: dict[str, Any]) -> Any:
+    return msgspec.Meta(**said)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.columnar import ColumnarComputation
-from headrace.computation import EVENT_TIME, Declaration, Late, Shape, UserCode
+from headrace.computation import Declaration, Late, Shape, UserCode
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group
@@ -84,9 +84,12 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def waits(self) -> bool:
-        """Whether what it produces may wait for its watermark, and so is complete up to that only."""
-        event = [timer for timer in self.shape.timers.values() if timer.domain is EVENT_TIME]
-        return bool(event or self.shape.holding or self.shape.posts or self.ordered)
+        """Whether what it produces may be of its low watermark, and so is complete up to that only.
+
+        (What a timer of the wall clock causes is as late as the low watermark.)
+        """
+        shape = self.shape
+        return bool(shape.timers or shape.holding or shape.posts or self.ordered)
 
     def late_output(self, number: int) -> str:
         """Return the name of the side stream of an input's late records."""

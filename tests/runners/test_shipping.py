@@ -1,0 +1,103 @@
+"""The user's types arrive in tasks as they are: with what is checked, declared anew, and annotated."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from headrace.runners.shipping import _Pickler
+
+USERS = """
+from typing import Annotated
+import msgspec
+
+class Hit(msgspec.Struct):
+    page: str
+    at: int = 0
+    def __post_init__(self):
+        if not self.page:
+            raise ValueError("a page has a name")
+        self.page = self.page.lower()
+
+class Marked(Hit):
+    mark: str = "none"
+
+class Both(Hit):
+    more: int = 1
+    def __post_init__(self):
+        super().__post_init__()
+        self.more += 1
+
+class Kind(msgspec.Struct):
+    name: str = "kind"
+    n: int = 1
+    other: list[int] = msgspec.field(default_factory=list)
+
+class Sub(Kind):
+    name: str = "sub"
+    n: float = 2.5
+    extra: int = 0
+
+class Bounded(msgspec.Struct, frozen=True, kw_only=True):
+    n: Annotated[int, msgspec.Meta(ge=0, le=9, description="a digit")] = 0
+
+def told():
+    found = []
+    for make in (
+        lambda: Hit("A"), lambda: Hit(""), lambda: Marked("B", mark="C"), lambda: Both("D"),
+        lambda: msgspec.json.decode(b'{"page": "E"}', type=Hit),
+        lambda: msgspec.json.decode(b'{"page": ""}', type=Hit),
+        lambda: msgspec.convert({"page": "F", "more": 4}, Both),
+        Kind, Sub, lambda: Sub(extra=3), lambda: Sub("x", 1.5), lambda: Sub().other,
+        lambda: msgspec.json.decode(b'{"n": 1.5}', type=Sub),
+        lambda: msgspec.json.decode(b'{"n": 1.5}', type=Kind),
+        Bounded, lambda: msgspec.json.decode(b'{"n": 10}', type=Bounded),
+        lambda: [f.name for f in msgspec.structs.fields(Sub)],
+    ):
+        try:
+            found.append(repr(make()))
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+"""
+THERE = "import pickle, sys; print('\\n'.join(pickle.load(sys.stdin.buffer)()))"
+
+
+def test_structs_do_in_another_process_what_they_do_here() -> None:
+    users: dict[str, Any] = {"__name__": "__main__"}
+    exec(USERS, users)
+    main = sys.modules["__main__"]
+    names = [name for name in users if not name.startswith("__")]
+    for name in names:
+        setattr(main, name, users[name])  # (so the classes are taken for a script's)
+    try:
+        buffer = io.BytesIO()
+        _Pickler(buffer).dump(users["told"])
+        here = users["told"]()
+    finally:
+        for name in names:
+            delattr(main, name)
+    ran = subprocess.run(
+        [sys.executable, "-c", THERE], input=buffer.getvalue(), capture_output=True, check=True
+    )
+    assert ran.stdout.decode().splitlines() == here
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Annotated[str, msgspec.Meta(pattern="^a", min_length=1)],
+        Annotated[int, msgspec.Meta(multiple_of=3)],
+    ],
+)
+def test_annotations_of_msgspec_arrive(kind: Any, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(kind)
+    assert pickle.loads(buffer.getvalue()) == kind
