@@ -24,6 +24,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.batches import as_one_batch
 from headrace.state.runs import HASH, LAST_TIMER
 from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
 
@@ -64,13 +65,6 @@ def ranks(group_starts: I64, length: int) -> I64:
     """
     found: I64 = np.arange(length) - np.repeat(group_starts, np.diff(group_starts, append=length))
     return found
-
-
-def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return some batches (at least one) as one."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 class _Stretch:
@@ -195,7 +189,7 @@ class RecordBuffer:
         found = self._pop(until)
         if not found:
             return None
-        rows = joined(found)
+        rows = as_one_batch(found)
         self._taken.append(rows.select(self._naming))
         return rows if len(found) == 1 else by_time(rows)
 
@@ -204,7 +198,7 @@ class RecordBuffer:
         parts = [self._as_stored(rows, gone=False) for rows in self._added]
         parts += [self._as_stored(rows, gone=True) for rows in self._taken]
         self._added, self._taken = [], []
-        return _sorted_by_hash(joined(parts)) if parts else None
+        return _sorted_by_hash(as_one_batch(parts)) if parts else None
 
     def lowest(self) -> int:
         """Return the lowest event time that waits, or ``MAX_TIME``."""
@@ -227,7 +221,7 @@ class RecordBuffer:
             last = stretch.left(passed, len(stretch))
             parts.insert(0, last)
             length += last.num_rows
-        self._stretches.append(_Stretch(by_time(joined(parts))))
+        self._stretches.append(_Stretch(by_time(as_one_batch(parts))))
         self._passed.append(0)
 
     def _pop(self, until: int) -> list[pa.RecordBatch]:
@@ -321,7 +315,7 @@ class RecordBuffer:
             rows = rows[rows >= passed]
             if len(rows):
                 found.append(stretch.rows.take(pa.array(rows)))
-        return _sorted_by_hash(self._as_stored(joined(found), gone=False)) if found else None
+        return _sorted_by_hash(self._as_stored(as_one_batch(found), gone=False)) if found else None
 
     # -- memory -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.schema import ValueType
+from headrace.state.batches import as_one_batch
 from headrace.state.cells import before_cause
 from headrace.state.columns import ColumnType
 from headrace.state.rows import Keys
@@ -97,10 +98,7 @@ class Emitter:
         batches, self.batches = self.batches, []
         if not batches:
             return None
-        batch = batches[0]
-        if len(batches) > 1:
-            batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        return in_key_order(self._node, batch)
+        return in_key_order(self._node, as_one_batch(batches))
 
 
 def _value_types(values: ValueType) -> dict[str, ColumnType]:

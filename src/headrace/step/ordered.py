@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from headrace.keyspace.ordering import order_by_hash
 from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.batches import as_one_batch
 from headrace.state.bins import BinnedState
-from headrace.state.buffer import I64, SEQUENCE, U64, by_time, joined, ranks, sequences
+from headrace.state.buffer import I64, SEQUENCE, U64, by_time, ranks, sequences
 from headrace.state.runs import HASH
 
 
@@ -61,7 +62,7 @@ class OrderedInputs:
             if arrived is not None and arrived.num_rows:
                 parts.append(arrived)
             if parts:
-                found.append((number, by_time(joined(parts))))
+                found.append((number, by_time(as_one_batch(parts))))
         return found
 
 

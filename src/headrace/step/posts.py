@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from headrace.keyspace.ordering import order_by_hash
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.buffer import by_time, joined, ranks, sequences
+from headrace.state.batches import as_one_batch
+from headrace.state.buffer import by_time, ranks, sequences
 from headrace.state.rows import KeyedBatch, grouped, keys_apart
 from headrace.state.runs import HASH
 from headrace.state.tables import TableSet
@@ -45,7 +46,7 @@ class BatchPosts:
                 self._later[name].append(sent.filter(pa.array(~is_due)))
             due = [part for part in rows if part.num_rows]
             if due:
-                yield self._batch(name, by_time(joined(due)))
+                yield self._batch(name, by_time(as_one_batch(due)))
 
     def _plain(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         schema = stream_schema(self._node.posts[name])
@@ -63,7 +64,7 @@ class BatchPosts:
             later.clear()
             if not parts:
                 continue
-            rows = joined(parts)
+            rows = as_one_batch(parts)
             rows = rows.take(pa.array(order_by_hash(rows.column(HASH).to_numpy())))
             columns = [rows.column(key) for key in key_names(self._node)]
             order, starts = keys_apart(rows.column(HASH).to_numpy(), columns)

@@ -20,6 +20,7 @@ from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.recordids import RecordIds
 from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.batches import as_one_batch
 from headrace.state.columns import ColumnType
 from headrace.state.runs import HASH
 from headrace.step.wire import Entry
@@ -182,11 +183,7 @@ class InputFormat:
 
     def unpack(self, bodies: list[pa.Buffer]) -> pa.RecordBatch:
         """Return what travelled, one batch after the other, with all its columns again."""
-        batches = [pa.ipc.read_record_batch(body, self.wire) for body in bodies]
-        if len(batches) == 1:
-            sent = batches[0]
-        else:
-            sent = pa.Table.from_batches(batches, self.wire).combine_chunks().to_batches()[0]
+        sent = as_one_batch([pa.ipc.read_record_batch(body, self.wire) for body in bodies])
         there = dict(zip(self.wire.names, sent.columns, strict=True))
         for key, column in zip(self.keys, self._sources, strict=True):
             if column is not None:

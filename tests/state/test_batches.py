@@ -1,0 +1,29 @@
+"""What is too much for one batch is refused with the remedy, and no row is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput
+from headrace.state.batches import as_one_batch
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), max_size=5), min_size=1, max_size=6))
+def test_rows_keep_their_order(parts: list[list[int]]) -> None:
+    found = as_one_batch([pa.record_batch({"n": pa.array(part, pa.int64())}) for part in parts])
+    assert found["n"].to_pylist() == [n for part in parts for n in part]
+
+
+def test_more_text_than_one_column_can_hold_is_refused_and_not_left_out() -> None:
+    size = 3 << 29  # (pages that nobody writes take no memory)
+    letters = pa.py_buffer(np.zeros(size, np.uint8))
+    offsets = pa.py_buffer(np.array([0, size], np.int32))
+    long = pa.Array.from_buffers(pa.string(), 1, [None, offsets, letters])
+    batch = pa.record_batch({"text": long})
+    assert as_one_batch([batch]).num_rows == 1
+    with pytest.raises(BadInput, match="more than 2 GiB"):
+        as_one_batch([batch, batch])
