@@ -122,7 +122,13 @@ def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
                 for value in values
             ]
         array = pa.array(values, type=field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        OverflowError,
+        TypeError,
+        UnicodeEncodeError,
+    ) as error:
         raise TypeError(f"field {name!r} wants {field.type}: {error}") from error
     if array.null_count and not field.nullable:
         raise TypeError(f"field {name!r} wants {field.type}, and a value has None there")

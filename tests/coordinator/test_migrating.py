@@ -318,6 +318,23 @@ def test_how_steps_are_after_a_migration_is_known_when_there_were_enough() -> No
     assert newest(it).during.max_us == 700
 
 
+def test_steps_while_a_migration_is_paused_are_none_of_it() -> None:
+    it = world()
+    usual(it, 100)
+    ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))
+    it.step(Told(700))
+    assert it.note(Command("pause_migration", migration=newest(it).id))
+    usual(it, 100, times=20)
+    assert newest(it).state == "paused"
+    before = newest(it).during.steps
+    usual(it, 5_000, times=50)
+    assert it.note(Command("resume_migration", migration=newest(it).id))
+    usual(it, 100, times=20)
+    assert newest(it).state == "done"
+    assert newest(it).during.steps < before + 20
+    assert newest(it).during.max_us == 700
+
+
 def test_what_an_earlier_driver_noted_of_a_migration_is_not_lost() -> None:
     it = world()
     ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.driver import Driver
 from headrace.errors import BadInput, HeadraceError, PipelineError, SchemaChanged, UserCodeError
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.storage import MemoryStore
+from headrace.testing import drive
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -337,3 +343,101 @@ def test_a_timer_may_not_be_removed_while_it_may_be_set() -> None:
     run(Fussy(), [Item("a", 1, 1)], store=store)
     with pytest.raises(SchemaChanged, match="timer 'tick' is gone"):
         run(Untimed(), [Item("a", 1, 1)], store=store)
+
+
+class HalfOfACharacter(hr.Computation):
+    """Gives one of many things a text that is cut in the middle of a character."""
+
+    tagged = hr.Timer(hr.EVENT_TIME)
+    text = hr.ValueState(str)
+    texts = hr.MapState(str, str)
+    out = hr.Output(str)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        cut = json.loads('"\\ud83d"') if record.value.n == 1 else "whole"
+        match self._where:
+            case "tag":
+                self.tagged.set(record.timestamp_us + 10**9, tag=cut)
+            case "value":
+                self.text.value = cut
+            case "map key":
+                self.texts[cut] = "x"
+            case "map value":
+                self.texts["x"] = cut
+            case "production":
+                ctx.produce("out", cut)
+            case "error" if record.value.n == 1:
+                raise ValueError(f"what is {cut}?")
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        return
+
+
+WHERE = ["tag", "value", "map key", "map value", "production", "error"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter", "stop"])
+def test_half_of_a_character_is_the_handlers_error_wherever_it_is_put(
+    where: str, on_error: Any
+) -> None:
+    pipeline = hr.Pipeline("cut")
+    stream = pipeline.inject("items", hr.sources.Iterable([], Item, event_time="at"))
+    options = {} if on_error == "stop" else {"on_error": on_error}
+    pipeline.compute("it", HalfOfACharacter(where), keys={stream: "key"}, **options)
+    with drive(pipeline, workers=1, bins=1) as driven:
+        for number in range(3):
+            driven.push("items", Item(str(number), number, number))
+        if on_error == "stop":
+            with pytest.raises(UserCodeError):
+                driven.step()
+            return
+        driven.step()
+        assert driven.counts("it").skipped == 1
+        assert driven.counts("it").records == 3
+
+
+class CountsRecords(hr.Computation):
+    count = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        ctx.produce("out", self.count.value)
+
+
+class CountsBatches(hr.ColumnarComputation):
+    counts = hr.TableState({"n": int})
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        rows = self.counts.at(batch.keys)
+        rows.upsert(n=rows["n"] + batch.counts)
+        ctx.produce("out", batch.keys, rows["n"] + batch.counts)
+
+
+@pytest.mark.parametrize("kind", [CountsRecords, CountsBatches])
+@pytest.mark.parametrize("year", [None, "late", "early"])
+def test_a_key_that_is_no_date_is_refused_for_several_would_be_the_same_key(
+    kind: Any, year: str | None, tmp_path: Path
+) -> None:
+    micros = {None: [0, LAST_DATE_US, FIRST_DATE_US], "late": [0, LAST_DATE_US + 1],
+              "early": [0, FIRST_DATE_US - 1]}[year]  # fmt: skip
+    keys = pa.array(micros, pa.timestamp("us", tz="UTC"))
+    pipeline = hr.Pipeline("dates")
+    table = pa.table({"when": keys, "at": pa.array(range(len(micros)))})
+    pq.write_table(table, tmp_path / "dated.parquet")
+    stream = pipeline.inject("dated", hr.sources.Files(tmp_path, event_time="at"))
+    node = pipeline.compute("it", kind(), keys={stream: "when"})
+    collected = Collected()
+    pipeline.sink("out", node["out"], collected.sink("out"))
+    if year is None:
+        run_inline(pipeline)
+        assert len(collected.steps["out"][0][1]) == 3
+        return
+    with pytest.raises(BadInput, match="is no date") as caught:
+        run_inline(pipeline)
+    assert "record 2" in str(caught.value)

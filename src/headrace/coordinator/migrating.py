@@ -79,7 +79,7 @@ def after_step(course: Course, told: Told, times: StepTimes) -> Course:
     current = course.under_way
     if current is None:
         return _noted_after(course, times.quiet(told))
-    times.moving(current.id, told, current.during)
+    times.moving(current.id, told, current.during, paused=current.state == "paused")
     moved = _go_on(course, current, told)
     after = moved.migrations[current.id]
     if after is current:

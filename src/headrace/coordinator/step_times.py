@@ -76,11 +76,14 @@ class StepTimes:
         self._settling, self._after = 0, []
         return found
 
-    def moving(self, id_: int, told: Told, known: Latency) -> None:
-        """Note a step of a migration, of which an earlier driver may have noted something."""
+    def moving(self, id_: int, told: Told, known: Latency, *, paused: bool = False) -> None:
+        """Note a step of a migration, of which an earlier driver may have noted something.
+
+        (Steps while it is paused are none of it, and there may be any number of them.)
+        """
         if self._of != id_:
             self._of, self._since, self._during = id_, known, []
-        if told.usual:
+        if told.usual and not paused:
             insort(self._during, told.took_us)
 
     def during(self, id_: int) -> Latency:

@@ -316,6 +316,8 @@ class TimerHandle:
         """
         if type(tag) is not str:
             raise TypeError(f"{tag!r} cannot be a timer's tag: tags are texts")
+        if not tag.isascii():
+            tag.encode()  # half of a character cannot be kept, and is the caller's to mend
         plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
         time = when if plain else checked_micros(when)
         self._touch(tag)[tag] = time  # type: ignore[assignment]

@@ -77,7 +77,7 @@ class StateCodec:
                 return data, self._user.decode(data)
             data = self._encode(value)
             return data, self._decoder.decode(data)
-        except (msgspec.MsgspecError, OverflowError) as error:
+        except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
             raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
 
     def decode(self, data: bytes) -> Any:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.recordids import RecordIds
@@ -154,8 +155,30 @@ class InputFormat:
                     remedy="filter such records out before, or key the stream by a column that is "
                     "always there; nothing of this step was committed",
                 )
+            if pa.types.is_timestamp(column.type):
+                self._check_dates(column, name, batch, place)
             found.append(column if column.type == field.type else column.cast(field.type))
         return found
+
+    def _check_dates(
+        self, column: pa.Array, name: str, batch: pa.RecordBatch | pa.Table, place: str
+    ) -> None:
+        """Check that keys are dates that Python has: several that it has not would be the same key.
+
+        Raises:
+            BadInput: for one that is none.
+        """
+        micros = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
+        wrong = (micros.to_numpy() < FIRST_DATE_US) | (micros.to_numpy() > LAST_DATE_US)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise BadInput(
+                f"the key {name!r} of computation {self.node.name!r} is no date: "
+                f"{micros[row].as_py()} microseconds since 1970",
+                place=self._place_of(batch, row, place),
+                remedy="give times of the years 1 to 9999 (is the unit right?), or key the stream by the "
+                "number; nothing of this step was committed",
+            )
 
     def _place_of(self, batch: pa.RecordBatch | pa.Table, row: int, place: str) -> str:
         """Return where a record comes from; what a check let on knows its place in the source."""

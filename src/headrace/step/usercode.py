@@ -111,7 +111,13 @@ def dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
         (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
     )
     encoded = msgspec.json.encode(content, enc_hook=repr).decode()
-    return DeadLetter(stream, f"{type(error).__name__}: {error}", user_traceback(error), encoded)
+    why = f"{type(error).__name__}: {error}"
+    return DeadLetter(stream, _as_text(why), _as_text(user_traceback(error)), encoded)
+
+
+def _as_text(said: str) -> str:
+    """Return what an error says as text that can be written: halves of characters as escapes."""
+    return said.encode("utf-8", "backslashreplace").decode()
 
 
 def user_traceback(error: BaseException) -> str:
