@@ -47,6 +47,8 @@ log = logging.getLogger("headrace")
 _AFTER_A_REPLAY = ("remove", "restore", "pause")
 #: Looking for a command takes at most about such a part of the driver's time.
 _LOOKING_SHARE = 100
+#: But where a look has taken long, because the storage stood still, the next one does not wait for ever.
+_LONGEST_S = 2.0
 
 
 class Current(msgspec.Struct, frozen=True):
@@ -160,7 +162,7 @@ class Requests:
         if asked is not None:
             return self._obey(asked, current)  # and look for the next one at once
         done = time.monotonic()
-        self._look_again_s = done + _LOOKING_SHARE * (done - now)
+        self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
         return _turn(current)
 
     def look_at_once(self) -> None:

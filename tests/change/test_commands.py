@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import headrace as hr
+from headrace import requests
 from headrace.cli import main
 from headrace.control import Control
 from headrace.driver import Driver
@@ -486,6 +488,37 @@ def test_a_command_is_put_once_whatever_its_storage_replies(act: str) -> None:
         found = [item.command.nonce for item in CommandLog(inner).pending(0) if item.command]
         assert len(found) == len(set(found))
         assert set(found) >= {"c"} or at > 5
+
+
+def test_after_a_look_that_took_long_the_next_one_comes_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a storage that stands still for seconds would leave commands unheard for minutes."""
+    now = 1_000.0
+    monkeypatch.setattr(
+        requests, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: now)
+    )
+    looks: list[float] = []
+
+    class Stalls(MemoryStore):
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            nonlocal now
+            if name.startswith("commands/"):
+                now += 10.0 if not looks else 0.001
+                looks.append(now)
+            return super().read(name, offset, length)
+
+    def passes(summary: hr.StepSummary) -> None:
+        nonlocal now
+        now += 0.5
+
+    pipeline = begin(items(60), Collected(), count=Count())
+    driver = Driver(pipeline, Stalls(), InlineRunner(), workers=1, bins=4, drain=True,
+                    settings=hr.Settings(limit=hr.Limit(2, 1 << 20)))  # fmt: skip
+    driver.listeners.append(passes)
+    driver.run()
+    assert looks[0] == 1_010.0
+    assert looks[1] < 1_020.0
 
 
 def test_a_storage_that_fails_while_a_command_is_looked_for_ends_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import headrace as hr
@@ -27,6 +28,7 @@ def ask(world: World) -> None:
     while not world.finished:
         world.kernel.sleep(world.rng.choice([20_000, 100_000, 300_000]))
         if world.disk.calm:
+            _resume(world, f"asked-{next(numbers)}")
             return
         if not world.kernel.chance(min(1.0, world.options.commands * 20)):
             continue
@@ -39,6 +41,24 @@ def ask(world: World) -> None:
                 world.kernel.saw(f"asked: {command.kind}")
         except (SimulatedCrash, HeadraceError):
             world.kernel.saw("a command that was not given")
+
+
+def _resume(world: World, nonce: str) -> None:
+    """Take back a pause, also one that is still to come; nothing fails any more."""
+    store = ProcessStore(world.disk)
+    with contextlib.suppress(SimulatedCrash):
+        head = Ledger(store).open()
+        CommandLog(store).put(Command("resume", nonce=nonce), 0 if head is None else head.commands)
+
+
+def _control(world: World, head: Head, nonce: str) -> Command:
+    """Return what lets it stand still or go on, at once or at a step; or what is refused."""
+    rng = world.rng
+    kind: Any = rng.choice(["pause", "pause", "resume", "resume", "resume", "stop", "restore"])
+    if kind == "restore":
+        return Command(kind, ["nothing"], nonce=nonce)
+    ahead = 0 if kind == "resume" else rng.choice([0, 1, 2, 5])
+    return Command(kind, at_step=head.step + ahead if ahead else 0, nonce=nonce)
 
 
 def _command(world: World, head: Head, nonce: str) -> Command:
@@ -60,4 +80,6 @@ def _command(world: World, head: Head, nonce: str) -> Command:
     if rng.random() < 0.25 and head.migrations:
         kind: Any = rng.choice(["pause_migration", "resume_migration", "abort_migration"])
         return Command(kind, migration=head.migrations[-1].id, nonce=nonce)
+    if rng.random() < 0.3:
+        return _control(world, head, nonce)
     return Command("migrate", goal=goal, nonce=nonce)

@@ -11,6 +11,7 @@ import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import Damaged, Expired, NotFound, SourceChanged, StorageError
+from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
 from headrace.storage.memory import MemoryStore
 from tests.simulation.oracle import counted, expected
@@ -48,6 +49,17 @@ def read_state(world: World) -> None:
         except Expired:
             world.kernel.saw("what was read has expired")
         except (SimulatedCrash, StorageError, NotFound):
+            continue
+
+
+def clean(world: World) -> None:
+    """Clean up from outside now and then; nobody who is at work may notice."""
+    while not world.finished:
+        world.kernel.sleep(world.rng.choice([200_000, 1_000_000]))
+        try:
+            Checkpoints(ProcessStore(world.disk)).clean(now_us=world.kernel.now_us)
+            world.kernel.saw("cleaned from outside")
+        except (SimulatedCrash, StorageError):
             continue
 
 
@@ -93,6 +105,9 @@ def copy(world: World) -> None:
 def _go_on(world: World, to: MemoryStore, step: int) -> None:
     """Run a copy to the end: together with what was seen up to its step, all must have been seen."""
     recorder = Recorder()
+    head = Ledger(to).open()
+    assert head is not None
+    CommandLog(to).put(Command("resume", nonce="copy"), head.commands)  # (it may be one of a pause)
     driver = world.drivers.on_a_copy(to, recorder)
     try:
         driver.run()

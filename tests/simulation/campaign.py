@@ -42,6 +42,8 @@ WANTED = [
     "a record was sent again", "a producer looked what is recorded",
     "state was read", "pinned state was read", "what was read has expired",
     "a checkpoint was copied", "a copy went on to the end",
+    "asked: pause", "asked: resume", "asked: stop", "asked: migrate", "a step while it is paused",
+    "cleaned from outside", "stopped: ListLags",
 ]  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 import headrace as hr
 from headrace.driver import Clock, Driver
 from headrace.errors import ChangeRefused, Damaged, Fenced, StorageError, TryAbandoned
@@ -127,6 +129,14 @@ class Drivers:
             world.program, world.source(), recorder, world.disk, store, weak=world.weak, ids=world.ids
         )  # fmt: skip
 
+    def _settings(self) -> hr.Settings:
+        """Return how a driver runs: some bring state to storage more often than those before."""
+        settings = self._world.settings
+        steps = settings.checkpoint_steps
+        if steps > 1 and not self._world.disk.calm:
+            steps = self._rng.choice([1, steps, steps])
+        return msgspec.structs.replace(settings, checkpoint_steps=steps)
+
     def _made(
         self, pipeline: hr.Pipeline, store: Store, runner: Runner, clock: Clock, who: str,
         workers: int | None,
@@ -134,7 +144,7 @@ class Drivers:
         numbers = iter(range(1 << 30))
         driver = Driver(
             pipeline, store, runner, workers=workers, bins=1 << BIN_BITS,
-            settings=self._world.settings, clock=clock, nonce=lambda: f"{who}-{next(numbers)}",
+            settings=self._settings(), clock=clock, nonce=lambda: f"{who}-{next(numbers)}",
             drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
         )  # fmt: skip
         driver.woken = cast(threading.Event, KernelEvent(self._kernel))

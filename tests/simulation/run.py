@@ -74,6 +74,7 @@ class World:
             ahead_bytes=rng.choice([512, 1 << 20]), clean_per_step=rng.choice([1, 8]),
             checkpoint_steps=1 if self.weak else rng.choice([1, 2, 5, 20]),
         )  # fmt: skip
+        self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
         self.workers = rng.choice([1, 2, 3])
         self.finished = False
@@ -145,6 +146,8 @@ class World:
                 saw(f"a step while a migration is {one.state}")
         if head.boundary > 0:
             saw("the boundary was raised")
+        if head.paused:
+            saw("a step while it is paused")
         if len(set(Layout.from_wire(head.layout).bits.tolist())) > 1:
             saw("bins of different depth")
 
@@ -169,6 +172,8 @@ class World:
             kernel.spawn("control", lambda: asking.ask(self)),
             kernel.spawn("onlooker", lambda: audit.look(self)),
         ]
+        if self.rng.random() < _PART:
+            actors.append(kernel.spawn("cleaner", lambda: audit.clean(self)))
         copying = None
         if self.rng.random() < _PART:
             actors.append(kernel.spawn("reader", lambda: audit.read_state(self)))
@@ -188,7 +193,7 @@ class World:
         def over() -> bool:
             return broken() or (self.finished and (copying is None or copying.done))
 
-        with all_of(kernel):
+        with all_of(kernel, inline_bytes=self.inline_bytes):
             kernel.run(enough, _MOST_EVENTS)
             self.disk.calm = True
             kernel.note("calm")

@@ -14,8 +14,8 @@ from tests.support.faults import SimulatedCrash
 
 T = TypeVar("T")
 
-#: A list may be so far behind.
-_LAG_US = 400_000
+#: A list may be so far behind: a little, or all the way back to the beginning.
+_LAGS_US = [400_000, 400_000, 1 << 40]
 #: Who stands still does so for up to so long: a few events of the others, or hundreds of them.
 LONG_US = [5_000, 50_000, 500_000, 2_000_000]
 #: For so long there is no room.
@@ -50,6 +50,8 @@ class Disk:
         self.faults = 0
         self._made: dict[str, int] = {}
         self._gone: dict[str, int] = {}
+        self._begun_us = kernel.now_us
+        self._lag_us = kernel.rng.choice(_LAGS_US)
 
     @property
     def is_over(self) -> bool:
@@ -86,7 +88,8 @@ class Disk:
 
     def stale(self, prefix: str) -> list[str]:
         """Return the names as they may have been a while ago."""
-        then = self.kernel.now_us - self.kernel.rng.randrange(_LAG_US)
+        most = min(self._lag_us, self.kernel.now_us - self._begun_us)
+        then = self.kernel.now_us - self.kernel.rng.randrange(most + 1)
         there = {n for n in self.store.list(prefix) if self._made.get(n, 0) <= then}
         gone = {n for n, at in self._gone.items() if at > then and n.startswith(prefix)}
         return sorted(there | gone)

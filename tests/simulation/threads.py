@@ -16,6 +16,7 @@ from headrace import opened as opened_module
 from headrace import reign as reign_module
 from headrace import requests as requests_module
 from headrace import tries as tries_module
+from headrace.step import writing as writing_module
 from tests.simulation.kernel import Actor, Kernel
 
 _AN_HOUR_US = 3_600_000_000
@@ -124,12 +125,18 @@ def the_time_of(clock: HasTime) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def all_of(kernel: Kernel) -> Iterator[None]:
-    """Let what the code under test has of the outside be the kernel's, where it is not passed in."""
+def all_of(kernel: Kernel, *, inline_bytes: int) -> Iterator[None]:
+    """Let what the code under test has of the outside be the kernel's, where it is not passed in.
+
+    Args:
+        kernel: whose seed and time it is.
+        inline_bytes: productions up to this size go with reports, and not into files.
+    """
     modules: list[Any] = [heart_module, reign_module, opened_module]
     with the_time_of(kernel), pytest.MonkeyPatch.context() as patched:
         for module in modules:
             patched.setattr(module, "uuid", _uuid_of(kernel))
+        patched.setattr(writing_module, "INLINE_BYTES", inline_bytes)
         patched.setattr(heart_module, "threading", _threading_of(kernel))
         patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
         patched.setattr(heart_module, "os", SimpleNamespace(getpid=lambda: 1))
