@@ -65,7 +65,14 @@ def test_it_says_at_the_beginning_what_has_to_be_installed(
 
 
 @pytest.mark.parametrize(
-    "wrong", [["q10"], ["q1", "--duration", "soon"], ["q1", "--migrate", "batched:0"]]
+    "wrong",
+    [
+        ["q10"],
+        ["q1", "--duration", "soon"],
+        ["q1", "--migrate", "batched:0"],
+        ["q1", "--rate", "1000", "--dilation", "7"],
+        ["q1", "--migrate", "fluid", "--workers", "1"],
+    ],
 )
 def test_what_it_does_not_know_is_wrong_usage(wrong: list[str]) -> None:
     assert cli(*wrong).exit_code == 2

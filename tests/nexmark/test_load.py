@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.timeline import Timeline
 from headrace.runners.inline import InlineRunner
+from headrace.storage import LocalStore
 
 SHARES = [0.0, 50.0, 99.0, 100.0]
 
@@ -76,3 +78,27 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     assert seen.latencies.events.sum() >= load.rate  # (a busy machine may be far behind)
     assert seen.latencies.late_us.min() > 0
     assert seen.answers > 0 and seen.steps > 0
+
+
+class Slowed(LocalStore):
+    """A store whose calls take a while, so that it takes a step to move state."""
+
+    @property
+    def location(self) -> str:
+        return f"{__name__}:Slowed:{Path(super().location)}"
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name.startswith("runs/"):
+            time.sleep(0.02)
+        return super().read(name, offset, length)
+
+
+def test_a_migration_lasts_until_the_step_is_committed_in_which_it_ends(tmp_path: Path) -> None:
+    load = Load(rate=1_000, seconds=6.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once())
+    query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
+    seen = run(query, load, runner=InlineRunner(), storage=Slowed(tmp_path))
+    for moved in seen.moved:
+        during = seen.latencies.between(moved.held_s, moved.began_s)
+        assert moved.held_s <= moved.began_s <= moved.ended_s - 0.02
+        if len(during.events):
+            assert (during.due_us + during.late_us).max() / 1e6 >= moved.began_s

@@ -17,7 +17,7 @@ from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
 from headrace.nexmark.queries import module_of, q12
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.timeline import Timeline
+from headrace.nexmark.timeline import BASE_US, Timeline
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store
@@ -131,6 +131,35 @@ def check(query: str, timeline: Timeline, workers: int, step: int, **how: Any) -
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_answers_as_sql_does(query: str, named: str, workers: int, step: int) -> None:
     check(query, TIMELINES[named], workers, step)
+
+
+_HOUR = 3_600_000_000
+#: In which what some queries are about comes up: pauses of sessions, the hours of a day, midnight.
+SLOW = {
+    "pauses": (Timeline(events=EVENTS, rate=20, in_flight=300), ["q11", "q5", "q8"]),
+    "morning": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 5 * _HOUR), ["q14"]),
+    "evening": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 16 * _HOUR), ["q14"]),
+    "midnight": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 22 * _HOUR), ["q15", "q16", "q17"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "named, query", [(name, q) for name, (_, some) in SLOW.items() for q in some]
+)
+def test_a_query_answers_as_sql_does_where_time_passes_slowly(named: str, query: str) -> None:
+    timeline, _ = SLOW[named]
+    check(query, timeline, 2, 3_000)
+
+
+def test_slow_timelines_have_what_they_are_for() -> None:
+    def answers(named: str, query: str) -> Any:
+        return oracle_of(SLOW[named][0]).answer(query)
+
+    sessions = answers("pauses", "q11")
+    assert len(sessions) > 2 * len(sessions["key"].unique())
+    for named in ("morning", "evening"):
+        assert len(answers(named, "q14")["time_type"].unique()) > 1
+    assert len(answers("midnight", "q15")) == 2
 
 
 @pytest.mark.parametrize("query", ["q3", "q4", "q5", "q6", "q7", "q8", "q11", "q16", "q19"])

@@ -49,7 +49,12 @@ def test_spark_reads_the_same_events_as_a_batch_and_as_a_stream(spark: Any, tmp_
 
 
 def test_what_spark_is_asked_for_and_cannot_be_is_refused(spark: Any) -> None:
-    for options in ({"colour": "red"}, {"events": "many"}, {"columns": "id,colour"}):
+    for options in (
+        {"colour": "red"},
+        {"events": "many"},
+        {"parts": "0"},
+        {"columns": "id,colour"},
+    ):
         with pytest.raises(Exception, match="nexmark"):
             spark.read.format("nexmark").options(kind="bid", **options).load()
     endless = spark.read.format("nexmark").option("kind", "bid").load()

@@ -43,7 +43,7 @@ _OPTIONS = [
                  help="Events a second, of all kinds."),
     click.option("--duration", type=Duration(), default="60s", show_default=True,
                  help="How long it is looked at."),
-    click.option("--warm-up", type=Duration(), default="20s", show_default=True,
+    click.option("--warm-up", type=Duration(), default="25s", show_default=True,
                  help="What comes before, and is not looked at."),
     click.option("--cool-down", type=Duration(), default="2s", show_default=True,
                  help="What comes after, and is not looked at."),
@@ -55,7 +55,7 @@ _OPTIONS = [
                  help="Events are shuffled within groups of so many."),
     click.option("--seed", type=int, default=0, show_default=True, help="Another one, other contents."),
     click.option("--migrate", callback=strategy_of, metavar="STRATEGY",
-                 help=f"Move half of the state there and back: {STRATEGIES}"),
+                 help=f"Move a part of the state to other workers and back: {STRATEGIES}"),
     click.option("--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."),
     click.option("--workers", type=click.IntRange(1), default=2, show_default=True),
     click.option("--bins", type=int, default=4_096, show_default=True),
@@ -76,8 +76,9 @@ def nexmark(
     """Run a query of NEXMark while events come by the clock, and tell how late their answers were.
 
     QUERY is one of q0 to q9 and q11 to q22. Latency counts from when an event was due until the step
-    that has it is committed and its answers are delivered, whatever has held it up. State moves at a
-    third of the duration and back at two thirds, if --migrate says how.
+    that has it is committed and its answers are delivered, whatever has held it up. If --migrate says
+    how, every second bin of the first half of the workers moves to the other half at a third of the
+    duration, and back at two thirds: with two workers a quarter of all.
     """
     with typed_errors(), tempfile.TemporaryDirectory(prefix="headrace-nexmark-") as scratch:
         _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
@@ -126,9 +127,11 @@ def _run(
         rate=rate, seconds=duration, warm_s=warm_up, cool_s=cool_down, workers=workers, bins=bins,
         migrate=migrate, prepare=prepare,
     )  # fmt: skip
-    timeline = Timeline(
-        rate=max(1, rate // dilation), in_flight=in_flight, disorder=disorder, seed=seed
-    )
+    if rate % dilation:
+        raise click.UsageError(f"--dilation {dilation} does not divide --rate {rate}")
+    if migrate is not None and workers < 2:
+        raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
+    timeline = Timeline(rate=rate // dilation, in_flight=in_flight, disorder=disorder, seed=seed)
     workload = Query(module_of(query).migratable, timeline, tasks=workers)
     with ProgressLine(query) as progress:
         seen = run(workload, load, runner=runner, storage=storage, listeners=[progress])
@@ -140,7 +143,8 @@ def _run(
 
         draw(seen, load, f"{query}, {rate:,} events/s", plot)
     moved = [
-        f"moved {one.bins:,} bins, {one.nbytes:,} bytes, in {show_duration(round(one.seconds * 1e6))}"
+        f"{'moved' if one.state == 'done' else one.state} {one.bins:,} bins, {one.nbytes:,} bytes, "
+        f"in {show_duration(round(one.seconds * 1e6))}"
         for one in seen.moved
     ]
     text = [f"{query}: {seen.steps:,} steps, {seen.answers:,} answers", *moved]

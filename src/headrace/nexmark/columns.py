@@ -81,7 +81,7 @@ class Events:
         )
 
     def _prices(self, field: str) -> I64:
-        """Return prices from 1 to 1 000 000 in cents: as many below ten as below a hundred above that."""
+        """Return prices in cents, from 100 to 100 000 000: as many of each order of magnitude."""
         bits = self._bits(field)
         step = (bits >> np.uint64(64 - _PRICE_BITS)).astype(np.int64)
         share = (bits & np.uint64(0xFFFF_FFFF)).astype(np.int64)

@@ -75,7 +75,7 @@ class Draws:
 
 
 def scaled(bits: Bits, bound: Any) -> I64:
-    """Return whole numbers from 0 to before a bound (at most 2^53), from random bits.
+    """Return whole numbers from 0 to before a bound (below 2^63), from random bits.
 
     The multiplication is of the upper 53 bits, as a float: exact to the last bit on every machine.
     """

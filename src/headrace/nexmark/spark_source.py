@@ -41,6 +41,7 @@ _KNOBS = {
     "disorder": "disorder", "baseMicros": "base_us",
 }  # fmt: skip
 _OTHERS = ["kind", "columns", "parts", "eventsPerTrigger", "eventsPerSecond", "beginMicros"]
+_SOME = ["parts", "eventsPerTrigger", "eventsPerSecond"]
 _PARTS = 2
 _PER_TRIGGER = 1_000_000
 
@@ -181,6 +182,9 @@ def _asked(options: Mapping[str, str]) -> _Asked:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise PipelineError(f"{FORMAT}: option {name!r} is {text!r}", remedy="give a number")
+    if not text.isdecimal() or (name in _SOME and not int(text)):
+        raise PipelineError(
+            f"{FORMAT}: option {name!r} is {text!r}",
+            remedy=f"give a number{' from 1 on' if name in _SOME else ''}",
+        )
     return int(text)

@@ -23,8 +23,11 @@ ROUND = PEOPLE + AUCTIONS + BIDS
 BASE_US = 1_436_918_400_000_000
 #: Within a group, the k-th to arrive is event ``k * _STRIDE`` modulo the group's size.
 _STRIDE = 953
-#: Times are exact up to it.
-_MOST = 10**12
+#: Times are exact up to 10^12; and what is hot or not is decided by eleven bits.
+_BOUNDS = {
+    "rate": 10**12, "in_flight": 10**12, "disorder": 10**12,
+    "hot_sellers": 2**11, "hot_auctions": 2**11, "hot_bidders": 2**11,
+}  # fmt: skip
 
 
 class Kind(StrEnum):
@@ -70,10 +73,10 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     base_us: int = BASE_US
 
     def __post_init__(self) -> None:
-        for name in ("rate", "in_flight", "hot_sellers", "hot_auctions", "hot_bidders", "disorder"):
-            if not 1 <= getattr(self, name) <= _MOST:
+        for name, most in _BOUNDS.items():
+            if not 1 <= getattr(self, name) <= most:
                 raise PipelineError(
-                    f"nexmark: {name}={getattr(self, name)!r} is no number from 1 to {_MOST}",
+                    f"nexmark: {name}={getattr(self, name)!r} is no number from 1 to {most}",
                     remedy="choose another",
                 )
         if self.disorder % _STRIDE == 0:

@@ -8,8 +8,6 @@ from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.seen import Moved, Seen
 
-#: The steady window ends so long before the first migration: the last steps before may wait for it.
-_APART_S = 2.0
 #: What a migration has held up is done so long after its end.
 _AFTER_S = 1.0
 
@@ -18,8 +16,9 @@ class Compared(msgspec.Struct, frozen=True):
     """Latencies of two windows, each as long as the other, or as the migration was.
 
     Attributes:
-        steady: before anything moved.
-        moving: from when a migration began; of several the one whose longest latency is the longest.
+        steady: of events that were done before anything moved.
+        moving: from the first event on that was not done when a migration began; of several migrations
+            that whose longest latency is the longest.
         moved: that migration; None where nothing moved, and then ``moving`` is empty.
     """
 
@@ -29,8 +28,9 @@ class Compared(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The longest latency while state moved, over the longest before."""
-        return self.moving.max_ms / self.steady.max_ms
+        """The longest latency while state moved, over the longest before; NaN if nothing was before."""
+        longest = self.steady.max_ms
+        return self.moving.max_ms / longest if longest else float("nan")
 
 
 def compared(seen: Seen, load: Load) -> Compared:
@@ -38,13 +38,13 @@ def compared(seen: Seen, load: Load) -> Compared:
     first, last = load.window
     if not seen.moved:
         return Compared(seen.latencies.between(first, last), seen.latencies.between(0, 0), None)
-    end = min(one.began_s for one in seen.moved) - _APART_S
+    end = min(one.held_s for one in seen.moved)
     windows = [
-        (seen.latencies.between(one.began_s, _end_of(one, end - first)), one) for one in seen.moved
+        (seen.latencies.between(one.held_s, _end_of(one, end - first)), one) for one in seen.moved
     ]
     moving, moved = max(windows, key=lambda found: found[0].max_ms)
     return Compared(seen.latencies.between(first, end), moving, moved)
 
 
 def _end_of(moved: Moved, seconds: float) -> float:
-    return max(moved.ended_s + _AFTER_S, moved.began_s + seconds)
+    return max(moved.ended_s + _AFTER_S, moved.held_s + seconds)

@@ -58,7 +58,7 @@ def run(
     latencies = Latencies.of(done, pace)
     first, last = load.window
     steps = sum(first <= (step.at_us - begin) / 1e6 < last for step in done)
-    return Seen(begin, latencies, watch.moved(begin), memory, busy, steps, watch.answers)
+    return Seen(begin, latencies, watch.moved(pace), memory, busy, steps, watch.answers)
 
 
 def _follow(job: hr.Job, load: Load, pace: Pace) -> None:

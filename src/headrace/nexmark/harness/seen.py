@@ -6,19 +6,30 @@ from typing import Any
 
 import msgspec
 
+from headrace.ledger.migrations import Migration
 from headrace.nexmark.harness.latency import Done, Latencies
 from headrace.nexmark.harness.load import Workload
-from headrace.nexmark.pace import now_us
+from headrace.nexmark.pace import Pace, now_us
 from headrace.summary import StepSummary
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A migration as it went: when, in seconds since events began to come, and how much."""
+    """A migration as it went; times are in seconds since events began to come.
+
+    Attributes:
+        began_s: when it began.
+        held_s: when the first event was due that was not done by then: it may have waited for it.
+        ended_s: when the last step was committed in which state moved.
+        bins, nbytes: how much has moved.
+        state: ``done``, or ``aborted``.
+    """
 
     began_s: float
+    held_s: float
     ended_s: float
     bins: int
     nbytes: int
+    state: str = "done"
 
     @property
     def seconds(self) -> float:
@@ -56,7 +67,7 @@ class Watch:
         self._workload = workload
         self._committed: dict[int, Done] = {}
         self._delivered_us: dict[int, int] = {}
-        self._migrations: dict[int, Any] = {}
+        self._migrations: dict[int, Migration] = {}
 
     def take(self, step: int, rows: Any) -> None:
         """Take a step's answers, once it is committed."""
@@ -81,13 +92,15 @@ class Watch:
                 found.append(Done(events, max(at_us, self._delivered_us.get(step, 0))))
         return found[1:]
 
-    def moved(self, begin_us: int) -> list[Moved]:
+    def moved(self, pace: Pace) -> list[Moved]:
         """Return the migrations that have ended."""
-        over = [one for one in self._migrations.values() if one.state == "done"]
-        return [
-            Moved(
-                (one.began.clock_us - begin_us) / 1e6, (one.ended.clock_us - begin_us) / 1e6,
-                one.bins, one.nbytes,
-            )
-            for one in over
-        ]  # fmt: skip
+        return [self._as_it_went(one, pace) for one in self._migrations.values() if one.is_over]
+
+    def _as_it_went(self, one: Migration, pace: Pace) -> Moved:
+        assert one.began is not None and one.ended is not None
+        began_us = one.began.clock_us
+        before = max((done.events for done in self.done() if done.at_us <= began_us), default=0)
+        held_us = min(int(pace.due_us(before)), began_us)
+        ended_us = self._committed[one.ended.step].at_us  # (its clock was read as the step began)
+        began, held, ended = ((at - pace.begin_us) / 1e6 for at in (began_us, held_us, ended_us))
+        return Moved(began, held, ended, one.bins, one.nbytes, one.state)
