@@ -48,6 +48,7 @@ class Job(PlacesWorkers):
         self._reign = reign or Reign(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
         self._error: BaseException | None = None
+        self._told: set[int] = set()  # the threads that the error was raised in
         self._why: str | None = None
 
     def _run(self) -> None:
@@ -71,7 +72,7 @@ class Job(PlacesWorkers):
     ) -> None:  # fmt: skip
         self._driver.ask_to_stop(drain=False)
         self._thread.join()
-        if error is None:
+        if error is None and threading.get_ident() not in self._told:
             self._raise()
 
     @property
@@ -269,9 +270,11 @@ class Job(PlacesWorkers):
         return not self._thread.is_alive()
 
     def _raise(self) -> None:
-        if self._error is None or self._thread.is_alive():
+        """Raise what made the pipeline fail, to each who asks."""
+        error = self._error
+        if error is None or self._thread.is_alive():
             return
-        error, self._error = self._error, None
+        self._told.add(threading.get_ident())
         if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
             raise error.with_traceback(None)  # our frames would only hide the user's lines
         raise error

@@ -137,6 +137,11 @@ BAD_LINES = [
     ("jsonl", '{"at": "2024-01-01T00:00:00Z", "n": 1}', "'page' is null or missing"),
     ("jsonl", '{"page": "p", "n": 1}', "the time in column 'at' cannot be read: it is null"),
     ("jsonl", '{"at": "yesterday", "page": "p", "n": 1}', "'yesterday' is no time"),
+    ("jsonl", "null", "it is no object"),
+    ("jsonl", "  7", "it is no object"),
+    ("jsonl", '["2024-01-01T00:00:00Z", "p", 1]', "it is no object"),
+    ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "caf\udce9", "n": 1}', "it is not UTF-8"),
+    ("csv", "2024-01-01T00:00:00Z,caf\udce9,1", "cannot be read"),
     ("csv", "2024-01-01T00:00:00Z,p,seven", "cannot be read"),
     ("csv", "2024-01-01T00:00:00Z,p", "cannot be read"),
     ("csv", "32 May,p,7", "'32 May' is no time"),
@@ -154,7 +159,8 @@ def test_a_bad_line_is_named_with_file_and_number(
     good = '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": 1}' if kind == "jsonl" else (
         "2024-01-01T00:00:00Z,p,1")  # fmt: skip
     header = [] if kind == "jsonl" else ["at,page,n"]
-    path.write_text("\n".join([*header, *[good] * before, line, good]) + "\n")
+    text = "\n".join([*header, *[good] * before, line, good]) + "\n"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
     source = Files(path, event_time="at", schema={"at": str, "page": str, "n": int})
     source._values = type(source._values)(  # the declared type, with columns that must be there
         source._values.python_type,
@@ -207,6 +213,29 @@ def test_a_file_that_shrank_is_found(tmp_path: Path) -> None:
 def csv_rows(path: Path, rows: int) -> list[tuple[Any, ...]]:
     source = Files(path, event_time="at", schema={"at": int, "txt": str})
     return [row[1:] for step in rows_of(source, Limit(rows, 1 << 20)) for row in step]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_file_that_is_shorter_than_what_was_read_of_it_has_not_ended(
+    tmp_path: Path, kind: str, watch: bool
+) -> None:
+    """As when a log is cut and written anew: what came then would be skipped, or begin within a line."""
+    path = write(tmp_path / "x", example(10), kind)
+    source = Files(path, event_time="at", watch=watch)
+    offer = source.offer(source.start(), Limit(4, 1 << 20))
+    assert offer is not None and offer.rows == 4
+    write(tmp_path / "x", example(2), kind)
+    with pytest.raises(SourceChanged, match="was known to have"):
+        source.offer(offer.end, Limit(4, 1 << 20))
+    whole = Files(write(tmp_path / "y", example(10), kind), event_time="at")
+    planned = whole.offer(whole.start(), Limit(8, 1 << 20))
+    assert planned is not None
+    splits = whole.splits(whole.start(), planned.end)
+    write(tmp_path / "y", example(5), kind)
+    with pytest.raises(SourceChanged):
+        for split in splits:
+            whole.read(split)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])

@@ -23,7 +23,7 @@ _OPTIONS = [
     click.argument("target"),
     storage_option,
     click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]"),
-    click.option("--bins", type=int, default=256, show_default=True, help="Bins of a new pipeline."),
+    click.option("--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"),
     click.option(
         "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
     ),
@@ -79,7 +79,7 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
 
 
 def _run(
-    target: str, storage: str, workers: int | None, bins: int, runner: Any, exchange: Any,
+    target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
     checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
     options: dict[str, str], policy_dry_run: bool, patience: float, **how: Any,
 ) -> None:  # fmt: skip

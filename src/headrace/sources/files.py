@@ -12,6 +12,7 @@ import copy
 import glob
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +45,9 @@ _REMEMBERED_BYTES = 256 << 20
 _INFER_BYTES = 1 << 20
 #: Sorts after the names of all files.
 _AFTER_ALL = "\U0010ffff"
+#: A line that is none, and what files from elsewhere may begin with.
+_NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
+_MARK = b"\xef\xbb\xbf"
 _NULLS = ["", "NA", "NaN", "null"]
 
 
@@ -307,6 +311,7 @@ class Files(Source):
         """Return parts from an offset on, whether the file has ended, and their rows and bytes."""
         if self._format == "parquet":
             facts = pa.parquet.ParquetFile(name).metadata
+            _check_not_cut(name, offset, facts.num_rows, "rows")
             end = min(facts.num_rows, offset + limit.rows)
             cuts = _cut_row_groups(facts, offset, end)
             return cuts, end >= facts.num_rows, end - offset, (end - offset) * 64
@@ -316,6 +321,7 @@ class Files(Source):
                 return [], not (growing and self._watch), 0, 0
             offset = header[1]
         with open(name, "rb") as file:
+            _check_not_cut(name, offset, os.fstat(file.fileno()).st_size, "bytes")
             file.seek(offset)
             data = file.read(limit.bytes)
             # One record is taken, however long it is.
@@ -420,6 +426,7 @@ class Files(Source):
         )
 
     def _parse_json(self, name: str, data: bytes) -> pa.Table:
+        _check_objects(data)
         schema = pa.schema(list(self._read_types.items()))
         return pa.json.read_json(
             pa.BufferReader(data),
@@ -441,6 +448,7 @@ class Files(Source):
         missing = [name for name in self._read_types if name not in file.schema_arrow.names]
         if missing:
             raise BadInput(f"{name} has no column {missing[0]!r}", place=name)
+        _check_not_cut(name, last, file.metadata.num_rows, "rows")
         table = self._row_groups(file, name, wanted, keep=last < end)
         return table.slice(first - (start or 0), last - first)
 
@@ -459,6 +467,38 @@ class Files(Source):
         keep = keep and table.nbytes <= _REMEMBERED_BYTES
         self._remembered = (identity, table) if keep else None
         return table
+
+
+def _check_objects(data: bytes) -> None:
+    """Check that each line is text and seems to be an object.
+
+    Arrow's parser, told what columns to expect, takes the process down with it where a part begins with
+    a ``null``; and lets bytes pass for text that are none.
+
+    Raises:
+        pa.ArrowInvalid: when one is not.
+    """
+    if _NO_OBJECT.search(data.removeprefix(_MARK)):
+        raise pa.ArrowInvalid("it is no object")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"it is not UTF-8: {error.reason}") from error
+
+
+def _check_not_cut(name: str, offset: int, there: int, unit: str) -> None:
+    """Check that a file still has what was read of it, or is to be.
+
+    Raises:
+        SourceChanged: when it is shorter now.
+    """
+    if offset > there:
+        raise SourceChanged(
+            f"{name} has {there:,} {unit}, and was known to have {offset:,}",
+            place=name,
+            remedy="give new records a file of a new name, and leave what is read as it is; to go on, "
+            "bring the file back",
+        )
 
 
 @contextlib.contextmanager

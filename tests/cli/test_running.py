@@ -1,0 +1,75 @@
+"""What runs a pipeline from the command line leaves alone what nobody has asked for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import main
+from headrace.errors import UserCodeError
+from headrace.keyspace.layout import Layout
+from headrace.ledger.log import Ledger
+from headrace.storage import LocalStore
+from tests.cli.pipeline_file import pipeline
+
+FILE = Path(__file__).with_name("pipeline_file.py")
+
+
+def bins_in(storage: Path) -> int:
+    head = Ledger(LocalStore(storage)).open()
+    assert head is not None
+    return len(Layout.from_wire(head.layout))
+
+
+def run(storage: Path, *options: str) -> None:
+    found = CliRunner().invoke(
+        main, ["run", str(FILE), "--storage", str(storage), "--runner", "inline", *options]
+    )
+    assert found.exit_code == 0, found.output
+
+
+@pytest.mark.parametrize("bins", [16, 1024])
+def test_a_pipeline_keeps_its_bins_unless_others_are_asked_for(tmp_path: Path, bins: int) -> None:
+    with hr.run(pipeline(), storage=tmp_path / "there", bins=bins, runner="inline") as job:
+        job.drain()
+    run(tmp_path / "there")
+    assert bins_in(tmp_path / "there") == bins
+    run(tmp_path / "there", "--bins", "64")
+    assert bins_in(tmp_path / "there") == 64
+    run(tmp_path / "new")
+    assert bins_in(tmp_path / "new") == 256
+
+
+def test_all_who_wait_for_a_job_are_told_why_it_has_failed(tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    def waits() -> None:
+        try:
+            told.append(job.wait(30))
+        except UserCodeError:
+            told.append(False)
+
+    with hr.run(pipeline(fails=True), storage=tmp_path, runner="inline") as job:
+        threads = [threading.Thread(target=waits) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert told == [False] * 3
+        for _ in range(2):
+            with pytest.raises(UserCodeError):
+                job.drain(1)
+    assert job.ended is None
+
+
+def test_who_leaves_a_job_without_having_asked_is_told_why_it_has_failed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserCodeError),
+        hr.run(pipeline(fails=True), storage=tmp_path, runner="inline") as job,
+    ):
+        while job.running:
+            pass
