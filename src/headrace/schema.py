@@ -8,10 +8,12 @@ column called ``value``). An injector without a declared type gets one made from
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -62,7 +64,16 @@ class ValueType:
         if self.is_scalar:
             return lists[0]
         make: Callable[..., Any] = self.python_type
+        if self._by_name:
+            names = self.schema.names
+            return [make(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
         return [make(*row) for row in zip(*lists, strict=True)]
+
+    @cached_property
+    def _by_name(self) -> bool:
+        """Whether values are made of their fields by name: some take them so only."""
+        parameters = inspect.signature(self.python_type).parameters.values()
+        return any(of.kind is of.KEYWORD_ONLY for of in parameters)
 
     def _nested_types(self) -> list[Any]:
         """Return the declared type of each column that nests others; None for plain columns."""
@@ -98,7 +109,7 @@ def _declared_fields(python_type: Any) -> list[tuple[str, Any]]:
 def _nested_to_python(column: pa.Array, declared: Any) -> list[Any]:
     """Return nested values as their declared types: structs, lists and dicts of them."""
     plain = [_plain(value, column.type) for value in column_to_python(column)]
-    return [msgspec.convert(value, declared) for value in plain]
+    return [msgspec.convert(_as_encoded(value, declared), declared) for value in plain]
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -114,19 +125,65 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
+def _as_encoded(value: Any, declared: Any) -> Any:
+    """Return a nested value, whose fields bear their Python names, as msgspec would read it."""
+    declared, _ = _strip_optional(declared)
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if value is None:
+        return None
+    if origin is list:
+        return [_as_encoded(item, arguments[0]) for item in value]
+    if origin is dict:
+        return {key: _as_encoded(item, arguments[1]) for key, item in value.items()}
+    if not isinstance(declared, type) or not isinstance(value, dict):
+        return value
+    if dataclasses.is_dataclass(declared):
+        return {name: _as_encoded(value[name], kind) for name, kind in _fields_of(declared, "")}
+    if not issubclass(declared, msgspec.Struct):
+        return value
+    how = declared.__struct_config__
+    tag = {} if how.tag is None else {how.tag_field: how.tag}
+    fields = {
+        field.encode_name: _as_encoded(value[field.name], field.type)
+        for field in msgspec.structs.fields(declared)
+    }
+    return [*tag.values(), *fields.values()] if how.array_like else {**tag, **fields}
+
+
+def _as_arrow(value: Any, kind: pa.DataType) -> Any:
+    """Return a nested value as Arrow takes it: structs by the names of their fields, maps as pairs."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        known = isinstance(value, dict)
+        return {
+            field.name: _as_arrow(
+                value[field.name] if known else getattr(value, field.name), field.type
+            )
+            for field in kind
+        }
+    if pa.types.is_map(kind):
+        pairs = value.items() if isinstance(value, dict) else value
+        return [(key, _as_arrow(item, kind.item_type)) for key, item in pairs]
+    if pa.types.is_list(kind):
+        if isinstance(value, str | bytes | dict):
+            raise TypeError(f"{value!r} is no list")
+        return [_as_arrow(item, kind.value_type) for item in value]
+    return value
+
+
 def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
     try:
         if pa.types.is_nested(field.type):
-            values = [
-                msgspec.to_builtins(value, builtin_types=(datetime, date, bytes, timedelta))
-                for value in values
-            ]
+            values = [_as_arrow(value, field.type) for value in values]
         array = pa.array(values, type=field.type)
     except (
         pa.ArrowInvalid,
         pa.ArrowTypeError,
         OverflowError,
         TypeError,
+        AttributeError,
+        KeyError,
         UnicodeEncodeError,
     ) as error:
         raise TypeError(f"field {name!r} wants {field.type}: {error}") from error
@@ -189,6 +246,13 @@ def _fields_of(declared: Any, place: str) -> list[tuple[str, Any]]:
         return [(field.name, field.type) for field in msgspec.structs.fields(declared)]
     if isinstance(declared, type) and dataclasses.is_dataclass(declared):
         hints = typing.get_type_hints(declared)
+        for field in dataclasses.fields(declared):
+            if not field.init:
+                raise PipelineError(
+                    f"field {field.name!r} of {declared.__name__} cannot be given: init=False",
+                    place=place,
+                    remedy="make it a property, or let it be given",
+                )
         return [(field.name, hints[field.name]) for field in dataclasses.fields(declared)]
     raise PipelineError(
         f"{declared!r} is not a type that a stream can carry",

@@ -1,0 +1,91 @@
+"""What a stream's values are made of comes back as it was, however their types are declared."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.errors import PipelineError
+from headrace.schema import value_type_of
+
+
+class Camel(msgspec.Struct, rename="camel", frozen=True):
+    user_id: int | None = None
+    n_hits: int = 0
+
+
+class Short(msgspec.Struct, omit_defaults=True, frozen=True):
+    a: int = 7
+    b: str | None = "default"
+
+
+class Listed(msgspec.Struct, array_like=True, frozen=True):
+    a: int
+    b: float = 0.5
+
+
+class Tagged(msgspec.Struct, tag="one", frozen=True):
+    a: int
+
+
+class ByName(msgspec.Struct, kw_only=True, frozen=True):
+    a: int
+    b: str = "b"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    a: int
+    at: datetime | None = None
+
+
+class Partly(msgspec.Struct, frozen=True):
+    first: int
+    inner: ByName
+    many: list[Camel]
+    by: dict[str, Short]
+    deep: list[dict[str, list[Data]]] = []
+    listed: Listed | None = None
+    tagged: Tagged | None = None
+
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+VALUES: list[Any] = [
+    Camel(3, 4), Camel(), Short(1, None), Short(), Listed(1), Tagged(2), ByName(a=1), Data(a=1, at=NOON),
+    Partly(1, ByName(a=2), [], {}),
+    Partly(
+        1, ByName(a=2, b="c"), [Camel(5, 6), Camel(None, 1)], {"x": Short(9, None), "y": Short()},
+        [{"z": [Data(a=3, at=NOON), Data(a=4)]}, {}], Listed(8, 1.5), Tagged(6),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    values = value_type_of(type(value))
+    assert values.to_python(values.to_columns([value, value])) == [value, value]
+
+
+class Holding(msgspec.Struct, frozen=True):
+    camel: Camel
+
+
+def test_what_is_not_of_the_declared_type_is_named() -> None:
+    values = value_type_of(Holding)
+    for wrong in (Short(), 7, {"user_id": 1}):
+        with pytest.raises(TypeError, match="field 'camel'"):
+            values.to_columns([Holding(wrong)])  # type: ignore[arg-type]
+
+
+def test_a_field_that_cannot_be_given_is_refused_when_it_is_drawn() -> None:
+    @dataclasses.dataclass
+    class Made:
+        a: int
+        b: int = dataclasses.field(default=1, init=False)
+
+    with pytest.raises(PipelineError, match="cannot be given"):
+        value_type_of(Made)
