@@ -161,3 +161,16 @@ def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait(
     run_to(driver, 9)
     gone(slow)
     check_nothing_is_missing(store, own)
+
+
+def test_a_sink_that_stands_still_while_steps_are_computed_again_finds_what_it_was_given() -> None:
+    store, slow, runner = MemoryStore(), Slow(), elsewhere()
+    own = Sized(75_000)
+    many = hits(600)
+    driver = start(draw(slow, own, many), store, runner=runner, every=4, workers=2, outbox_steps=90)
+    run_to(driver, 6)
+    runner.lose_host()
+    run_to(driver, 60)
+    slow.gate.set()
+    finish(driver)
+    assert numbers(slow) == expected(600)

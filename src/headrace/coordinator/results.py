@@ -42,8 +42,11 @@ class Results:
             self._kept[step] = Result(adopted, adopted.outputs)
 
     def keep_again(self, step: int, adopted: Adopted) -> None:
-        """Keep the results of a step that was computed again, whose manifest does not name all of them."""
-        self._kept[step] = Result(adopted, [], again=True)
+        """Keep the results of a step that was computed again, whose manifest does not name all of them.
+
+        Who has them from when it computed the step goes on with those: its sinks may be about to read them.
+        """
+        self._kept.setdefault(step, Result(adopted, [], again=True))
 
     def left(self, undelivered: Collection[int]) -> dict[int, Result]:
         """Return those of some steps; the others have been received, and are forgotten."""

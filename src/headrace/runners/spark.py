@@ -253,6 +253,7 @@ class SparkRunner(Runner):
     def _run_by_jobs(self, plan: Plan) -> list[TaskReport]:
         """Run a one-stage job for each layer; parcels, or where they are, go through the driver."""
         crew = self._crew(plan.layout.workers)
+        self._forget_payloads(crew.workers)
         results = self._read(plan, crew)
         reports = [found.report for found in results]
         if any(report.failure is not None for report in reports):
@@ -267,6 +268,13 @@ class SparkRunner(Runner):
             if results[0].parcels:
                 payloads = _payloads(results, crew.workers)
         return reports
+
+    def _forget_payloads(self, workers: int) -> None:
+        """Take away what was sent to workers that there are not any more: each job would carry it."""
+        wanted = {f"{spark_task.PAYLOAD}.{number}" for number in range(workers)}
+        for name in self._properties - wanted - {spark_task.PLAN}:
+            self._sc.setLocalProperty(name, None)
+            self._properties.discard(name)
 
     def _read(self, plan: Plan, crew: Crew) -> list[TaskResult]:
         assert self._worker is not None
@@ -294,9 +302,10 @@ class SparkRunner(Runner):
     # -- the end ------------------------------------------------------------------------------
 
     def keep_warm(self) -> None:
-        numbers = [] if self._crews is None else self._crews.numbers()
-        tasks = max([self.default_workers(), *numbers])
+        tasks = self.default_workers()
         self._sc.parallelize(range(tasks), tasks).mapPartitions(spark_task.nothing).collect()
+        if self._crews is not None:
+            self._crews.keep_warm()
 
     def close(self) -> None:
         for name in self._properties:

@@ -48,6 +48,7 @@ class Crew:
                 for layer in range(1, layers + 1)
             ]
             self.read = self._job(functools.partial(spark_task.read_share, code))
+            self.keep_warm = self._job(spark_task.nothing)
 
     @property
     def is_at_home(self) -> bool:
@@ -197,6 +198,13 @@ class Crews:
         """Return for how many workers there are crews."""
         with self._lock:
             return list(self._ready)
+
+    def keep_warm(self) -> None:
+        """Let all crews do something, each worker in its own process: Spark ends those that are idle."""
+        with self._lock:
+            ready = list(self._ready.values())
+        for crew in ready:
+            crew.keep_warm()
 
     def forget_shuffles(self) -> None:
         """Build what goes through Spark's shuffle anew for the next step."""

@@ -149,6 +149,13 @@ class CellType:
             content[sub.decode()] = int.from_bytes(value, "little", signed=True)
 
 
+def _keys_of(node: Node, table: pa.Table) -> list[Any]:
+    parts = [
+        column_to_python(table.column(field.name).combine_chunks()) for field in node.key_fields
+    ]
+    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
 def _index(position: int) -> bytes:
     return position.to_bytes(8, "big")
 
@@ -293,7 +300,8 @@ class KeyedState(BinnedState):
         self._schema = state_schema(node)
         self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
         upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
-        self._stored = CellRows(upgrades, lambda row: f", key {self._keys_of(row)[0]!r}")
+        # (nothing here refers back to this object: a process that drops it has no collector that sees it)
+        self._stored = CellRows(upgrades, lambda row: f", key {_keys_of(node, row)[0]!r}")
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # how many keys are in _bins
         self._delta: list[CellRow] = []
@@ -390,7 +398,7 @@ class KeyedState(BinnedState):
         by_name = {cell.name: cell for cell in self.cells}
         hashes = table.column(HASH).to_numpy()
         bins = self.layout.starts_of(hashes).tolist()
-        keys = self._keys_of(table)
+        keys = _keys_of(self.node, table)
         columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
         hash_list = hashes.tolist()
         changed: set[tuple[KeyCells, int]] = set()
@@ -409,13 +417,6 @@ class KeyedState(BinnedState):
                 changed.add((cells, cell.slot))
         for cells, slot in changed:
             self._queue(slot).push_lowest(cells)
-
-    def _keys_of(self, table: pa.Table) -> list[Any]:
-        parts = [
-            column_to_python(table.column(field.name).combine_chunks())
-            for field in self.node.key_fields
-        ]
-        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 
     def _queue(self, slot: int) -> TimerQueue:
         domain = self.cells[slot].domain

@@ -278,10 +278,14 @@ class SoftState:
 
     Args:
         reading: how files are read.
+
+    Attributes:
+        let_go: whether something that was remembered may have been dropped; who looks sets it back.
     """
 
     def __init__(self, reading: Reading | None = None) -> None:
         self.reading = reading or InTurn()
+        self.let_go = False
         self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
         self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # a failed try does not end it
@@ -321,6 +325,7 @@ class SoftState:
         for remembered in (self._entries, self._ahead):
             for at in [at for at in remembered if at[0] == store and at[1] != code]:
                 del remembered[at]
+                self.let_go = True
 
     def forget(self) -> None:
         """Drop everything. Costs time at the next step, and nothing else."""
@@ -332,6 +337,7 @@ class SoftState:
         self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
         committed: Committed,
     ) -> WorkerState:  # fmt: skip
+        self.let_go = True  # what was there instead, or was not given back
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
         files = committed.files()

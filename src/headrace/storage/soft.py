@@ -60,9 +60,9 @@ class HostFiles(Store):
             return file.read(-1 if length is None else length)
 
     def list(self, prefix: str) -> list[str]:
-        directory = (self._root / prefix).parent
+        directory = self._root / prefix.rpartition("/")[0]
         found: list[str] = []
-        with contextlib.suppress(FileNotFoundError), typed_errors(directory):
+        with contextlib.suppress(NotFound), typed_errors(directory):
             found = [str(path.relative_to(self._root)) for path in directory.iterdir()]
         return sorted(name for name in found if name.startswith(prefix))
 
