@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.errors import PipelineError
+from headrace.state.mapkeys import MapKeyCodec
 from headrace.testing import drive
 
 
@@ -30,7 +32,13 @@ class Asked(msgspec.Struct):
 ALIKE: dict[Any, list[Any]] = {
     float: [0.0, -0.0, 1, 1.0, 2.5, float("inf")],
     int | float: [0, -0.0, 1, 1.0, 2.5, 2**60, float(2**60), 1e300],
-    Decimal: [Decimal(text) for text in ("0", "-0", "0.00", "100", "1E+2", "100.00", "7.25")],
+    Decimal: [
+        Decimal(text)
+        for text in (
+            "0", "-0", "0.00", "100", "1E+2", "100.00", "7.25", "1E+1000000", "10E+999999", "-3.10",
+            "12345678901234567890123456789011", "12345678901234567890123456789012.0",
+        )
+    ],
     tuple[float, str]: [(1, "a"), (1.0, "a"), (-0.0, "a"), (0.0, "a"), (0.0, "b")],
     frozenset[float]: [frozenset({1}), frozenset({1.0}), frozenset({0.0, 1.0}), frozenset({-0.0, 1})],
     Point: [Point(1), Point(1.0, 0.0), Point(0.0, -0.0), Point(-0.0, 0), Point(1.0, 2), Point(1, 2.0)],
@@ -72,7 +80,7 @@ def told(kind: Any, asked: list[tuple[str, int]], *, crashes: bool) -> list[str]
 
 
 ASKED = st.lists(
-    st.tuples(st.sampled_from(["set", "set", "delete"]), st.integers(0, 9)), max_size=8
+    st.tuples(st.sampled_from(["set", "set", "delete"]), st.integers(0, 11)), max_size=8
 )
 
 
@@ -83,6 +91,34 @@ def test_equal_keys_are_one_whether_they_are_remembered_or_read_back(
     kind: Any, asked: list[tuple[str, int]]
 ) -> None:
     assert told(kind, asked, crashes=True) == told(kind, asked, crashes=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [int | bool, Decimal | int, Decimal | float, tuple[int | bool, str]]
+)
+def test_numbers_of_types_that_cannot_be_told_apart_are_refused_as_keys(kind: Any) -> None:
+    with pytest.raises(PipelineError, match="cannot be the key of a map"):
+        pipeline = hr.Pipeline("refused")
+        stream = pipeline.inject("asked", hr.sources.Iterable([], Asked, event_time="at"))
+        pipeline.compute("it", computation(kind), keys={stream: "key"}).state_types()
+
+
+@given(
+    a=st.decimals(allow_nan=False),
+    b=st.decimals(allow_nan=False, places=3),
+    zeros=st.integers(0, 40),
+)
+def test_decimals_are_written_alike_exactly_if_they_are_equal(
+    a: Decimal, b: Decimal, zeros: int
+) -> None:
+    codec = MapKeyCodec(Decimal, place="here")
+    assert (codec.keep(a)[0] == codec.keep(b)[0]) == (a == b)
+    if b.is_finite():
+        sign, digits, exponent = b.as_tuple()
+        assert isinstance(exponent, int)
+        longer = Decimal((sign, (*digits, *[0] * zeros), exponent - zeros))
+        assert codec.keep(longer)[0] == codec.keep(b)[0]
+        assert codec.keep(b)[1] == b
 
 
 def test_a_key_that_is_written_otherwise_is_set_and_deleted_as_the_same() -> None:

@@ -14,11 +14,15 @@ from typing import Any
 
 import msgspec
 
+from headrace.errors import PipelineError
 from headrace.state.codecs import StateCodec
 
 #: Of these, what is equal is written in one way.
 _PLAIN: tuple[Any, ...] = (int, str, bytes, bool)
 
+#: A decimal is written out with so many zeros before its point, and beyond that with an exponent.
+_PLAIN_ZEROS = 20
+_NUMBERS: set[Any] = {int, float, bool, Decimal}
 #: The integers that can be written; a float beyond them is equal to none.
 _LEAST, _END = -(2**63), 2**64
 
@@ -29,7 +33,16 @@ class MapKeyCodec(StateCodec):
     def __init__(self, declared: Any, *, place: str) -> None:
         super().__init__(declared, None, place=place)
         self._plain = declared in _PLAIN
-        self._mixed = any({int, float} <= set(of) for of in _unions_in(declared))
+        self._mixed = False
+        for of in _unions_in(declared):
+            numbers = _NUMBERS & set(of)
+            self._mixed |= numbers == {int, float}
+            if len(numbers) > 1 and numbers != {int, float}:
+                raise PipelineError(
+                    f"{declared!r} cannot be the key of a map: numbers of several types may be equal",
+                    place=place,
+                    remedy="use one type of number, or int | float",
+                )
 
     def keep(self, value: Any) -> tuple[bytes, Any]:
         data, kept = super().keep(value)
@@ -58,7 +71,7 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
         case int() if not _LEAST <= value < _END:
             return float(value)  # (as which it came: a whole number may be read as an integer)
         case Decimal() if value.is_finite():
-            return Decimal(f"{value.normalize() + 0:f}")
+            return _shortest(value)
         case tuple():
             return tuple(_one_of_equals(item, mixed=mixed) for item in value)
         case frozenset():
@@ -71,6 +84,19 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
             return msgspec.structs.replace(value, **fields)
         case _:
             return value
+
+
+def _shortest(value: Decimal) -> Decimal:
+    """Return the one of all equal decimals that has no zeros to spare: exactly, whatever the context."""
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    kept = "".join(map(str, digits)).rstrip("0")
+    if not kept:
+        return Decimal(0)
+    exponent += len(digits) - len(kept)
+    if 0 < exponent <= _PLAIN_ZEROS:
+        kept, exponent = kept + "0" * exponent, 0
+    return Decimal((sign, tuple(map(int, kept)), exponent))
 
 
 def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from headrace.keyspace.hashing import hash_is_key
 from headrace.recordids import IDS
 from headrace.schema import describe
 from headrace.state.codecs import StateCodec
+from headrace.state.mapkeys import MapKeyCodec
 from headrace.topology.keys import KeyPartSpec
 from headrace.topology.streams import LATE, Stream
 
@@ -114,7 +115,7 @@ class Node(msgspec.Struct, eq=False):
                 continue
             parts = [item.kind, StateCodec(item.type, item.codec, place=self.name).describe()]
             if item.kind == "map":
-                parts.insert(1, StateCodec(item.key_type, None, place=self.name).describe())
+                parts.insert(1, MapKeyCodec(item.key_type, place=self.name).describe())
             found[name] = " ".join(parts) + versioned(item)
         for name, item in self.shape.per_worker.items():
             codec = StateCodec(item.type, item.codec, place=self.name)
