@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from headrace.errors import PipelineError
 from headrace.runners.shipping import _Pickler
 
 USERS = """
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 import msgspec
 
 class Hit(msgspec.Struct):
@@ -48,6 +49,22 @@ class Sub(Kind):
 class Bounded(msgspec.Struct, frozen=True, kw_only=True):
     n: Annotated[int, msgspec.Meta(ge=0, le=9, description="a digit")] = 0
 
+class ByName(msgspec.Struct, kw_only=True):
+    a: int
+    b: int = 1
+
+class ByPlace(ByName, kw_only=False):
+    a: int
+
+T = TypeVar("T")
+
+class Pair(msgspec.Struct, Generic[T]):
+    one: T
+    other: T | None = None
+
+class Ints(Pair[int]):
+    more: int = 0
+
 def told():
     found = []
     for make in (
@@ -60,6 +77,10 @@ def told():
         lambda: msgspec.json.decode(b'{"n": 1.5}', type=Kind),
         Bounded, lambda: msgspec.json.decode(b'{"n": 10}', type=Bounded),
         lambda: [f.name for f in msgspec.structs.fields(Sub)],
+        lambda: ByPlace(1), lambda: ByPlace(1, b=2), lambda: ByPlace(1, 2), lambda: ByName(1),
+        lambda: Pair(1, "a"), lambda: msgspec.json.decode(b'{"one": "x"}', type=Pair[int]),
+        lambda: msgspec.json.decode(b'{"one": 3}', type=Pair[int]),
+        lambda: msgspec.json.decode(b'{"one": "x"}', type=Ints), lambda: Ints(1, 2, 3),
     ):
         try:
             found.append(repr(make()))
@@ -88,6 +109,18 @@ def test_structs_do_in_another_process_what_they_do_here() -> None:
         [sys.executable, "-c", THERE], input=buffer.getvalue(), capture_output=True, check=True
     )
     assert ran.stdout.decode().splitlines() == here
+
+
+def test_a_struct_that_is_made_of_itself_is_refused_with_the_remedy() -> None:
+    users: dict[str, Any] = {"__name__": "__main__"}
+    exec("import msgspec\nclass Tree(msgspec.Struct):\n    below: 'list[Tree]' = []", users)
+    main = sys.modules["__main__"]
+    main.Tree = users["Tree"]  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(PipelineError, match="refer to Tree itself"):
+            _Pickler(io.BytesIO()).dump(users["Tree"])
+    finally:
+        del main.Tree  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import AlreadyExists, Fenced, NotFound, PipelineError
 from headrace.ledger.log import Ledger
 from headrace.storage import MemoryStore, ObjectStore, Store, open_store
 from headrace.storage.cache import CachedStore
 from tests.ledger.worlds import manifest
+from tests.step.test_soft_state import ITEMS, Count, drawn
+from tests.support.pipelines import run_inline
 from tests.support.s3server import S3Server
 
 BOUND = 3_000
@@ -169,3 +172,18 @@ def test_a_remote_store_has_one_cache_a_process_as_large_as_its_location_says(s3
     for query in ("cache=much", "cach=1", "cache=-1"):
         with pytest.raises(PipelineError, match="not known"):
             open_store(f"{location}?{query}")
+
+
+def test_who_verifies_sees_what_is_there_and_not_what_was_read_before() -> None:
+    inner = MemoryStore()
+    store = CachedStore(inner, 1 << 20)
+    pipeline, _ = drawn(Count(), ITEMS)
+    run_inline(pipeline, store=store, rows=5)
+    checkpoints = Checkpoints(store)
+    assert list(checkpoints.verify()) == []
+    (name, *_) = inner.list("runs/")
+    data = inner.read(name)
+    inner.delete(name)
+    assert [found.file for found in checkpoints.verify()] == [name]
+    inner.write(name, data[:-1] + bytes([data[-1] ^ 1]))
+    assert [found.file for found in checkpoints.verify()] == [name]

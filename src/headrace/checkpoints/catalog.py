@@ -120,7 +120,7 @@ class Checkpoints:
         Raises:
             StorageError: when the storage fails.
         """
-        verifier = Verifier(self.store)
+        verifier = Verifier(self.store.uncached)
         if step is not None:
             yield from verifier.step(step)
             return
@@ -204,7 +204,7 @@ class Checkpoints:
     def _cleaned(self, finding: Finding) -> bool:
         """Say whether something is missing because a running pipeline has cleaned it away meanwhile."""
         try:
-            self.store.read(finding.file, 0, 1)
+            self.store.uncached.read(finding.file, 0, 1)
         except NotFound:
             head = self.newest()
             return head is not None and finding.step < head.boundary

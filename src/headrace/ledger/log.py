@@ -151,12 +151,13 @@ class Ledger:
             ListLags: when something is.
         """
         first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
-        kept = head.boundary < head.step
-        if first_is_gone or (kept and not self._exists(manifest_name(head.step - 1))):
+        before = head.boundary < head.step and manifest_name(head.step - 1)
+        if first_is_gone or (before and not self._exists(before)):
             raise ListLags(
-                f"the storage's list lags behind: steps were cleaned away that step {head.step} needs",
+                f"step {head.step} is not the newest: others were cleaned away that it needs",
                 place=self._store.location,
-                remedy="start again when the list shows what is there",
+                remedy="the storage's list lags behind: start again when it shows what is there; or newer "
+                "manifests were taken away: bring them back",
             )
 
     def open_stretch(self, on: Head | None = None) -> Stretch:

@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
+from headrace.errors import PipelineError
 from headrace.topology import Pipeline
 
 
@@ -57,13 +58,35 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     the moment it is made.
     """
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._begun: set[Any] = set()
+
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, msgspec.StructMeta) and not _importable(obj):
+            self._check_new(obj)
             return _reduce_struct(obj)
         if isinstance(obj, msgspec.Meta):
             said = {name: getattr(obj, name) for name in _META}
             return _make_meta, ({name: of for name, of in said.items() if of is not None},)
         return super().reducer_override(obj)
+
+    def _check_new(self, cls: Any) -> None:
+        """Check that a class is not made of itself: it has its fields from the moment it is made.
+
+        (One that was pickled to its end is remembered, and not asked for again.)
+
+        Raises:
+            PipelineError: when it is.
+        """
+        if cls in self._begun:
+            raise PipelineError(
+                f"the fields of {cls.__qualname__} refer to {cls.__qualname__} itself, so it cannot be "
+                "sent to tasks by value",
+                place=f"class {cls.__qualname__} in {cls.__module__}",
+                remedy="put the class into a module that is installed where tasks run",
+            )
+        self._begun.add(cls)
 
 
 def _importable(cls: Any) -> bool:
@@ -74,7 +97,7 @@ def _importable(cls: Any) -> bool:
 
 def _reduce_struct(cls: Any) -> Any:
     inherited = _inherited(cls)
-    fields = [f for f in msgspec.structs.fields(cls) if not _is_same(f, inherited.get(f.name))]
+    fields = [f for f, by_name in _fields(cls) if not _is_same(f, by_name, inherited.get(f.name))]
     described = [(f.name, f.type, f.default, f.default_factory, f.encode_name) for f in fields]
     config = {name: getattr(cls.__struct_config__, name) for name in _STRUCT_OPTIONS}
     made_of_it = {*cls.__struct_fields__, "__match_args__", "__weakref__", "__dict__", "__init__"}
@@ -89,7 +112,8 @@ def _reduce_struct(cls: Any) -> Any:
     config["kw_only"] = bool(keyword_only) and all(keyword_only)
     is_checked = _POST_INIT in namespace
     arguments = (
-        cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__, described, config, is_checked,
+        cls.__name__, cls.__module__, cls.__qualname__,
+        vars(cls).get("__orig_bases__", cls.__bases__), described, config, is_checked,
     )  # fmt: skip
     return _make_struct, arguments, namespace, None, None, _fill_struct
 
@@ -99,17 +123,30 @@ def _inherited(cls: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
-            found |= {item.name: item for item in msgspec.structs.fields(base)}
+            found |= {item.name: (item, by_name) for item, by_name in _fields(base)}
     return found
 
 
-def _is_same(field: Any, inherited: Any) -> bool:
+def _fields(cls: Any) -> list[tuple[Any, bool]]:
+    """Return the fields of a class, and whether each can be given by name only."""
+    parameters = inspect.signature(cls).parameters
+    return [
+        (item, parameters[item.name].kind is inspect.Parameter.KEYWORD_ONLY)
+        for item in msgspec.structs.fields(cls)
+    ]
+
+
+def _is_same(field: Any, by_name: bool, inherited: tuple[Any, bool] | None) -> bool:
     """Say whether a field is as it was inherited, and not declared anew."""
-    return inherited is not None and (
-        field.type == inherited.type
-        and field.default is inherited.default
-        and field.default_factory is inherited.default_factory
-        and field.encode_name == inherited.encode_name
+    if inherited is None:
+        return False
+    before, was_by_name = inherited
+    return bool(
+        field.type == before.type
+        and field.default is before.default
+        and field.default_factory is before.default_factory
+        and field.encode_name == before.encode_name
+        and by_name == was_by_name
     )
 
 
@@ -141,10 +178,13 @@ def _make_struct(
         item: Any = make_field(default=default, default_factory=factory, name=encode_name)
         fields.append((field, kind, item))
     namespace: dict[str, Any] = {"__qualname__": qualname}
+    made_of = types.resolve_bases(bases)
+    if made_of is not bases:  # there are type parameters
+        namespace["__orig_bases__"] = bases
     if is_checked:
         namespace |= _checked_later()
     return msgspec.defstruct(
-        name, fields, bases=bases, module=module, namespace=namespace, **config
+        name, fields, bases=made_of, module=module, namespace=namespace, **config
     )
 
 

@@ -18,6 +18,11 @@ class Store(ABC):
     def location(self) -> str:
         """Where it is, such that ``open_store(location)`` opens it in another process."""
 
+    @property
+    def uncached(self) -> Store:
+        """The same, for who wants to see what is there now, and nothing that was read before."""
+        return self
+
     @abstractmethod
     def create(self, name: str, data: bytes) -> None:
         """Create a name with its whole content, if the name is not there.

@@ -39,6 +39,10 @@ class CachedStore(Store):
     def location(self) -> str:
         return f"{self.inner.location}?cache={int(self._kept.maxsize)}"
 
+    @property
+    def uncached(self) -> Store:
+        return self.inner.uncached
+
     def create(self, name: str, data: bytes) -> None:
         self.inner.create(name, data)
 

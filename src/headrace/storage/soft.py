@@ -90,6 +90,10 @@ class WithSoftFiles(Store):
     def location(self) -> str:
         return self._store.location
 
+    @property
+    def uncached(self) -> Store:
+        return WithSoftFiles(self._store.uncached, self._soft)
+
     def _of(self, name: str) -> Store:
         return self._soft if is_soft(name) else self._store
 
