@@ -10,7 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
+from headrace import requests
 from headrace.cli import main
+from headrace.control import Control
+from headrace.ledger.commands import Command
+from headrace.storage import LocalStore
 from headrace.testing import Harness, drive
 from tests.driven.test_policies import Count, Hit, Hours, visit
 
@@ -39,6 +43,18 @@ def harness(tmp_path: Path) -> Any:
 def work_a_while(harness: Harness) -> None:
     for at in range(40):
         visit(harness, at, low=270, high=30)
+
+
+def test_what_was_asked_for_from_outside_is_heard_at_the_next_step_however_slow_the_machine_is(
+    tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_LOOKING_SHARE", 10**9)
+    monkeypatch.setattr(requests, "_LONGEST_S", 10**6)
+    harness.step()
+    harness.run()
+    Control(LocalStore(tmp_path)).put(Command("pause", nonce="a"))
+    harness.run()
+    assert harness.current().paused
 
 
 def test_a_policy_is_tried_and_then_let_steer(tmp_path: Path, harness: Harness) -> None:

@@ -424,6 +424,7 @@ class Harness(MovesState):
         driver = self._driver
         assert driver is not None
         self._head = None
+        driver.requests.look_at_once()  # what others have asked for meanwhile, whatever time it is
         waited = made = False
         while not (isinstance(driver.upcoming, Poll) and (waited or made)):
             upcoming = driver.upcoming
