@@ -45,17 +45,9 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
 
 
-for _room in (
-    running,
-    looking,
-    watermarks,
-    asking,
-    moving,
-    hosts,
-    policy,
-    checkpoints,
-    states,
-    nexmark,
-):
+_ROOMS = [
+    running, looking, watermarks, asking, moving, hosts, policy, checkpoints, states, nexmark
+]  # fmt: skip
+for _room in _ROOMS:
     for _command in _room.COMMANDS:
         main.add_command(_command)

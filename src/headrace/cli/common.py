@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from headrace.control import Control
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PipelineError
+from headrace.eventtime.timestamps import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
@@ -25,6 +26,19 @@ FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8
 
 class NothingThere(Exception):
     """There is nothing to be looked at."""
+
+
+class Duration(click.ParamType[int]):
+    """A duration such as 250ms, 30s or 1h30m, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Return how long it is."""
+        try:
+            return duration_micros(value)
+        except PipelineError as error:
+            return self.fail(error.what, param, ctx)
 
 
 storage_option = click.option(

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from headrace.cli.common import (
     REFUSED,
+    Duration,
     ask,
     head_of,
     output_option,
@@ -32,7 +33,6 @@ from headrace.control import Control
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.sizes import sizes_of_bins
 from headrace.errors import ChangeRefused, PipelineError
-from headrace.eventtime.timestamps import duration_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.commands import Command, Kind
@@ -48,23 +48,14 @@ from headrace.storage import open_store
 #: How many runs of neighbouring bins ``layout`` shows.
 _MOST_RUNS = 64
 
-
-def _objective(_: Any, __: Any, text: str | None) -> int:
-    try:
-        return 0 if text is None else duration_micros(text)
-    except PipelineError as error:
-        raise click.BadParameter(error.what) from None
-
-
 _strategy_option = click.option(
-    "--strategy", default="batched", show_default=True, callback=strategy_of,
-    help=STRATEGIES,
+    "--strategy", default="batched", show_default=True, callback=strategy_of, help=STRATEGIES
 )  # fmt: skip
 _prepare_option = click.option(
     "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
 )
 _objective_option = click.option(
-    "--objective", callback=_objective, metavar="DURATION",
+    "--objective", type=Duration(), default=0,
     help="Keep steps within it, such as 250ms: that is how large rounds are then.",
 )  # fmt: skip
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")

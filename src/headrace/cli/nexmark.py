@@ -10,32 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.common import output_option, tell, typed_errors, with_options
+from headrace.cli.common import Duration, output_option, tell, typed_errors, with_options
 from headrace.cli.rows import aligned
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import duration_micros
 from headrace.ledger.log import Ledger
 from headrace.migrating import Strategy
 from headrace.nexmark.queries import NAMES, module_of
 from headrace.observe.lags import show_duration
 from headrace.storage import Store, open_store
-
-
-class Duration(click.ParamType[float]):
-    """A time such as 30s or 2m, in seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return how many seconds it is."""
-        if isinstance(value, float):
-            return value
-        try:
-            return duration_micros(value) / 1e6
-        except PipelineError as error:
-            return self.fail(error.what, param, ctx)
-
 
 _OPTIONS = [
     click.argument("query", type=click.Choice(NAMES), metavar="QUERY"),
@@ -113,7 +96,7 @@ def _new(storage: str) -> Store:
 
 def _run(
     query: str, storage: Store, plot: Path | None, file: Path | None, output: str, *, rate: int,
-    duration: float, warm_up: float, cool_down: float, dilation: int, in_flight: int, disorder: int,
+    duration: int, warm_up: int, cool_down: int, dilation: int, in_flight: int, disorder: int,
     seed: int, migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any,
 ) -> None:  # fmt: skip
     # What measures and draws needs more packages than what runs pipelines.
@@ -124,8 +107,8 @@ def _run(
     from headrace.observe.progress import ProgressLine
 
     load = Load(
-        rate=rate, seconds=duration, warm_s=warm_up, cool_s=cool_down, workers=workers, bins=bins,
-        migrate=migrate, prepare=prepare,
+        rate=rate, seconds=duration / 1e6, warm_s=warm_up / 1e6, cool_s=cool_down / 1e6, workers=workers,
+        bins=bins, migrate=migrate, prepare=prepare,
     )  # fmt: skip
     if rate % dilation:
         raise click.UsageError(f"--dilation {dilation} does not divide --rate {rate}")

@@ -145,14 +145,14 @@ class Ledger:
         A list may lag so far behind that it shows manifest 0 alone, which is never deleted; and a driver
         that was fenced leaves a manifest behind, which nothing follows. But a step goes only once the
         boundary of a later one is above it: as of a step that is the newest, nothing is gone that is not
-        below its own boundary.
+        below its own boundary. (Unless it is a base, the one before it was just read.)
 
         Raises:
             ListLags: when something is.
         """
         first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
-        before = head.boundary < head.step and manifest_name(head.step - 1)
-        if first_is_gone or (before and not self._exists(before)):
+        unread = head.boundary < head.step == head.last_base
+        if first_is_gone or (unread and not self._exists(manifest_name(head.step - 1))):
             raise ListLags(
                 f"step {head.step} is not the newest: others were cleaned away that it needs",
                 place=self._store.location,
@@ -292,13 +292,13 @@ class Ledger:
 
         Two short reads of the store.
         """
-        return self._exists(manifest_name(head.step + 1)) or self._is_gone(head)
+        if head.step == 0 and self._exists(CLEANED_MARK):
+            return True
+        return self._has_next(head) or not self._exists(manifest_name(head.step))
 
-    def _is_gone(self, head: Head) -> bool:
-        """Say whether the manifest of a head was cleaned away; of the first, the one that followed it."""
-        if head.step == 0:
-            return self._exists(CLEANED_MARK)
-        return not self._exists(manifest_name(head.step))
+    def _has_next(self, head: Head) -> bool:
+        """Say whether the manifest that follows a head is there; it may also be gone already."""
+        return self._exists(manifest_name(head.step + 1))
 
     def _newest_step(self) -> int | None:
         steps = steps_of(self._store.list(MANIFEST_FOLDER))
@@ -405,7 +405,7 @@ class Ledger:
         Raises:
             Fenced: when another driver has.
         """
-        if self.is_followed(head):
+        if self._has_next(head):
             raise self._fenced_by_commit(head.epoch, head.step + 1)
         self._require_head(head, head.epoch)
 
@@ -449,7 +449,7 @@ class Ledger:
             if found is None:  # it was there, and was cleaned away since
                 raise self._fenced(head.epoch, intent.step, "its intent was cleaned away") from None
             first = found
-        if self.is_followed(head):
+        if self._has_next(head):
             raise self._fenced(head.epoch, head.step + 1, "another driver has claimed the pipeline")
         if self._check_predecessor:
             self._require_head(head, head.epoch)

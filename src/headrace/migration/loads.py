@@ -15,7 +15,7 @@ from headrace.keyspace.refinement import refinement
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-
+#: Nothing counts for more: weights of many bins are to have a sum.
 _MOST = 1e12
 
 

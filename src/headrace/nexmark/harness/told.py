@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.nexmark.harness.compared import Compared, compared
+from headrace.nexmark.harness.compared import compared
 from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.seen import Seen
@@ -24,19 +24,13 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
         begins, in seconds since events began to come, and its p50, p99 and max in milliseconds),
         ``steps``, ``answers``, ``migrations``, ``memory_gib`` (when, how much).
     """
-    window = seen.latencies.between(*load.window)
+    windows = _windows(seen, load)
     return {
         "load": msgspec.to_builtins(load),
-        "latency_ms": {
-            name: {
-                share: round(ms, 1)
-                for share, ms in zip(_NAMES, one.percentiles_ms(_SHARES), strict=True)
-            }
-            for name, one in _windows(compared(seen, load), window).items()
-        },
+        "latency_ms": {name: _latency_ms(one) for name, one in windows.items()},
         "buckets": [
             [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
-            for at, one in window.buckets()
+            for at, one in windows["all"].buckets()
         ],
         "steps": seen.steps,
         "answers": seen.answers,
@@ -47,20 +41,23 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
 
 def latencies_of(seen: Seen, load: Load) -> pa.Table:
     """Return how late events were, in milliseconds: a row for each window."""
-    windows = _windows(compared(seen, load), seen.latencies.between(*load.window))
     rows = [
         {"window": name, "events": int(one.events.sum())}
-        | {
-            f"{share} ms": round(ms, 1)
-            for share, ms in zip(_NAMES, one.percentiles_ms(_SHARES), strict=True)
-        }
-        for name, one in windows.items()
+        | {f"{share} ms": ms for share, ms in _latency_ms(one).items()}
+        for name, one in _windows(seen, load).items()
     ]
     return pa.Table.from_pylist(rows)
 
 
-def _windows(found: Compared, window: Latencies) -> dict[str, Latencies]:
+def _latency_ms(window: Latencies) -> dict[str, float]:
+    """Return a window's percentiles, by name."""
+    found = zip(_NAMES, window.percentiles_ms(_SHARES), strict=True)
+    return {name: round(ms, 1) for name, ms in found}
+
+
+def _windows(seen: Seen, load: Load) -> dict[str, Latencies]:
     """Return the windows that have events, by name."""
+    window, found = seen.latencies.between(*load.window), compared(seen, load)
     if found.moved is None:
         return {"all": window}
     named = {"all": window, "steady": found.steady, "moving": found.moving}
