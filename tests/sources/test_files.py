@@ -415,3 +415,78 @@ def test_a_row_group_is_decoded_once_however_many_steps_it_takes(
     pa.parquet.write_table(pa.table({"n": [7] * 100, "at": [7] * 100}), path, row_group_size=40)
     changed = source.read(Split(spec=[str(path), 90, 95], place=""))
     assert changed.column("n").to_pylist() == [7] * 5
+
+
+NOTES = 'at,note,n\n2024-01-01T00:00:01Z,NA,1\n2024-01-01T00:00:02Z,"",2\n2024-01-01T00:00:03Z,,\n'
+
+
+class Noted(msgspec.Struct):
+    note: str | None
+    n: int | None
+
+
+def notes_of(path: Path, **options: Any) -> list[tuple[Any, ...]]:
+    source = Files(path, event_time="at", type=Noted, **options)
+    return [row[1:] for step in rows_of(source, Limit(100, 1 << 20)) for row in step]
+
+
+def test_csv_is_null_where_nothing_stands_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(NOTES)
+    assert notes_of(path) == [("NA", 1), ("", 2), (None, None)]
+
+
+def test_csv_has_other_nulls_if_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(NOTES)
+    told = {"null_values": ["", "NA"]}
+    assert notes_of(path, **told) == [(None, 1), ("", 2), (None, None)]
+    assert notes_of(path, **told, quoted_nulls=True) == [(None, 1), (None, 2), (None, None)]
+
+
+def test_a_quote_within_a_field_of_csv_is_a_character(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('at,page,n\n2024-01-01T00:00:01Z,5" disk,1\n2024-01-01T00:00:02Z,"a\nb",2\n')
+    source = Files(path, event_time="at", schema={"page": str, "n": int}, watch=True)
+    offer = source.offer(source.start(), Limit(100, 1 << 20))
+    assert offer is not None
+    (split,) = source.splits(source.start(), offer.end)
+    assert source.read(split)["page"].to_pylist() == ['5" disk', "a\nb"]
+
+
+def test_a_bad_line_of_csv_is_named_after_values_with_newlines(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('at,page,n\n2024-01-01T00:00:01Z,"a\n\nb",1\n2024-01-01T00:00:02Z,c,many\n')
+    source = Files(path, event_time="at", schema={"page": str, "n": int})
+    with pytest.raises(BadInput, match="many") as caught:
+        rows_of(source, Limit(100, 1 << 20))
+    assert caught.value.place.endswith("a.csv, line 5")
+
+
+@pytest.mark.parametrize("pattern", ["", "*.jsonl", "b*/*.jsonl"])
+def test_a_directory_may_be_renamed_between_two_starts(tmp_path: Path, pattern: str) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    inner = before / "b" if "/" in pattern else before
+    inner.mkdir(parents=True)
+    for part in range(3):
+        write(inner / f"part-{part}", example(9)[part * 3 : part * 3 + 3], "jsonl")
+    columns = {"n": int}
+    first = Files(before / pattern, event_time="at", schema=columns, format="jsonl")
+    position = first.start()
+    for _ in range(2):
+        offer = first.offer(position, Limit(2, 1 << 20))
+        assert offer is not None
+        position = json.loads(json.dumps(offer.end))
+    before.rename(after)
+    then = Files(after / pattern, event_time="at", schema=columns, format="jsonl")
+    # (what was divided before is read again as well)
+    assert [then.read(split)["n"].to_pylist() for split in then.splits(None, position)] == [
+        [2],
+        [3],
+    ]
+    left = []
+    while (offer := then.offer(position, Limit(100, 1 << 20))) and not offer.empty:
+        splits = then.splits(position, offer.end)
+        left += [n for split in splits for n in then.read(split)["n"].to_pylist()]
+        position = offer.end
+    assert left == [4, 5, 6, 7, 8]

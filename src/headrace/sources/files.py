@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import glob
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -30,14 +29,13 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
+from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
 
 Format = Literal["jsonl", "csv", "parquet"]
 
 _BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
 }  # fmt: skip
-#: A part of a text file that one task parses.
-_PART_BYTES = 4 << 20
 #: A part of a Parquet file has at least so many rows, and ends with a row group.
 _PART_ROWS = 65_536
 #: Decoded row groups that are remembered from one step to the next.
@@ -48,11 +46,12 @@ _AFTER_ALL = "\U0010ffff"
 #: A line that is none, and what files from elsewhere may begin with.
 _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
 _MARK = b"\xef\xbb\xbf"
-_NULLS = ["", "NA", "NaN", "null"]
 
 
 class _Position(msgspec.Struct, frozen=True):
     """How far the files were read.
+
+    Files are named from where all of them are: see :meth:`Files._root`.
 
     Attributes:
         done: how many files sort before ``name``; all of them were read.
@@ -84,6 +83,8 @@ class Files(Source):
             then come in the order of their names.
         time_zone: the zone of times that name none.
         time_unit: the unit of event times that are numbers.
+        null_values: what stands for null in CSV, in columns of text as well.
+        quoted_nulls: whether it does so between quotes, too.
 
     Guarantees: replayable; nothing is skipped silently: what cannot be read stops the pipeline with the
         file and the line.
@@ -100,8 +101,15 @@ class Files(Source):
         watch: bool = False,
         time_zone: str = "UTC",
         time_unit: TimeUnit = "us",
+        null_values: Sequence[str] = ("",),
+        quoted_nulls: bool = False,
     ) -> None:
         self._pattern = str(path)
+        self._nulls: dict[str, Any] = {
+            "null_values": list(null_values),
+            "strings_can_be_null": True,
+            "quoted_strings_can_be_null": quoted_nulls,
+        }
         self._watch = watch
         self.bounded = not watch
         self._event_time = event_time
@@ -140,26 +148,27 @@ class Files(Source):
         return self._event_time in value_type_of(declared).schema.names
 
     def _infer(self) -> pa.Schema:
-        names = self._list()
-        if not names:
+        listed = self._list()
+        if not listed:
             raise PipelineError(
                 f"{self._pattern} matches no file, so its columns are not known",
                 remedy="declare them with type= or schema=, the event time among them",
             )
+        first = os.path.join(self._root(), listed[0])
         if self._format == "parquet":
-            return pa.parquet.read_schema(names[0])
-        with open(names[0], "rb") as file:
+            return pa.parquet.read_schema(first)
+        with open(first, "rb") as file:
             head = file.read(_INFER_BYTES)
-        head = head[: head.rfind(b"\n") + 1] or head
+        ends = record_ends(head, quoted=self._quoted)
+        head = head[: ends[-1]] if len(ends) else head
         try:
             if self._format == "csv":
-                options = pa.csv.ConvertOptions(null_values=_NULLS, strings_can_be_null=True)
-                return pa.csv.read_csv(pa.BufferReader(head), convert_options=options).schema
+                return self._table_of_csv(head).schema
             return pa.json.read_json(pa.BufferReader(head)).schema
         except pa.ArrowInvalid as error:
             raise BadInput(
-                f"the columns of {names[0]} cannot be told from its beginning: {error}",
-                place=names[0],
+                f"the columns of {first} cannot be told from its beginning: {error}",
+                place=first,
                 remedy="mend the file, or declare the columns with type= or schema=",
             ) from error
 
@@ -205,15 +214,24 @@ class Files(Source):
             else:
                 names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
                 names = [name for name in names if os.path.isfile(name)]
-            self._listed = sorted(os.path.abspath(name) for name in names)
+            root = self._root()
+            self._listed = sorted(os.path.relpath(name, root) for name in names)
         return self._listed
+
+    def _root(self) -> str:
+        """Return what names are relative to, so that files can be moved together."""
+        path = Path(self._pattern)
+        if not path.is_dir():
+            named = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
+            path = Path(*named)
+        return os.path.abspath(path)
 
     def start(self) -> Position:
         return msgspec.to_builtins(_Position())
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = msgspec.convert(position, _Position)
-        names = self._list()
+        root, names = self._root(), self._list()
         index, offset = self._find(at, names)
         parts: list[tuple[str, int, int]] = []
         rows = size = 0
@@ -222,8 +240,9 @@ class Files(Source):
             name = names[index]
             last = index == len(names) - 1
             rest = Limit(limit.rows - rows, limit.bytes - size)
-            with _typed_errors(name):
-                cuts, ended, more_rows, more_bytes = self._cut(name, offset, rest, growing=last)
+            path = os.path.join(root, name)
+            with _typed_errors(path):
+                cuts, ended, more_rows, more_bytes = self._cut(path, offset, rest, growing=last)
             parts += [(name, start, end) for start, end in cuts]
             rows, size = rows + more_rows, size + more_bytes
             if cuts:
@@ -326,22 +345,21 @@ class Files(Source):
             data = file.read(limit.bytes)
             # One record is taken, however long it is.
             while not self._has_record_end(data) and (
-                more := file.read(max(limit.bytes, _PART_BYTES))
+                more := file.read(max(limit.bytes, PART_BYTES))
             ):
                 data += more
             at_end = not file.read(1)
         may_grow = growing and self._watch
-        quoted = self._format == "csv"
-        return _cut_lines(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=quoted)
+        return cut(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=self._quoted)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
-        parts = msgspec.convert(end, _Position).parts
-        return [
-            Split(spec=[name, first, last], place=f"{name}, from byte {first}")
-            if self._format != "parquet"
-            else Split(spec=[name, first, last], place=f"{name}, from row {first + 1}")
-            for name, first, last in parts
-        ]
+        root = self._root()
+        found = []
+        for name, first, last in msgspec.convert(end, _Position).parts:
+            path = os.path.join(root, name)
+            begin = f"row {first + 1}" if self._format == "parquet" else f"byte {first}"
+            found.append(Split(spec=[path, first, last], place=f"{path}, from {begin}"))
+        return found
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -356,20 +374,22 @@ class Files(Source):
             return self._columns.finish(table, lambda row: f"{name}, row {first + row + 1}")
         data = self._bytes(name, first, last)
         parse = self._parse_csv if self._format == "csv" else self._parse_json
+
+        def place_of(row: int) -> str:
+            return f"{name}, line {line_number(name, first, data, row, quoted=self._quoted)}"
+
         try:
             table = parse(name, data)
         except pa.ArrowInvalid as error:
-            row, why = _first_bad_line(data, lambda line: parse(name, line), str(error))
-            line = _line_number(name, first, data, row)
+            one = functools.partial(parse, name)
+            row, why = first_bad_row(data, one, str(error), quoted=self._quoted)
             raise BadInput(
                 f"a line cannot be read: {why}",
-                place=f"{name}, line {line}",
+                place=place_of(row),
                 remedy="mend the line, or declare another type for the column; "
                 "nothing of this step was committed",
             ) from error
-        return self._columns.finish(
-            table, lambda row: f"{name}, line {_line_number(name, first, data, row)}"
-        )
+        return self._columns.finish(table, place_of)
 
     def _bytes(self, name: str, first: int, last: int) -> bytes:
         with open(name, "rb") as file:
@@ -384,7 +404,12 @@ class Files(Source):
         return data
 
     def _has_record_end(self, data: bytes) -> bool:
-        return len(_record_ends(data, quoted=self._format == "csv")) > 0
+        return len(record_ends(data, quoted=self._quoted)) > 0
+
+    @property
+    def _quoted(self) -> bool:
+        """Whether a newline between quotes belongs to a value."""
+        return self._format == "csv"
 
     def _header(self, name: str) -> tuple[list[str], int] | None:
         """Return a CSV file's column names and the offset of its first record; None without any."""
@@ -413,15 +438,17 @@ class Files(Source):
         header = self._header(name)
         assert header is not None  # the division has records of it
         names, _ = header
+        return self._table_of_csv(data, names)
+
+    def _table_of_csv(self, data: bytes, names: list[str] | None = None) -> pa.Table:
+        """Return records as the columns that are wanted; or, without names, all that a header names."""
+        wanted = {} if names is None else self._read_types
         return pa.csv.read_csv(
             pa.BufferReader(data),
             read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
             parse_options=pa.csv.ParseOptions(newlines_in_values=b'"' in data),
             convert_options=pa.csv.ConvertOptions(
-                column_types=self._read_types,
-                include_columns=list(self._read_types),
-                null_values=_NULLS,
-                strings_can_be_null=True,
+                column_types=wanted, include_columns=list(wanted), **self._nulls
             ),
         )
 
@@ -528,63 +555,6 @@ def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
         if edges[-1] + _PART_ROWS <= edge < last:
             edges.append(edge)
     return [*itertools.pairwise([*edges, last])] if last > first else []
-
-
-def _record_ends(data: bytes, *, quoted: bool) -> npt.NDArray[np.int64]:
-    """Return where records end; in quoted text, a newline between quotes ends none."""
-    array = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(array == ord("\n"))
-    if quoted and b'"' in data:
-        quotes = np.cumsum(array == ord('"'))
-        ends = ends[quotes[ends] % 2 == 0]
-    return ends + 1
-
-
-def _cut_lines(
-    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool, quoted: bool
-) -> tuple[list[tuple[int, int]], bool, int, int]:
-    """Cut whole records off the beginning of some bytes: at most so many, in parts of a few MB."""
-    ends = _record_ends(data, quoted=quoted)
-    if at_end and not may_grow and data and (not len(ends) or ends[-1] < len(data)):
-        ends = np.append(ends, len(data))  # a last line without a newline
-    taken = ends[:rows]
-    if not len(taken):
-        return [], at_end and (not may_grow or not data), 0, 0
-    cuts, start = [], 0
-    while start < taken[-1]:
-        at = int(np.searchsorted(taken, start + _PART_BYTES, side="right")) - 1
-        end = int(taken[at]) if at >= 0 and taken[at] > start else int(taken[taken > start][0])
-        cuts.append((offset + start, offset + end))
-        start = end
-    ended = at_end and len(taken) == len(ends) and int(taken[-1]) == len(data)
-    return cuts, ended, len(taken), int(taken[-1])
-
-
-def _first_bad_line(data: bytes, parse: Callable[[bytes], Any], why: str) -> tuple[int, str]:
-    """Return the number (among lines with content) and the fault of the first line that is bad."""
-    lines = [line for line in data.splitlines(keepends=True) if line.strip()]
-    low, high = 0, len(lines)  # the first bad line is in [low, high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            parse(b"".join(lines[low:middle]))
-            low = middle
-        except pa.ArrowInvalid as error:
-            high, why = middle, str(error)
-    return low, why
-
-
-def _line_number(name: str, first: int, data: bytes, row: int) -> int:
-    """Return the line of a file that holds the given record of a part of it."""
-    with open(name, "rb") as file:
-        line = file.read(first).count(b"\n")
-    for text in data.splitlines():
-        line += 1
-        if text.strip():
-            if row == 0:
-                return line
-            row -= 1
-    return line
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

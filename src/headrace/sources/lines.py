@@ -1,0 +1,119 @@
+"""Text: where its records end, how it is cut into parts, and on which line a record is."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: A part that one task parses.
+PART_BYTES = 4 << 20
+#: A field of CSV and what ends it. A quote opens one at its beginning only, as Arrow's parser has it.
+_FIELD = re.compile(rb'(?:"[^"]*(?:""[^"]*)*(?:"|\Z))?[^,\r\n]*(?:[,\r]|(\n)|\Z)')
+_BEFORE_FIELDS = np.frombuffer(b",\r\n", dtype=np.uint8)
+_COUNTED_BYTES = 1 << 24
+
+
+def record_ends(data: bytes, *, quoted: bool) -> npt.NDArray[np.int64]:
+    """Return where the records of a text end that begins with one.
+
+    Args:
+        quoted: whether it is CSV, where a newline between quotes ends none.
+    """
+    array = np.frombuffer(data, dtype=np.uint8)
+    ends: npt.NDArray[np.int64] = np.flatnonzero(array == ord("\n"))
+    if not quoted or b'"' not in data:
+        return ends + 1
+    quotes = np.flatnonzero(array == ord('"'))
+    if not _open_and_close(array, quotes):
+        return np.array([of.end() for of in _FIELD.finditer(data) if of[1]], dtype=np.int64)
+    outside: npt.NDArray[np.bool_] = np.searchsorted(quotes, ends) % 2 == 0
+    return ends[outside] + 1
+
+
+def _open_and_close(array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64]) -> bool:
+    """Say whether quotes open and close in turn: every second one begins a field, or doubles a quote."""
+    opening = quotes[::2]
+    begins = (opening == 0) | np.isin(array[opening - 1], _BEFORE_FIELDS)
+    doubles = np.append(False, opening[1:] == quotes[1::2][: len(opening) - 1] + 1)
+    return bool((begins | doubles).all())
+
+
+def cut(
+    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool, quoted: bool
+) -> tuple[list[tuple[int, int]], bool, int, int]:
+    """Cut whole records off the beginning of some bytes: at most so many, in parts of a few MB.
+
+    Args:
+        offset: where in the file the bytes begin.
+        at_end: whether nothing follows them.
+        may_grow: whether something may yet; then a last line without a newline waits.
+
+    Returns:
+        the parts (from, to), whether the file has ended with them, and their rows and bytes.
+    """
+    ends = record_ends(data, quoted=quoted)
+    if at_end and not may_grow and data and (not len(ends) or ends[-1] < len(data)):
+        ends = np.append(ends, len(data))  # a last line without a newline
+    taken = ends[:rows]
+    if not len(taken):
+        return [], at_end and (not may_grow or not data), 0, 0
+    cuts, start = [], 0
+    while start < taken[-1]:
+        at = int(np.searchsorted(taken, start + PART_BYTES, side="right")) - 1
+        end = int(taken[at]) if at >= 0 and taken[at] > start else int(taken[taken > start][0])
+        cuts.append((offset + start, offset + end))
+        start = end
+    ended = at_end and len(taken) == len(ends) and int(taken[-1]) == len(data)
+    return cuts, ended, len(taken), int(taken[-1])
+
+
+def first_bad_row(
+    data: bytes, parse: Callable[[bytes], object], why: str, *, quoted: bool
+) -> tuple[int, str]:
+    """Return the first record that cannot be parsed, and why.
+
+    Args:
+        why: why all of them cannot.
+    """
+    texts = [text for _, text in _records(data, quoted=quoted)]
+    low, high = 0, len(texts)  # the first bad one is in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            parse(b"".join(texts[low:middle]))
+            low = middle
+        except pa.ArrowInvalid as error:
+            high, why = middle, str(error)
+    return low, why
+
+
+def line_number(name: str, first: int, data: bytes, row: int, *, quoted: bool) -> int:
+    """Return the line of a file, from 1, on which a record begins of the part from ``first`` on."""
+    within = [line for line, _ in itertools.islice(_records(data, quoted=quoted), row + 1)]
+    return _lines_before(name, first) + (within[-1] if within else 0) + 1
+
+
+def _records(data: bytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield records with the number of newlines before each; a line without content is none."""
+    blank = b"\r\n" if quoted else None
+    start = line = 0
+    for end in [*record_ends(data, quoted=quoted).tolist(), len(data)]:
+        text = data[start:end]
+        if text.strip(blank):
+            yield line, text
+        line += text.count(b"\n")
+        start = end
+
+
+def _lines_before(name: str, offset: int) -> int:
+    lines, left = 0, offset
+    with open(name, "rb") as file:
+        while left > 0 and (some := file.read(min(left, _COUNTED_BYTES))):
+            lines += some.count(b"\n")
+            left -= len(some)
+    return lines
