@@ -89,3 +89,31 @@ def test_a_field_that_cannot_be_given_is_refused_when_it_is_drawn() -> None:
 
     with pytest.raises(PipelineError, match="cannot be given"):
         value_type_of(Made)
+
+
+class Times(msgspec.Struct):
+    at: datetime
+    others: list[datetime]
+    named: dict[str, Data]
+
+
+NAIVE = NOON.replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Times(NAIVE, [], {}),
+        Times(NOON, [NOON, NAIVE], {}),
+        Times(NOON, [], {"x": Data(a=1, at=NAIVE)}),
+    ],
+    ids=["plain", "in a list", "in a struct in a map"],
+)
+def test_a_time_without_a_zone_is_refused_or_of_the_zone_that_is_given(value: Times) -> None:
+    values = value_type_of(Times)
+    with pytest.raises(TypeError, match="has no time zone"):
+        values.to_columns([value])
+    (found,) = values.to_python(values.to_columns([value], "America/New_York"))
+    shown = [found.at, *found.others, *(one.at for one in found.named.values())]
+    assert datetime(2024, 1, 1, 17, tzinfo=UTC) in shown
+    assert set(shown) <= {NOON, datetime(2024, 1, 1, 17, tzinfo=UTC)}

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import PipelineError
+from headrace.eventtime.parsing import to_micros_column
 from headrace.eventtime.timestamps import from_micros
 
 VALUE_COLUMN = "value"
@@ -85,16 +86,19 @@ class ValueType:
             ]
         return self._nested
 
-    def to_columns(self, values: list[Any]) -> list[pa.Array]:
+    def to_columns(self, values: list[Any], zone: str | None = None) -> list[pa.Array]:
         """Return the columns of a list of values.
+
+        Args:
+            zone: the time zone of times that name none, which are refused by default.
 
         Raises:
             TypeError: naming the field, when a value does not have the declared type.
         """
         if self.is_scalar:
-            return [_column(VALUE_COLUMN, values, self.schema.field(0))]
+            return [column_of(values, self.schema.field(0), zone)]
         return [
-            _column(field.name, [getattr(value, field.name) for value in values], field)
+            column_of([getattr(value, field.name) for value in values], field, zone)
             for field in self.schema
         ]
 
@@ -150,7 +154,7 @@ def _as_encoded(value: Any, declared: Any) -> Any:
     return [*tag.values(), *fields.values()] if how.array_like else {**tag, **fields}
 
 
-def _as_arrow(value: Any, kind: pa.DataType) -> Any:
+def _as_arrow(value: Any, kind: pa.DataType, zone: str | None) -> Any:
     """Return a nested value as Arrow takes it: structs by the names of their fields, maps as pairs."""
     if value is None:
         return None
@@ -158,24 +162,58 @@ def _as_arrow(value: Any, kind: pa.DataType) -> Any:
         known = isinstance(value, dict)
         return {
             field.name: _as_arrow(
-                value[field.name] if known else getattr(value, field.name), field.type
+                value[field.name] if known else getattr(value, field.name), field.type, zone
             )
             for field in kind
         }
     if pa.types.is_map(kind):
         pairs = value.items() if isinstance(value, dict) else value
-        return [(key, _as_arrow(item, kind.item_type)) for key, item in pairs]
+        return [(key, _as_arrow(item, kind.item_type, zone)) for key, item in pairs]
     if pa.types.is_list(kind):
         if isinstance(value, str | bytes | dict):
             raise TypeError(f"{value!r} is no list")
-        return [_as_arrow(item, kind.value_type) for item in value]
-    return value
+        return [_as_arrow(item, kind.value_type, zone) for item in value]
+    return in_zone([value], zone)[0] if _wants_zone(kind) else value
 
 
-def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
+def _wants_zone(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def in_zone(values: list[Any], zone: str | None) -> list[Any]:
+    """Return times so that each names a point in time: those that name no zone are of the given one.
+
+    Raises:
+        TypeError: for one of these, when none is given.
+    """
+    naive = [row for row, at in enumerate(values) if isinstance(at, datetime) and at.tzinfo is None]
+    if not naive:
+        return values
+    if zone is None:
+        raise TypeError(
+            f"{values[naive[0]]!r} has no time zone; use datetime(..., tzinfo=timezone.utc)"
+        )
+    local = pa.array([values[row] for row in naive], pa.timestamp("us"))
+    found = list(values)
+    for row, micros in zip(naive, to_micros_column(local, zone=zone).to_pylist(), strict=True):
+        found[row] = from_micros(micros)
+    return found
+
+
+def column_of(values: list[Any], field: pa.Field, zone: str | None = None) -> pa.Array:
+    """Return a field's values as its column.
+
+    Args:
+        zone: the time zone of times that name none, which are refused by default.
+
+    Raises:
+        TypeError: naming the field, when a value does not have its type.
+    """
     try:
         if pa.types.is_nested(field.type):
-            values = [_as_arrow(value, field.type) for value in values]
+            values = [_as_arrow(value, field.type, zone) for value in values]
+        elif _wants_zone(field.type):
+            values = in_zone(values, zone)
         array = pa.array(values, type=field.type)
     except (
         pa.ArrowInvalid,
@@ -186,9 +224,9 @@ def _column(name: str, values: list[Any], field: pa.Field) -> pa.Array:
         KeyError,
         UnicodeEncodeError,
     ) as error:
-        raise TypeError(f"field {name!r} wants {field.type}: {error}") from error
+        raise TypeError(f"field {field.name!r} wants {field.type}: {error}") from error
     if array.null_count and not field.nullable:
-        raise TypeError(f"field {name!r} wants {field.type}, and a value has None there")
+        raise TypeError(f"field {field.name!r} wants {field.type}, and a value has None there")
     return array
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import headrace as hr
 from headrace.errors import PipelineError, SinkConflict
 from headrace.sinks import Files
+
+
+class Nested(msgspec.Struct):
+    n: int
+
 
 ROWS = pa.table(
     {"key": ["a", "b"], "timestamp": pa.array([1, 2], pa.timestamp("us", tz="UTC")), "n": [1, None]}
@@ -49,3 +58,69 @@ def test_other_content_under_a_steps_name_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="no file format"):
         Files(tmp_path, format="xml")  # type: ignore[arg-type]
+
+
+def test_parquet_that_another_version_wrote_otherwise_is_recognised_by_its_rows(
+    tmp_path: Path,
+) -> None:
+    rows = ROWS.append_column("x", pa.array([float("nan"), None]))
+    path = tmp_path / "step-000000000007.parquet"
+    pyarrow.parquet.write_table(rows, path, compression="GZIP", row_group_size=1)
+    before = path.read_bytes()
+    Files(tmp_path, format="parquet").deliver(7, rows)
+    assert path.read_bytes() == before
+    for other in (
+        rows.slice(1),
+        rows.take([1, 0]),
+        rows.rename_columns(["k", "timestamp", "n", "x"]),
+    ):
+        with pytest.raises(SinkConflict, match="with other content"):
+            Files(tmp_path, format="parquet").deliver(7, other)
+
+
+def test_what_is_no_parquet_file_is_other_content(tmp_path: Path) -> None:
+    (tmp_path / "step-000000000007.parquet").write_bytes(b"PAR1 or so")
+    with pytest.raises(SinkConflict, match="with other content"):
+        Files(tmp_path, format="parquet").deliver(7, ROWS)
+
+
+@pytest.mark.parametrize("declared", [list[int], bytes, Nested], ids=["list", "bytes", "struct"])
+def test_what_csv_cannot_hold_is_refused_when_it_is_drawn(tmp_path: Path, declared: Any) -> None:
+    def drawn(format: Any) -> None:
+        class Through(hr.Computation):
+            out = hr.Output(msgspec.defstruct("Out", [("x", declared)]))
+
+            def process_record(self, ctx: hr.Context, record: hr.Record) -> None: ...
+
+        pipeline = hr.Pipeline("p")
+        numbers = pipeline.inject("numbers", hr.sources.Iterable([1], int, event_time=lambda n: n))
+        node = pipeline.compute("through", Through(), keys={numbers: "value"})
+        pipeline.sink("out", node, Files(tmp_path, format=format))
+
+    drawn("jsonl")
+    drawn("parquet")
+    with pytest.raises(PipelineError, match="which csv cannot hold"):
+        drawn("csv")
+
+
+def test_json_holds_what_json_has_no_name_for(tmp_path: Path) -> None:
+    after_all = pa.array([253_402_300_800_000_000, 0], pa.int64()).cast(
+        pa.timestamp("us", tz="UTC")
+    )
+    rows = pa.table(
+        {
+            "x": [float("nan"), 1.5],
+            "all": pa.array([[float("inf"), None], None], pa.list_(pa.float64())),
+            "named": pa.array([[("a", float("-inf"))], []], pa.map_(pa.string(), pa.float64())),
+            "after": after_all,
+            "inside": pa.StructArray.from_arrays([after_all], names=["at"]),
+        }
+    )
+    Files(tmp_path).deliver(1, rows)
+    first, second = map(json.loads, (tmp_path / "step-000000000001.jsonl").read_text().splitlines())
+    late, epoch = "10000-01-01 00:00:00.000000Z", "1970-01-01 00:00:00.000000Z"
+    assert first == {
+        "x": "NaN", "all": ["Infinity", None], "named": {"a": "-Infinity"}, "after": late,
+        "inside": {"at": late},
+    }  # fmt: skip
+    assert second == {"x": 1.5, "all": None, "named": {}, "after": epoch, "inside": {"at": epoch}}

@@ -490,3 +490,25 @@ def test_a_directory_may_be_renamed_between_two_starts(tmp_path: Path, pattern: 
         left += [n for split in splits for n in then.read(split)["n"].to_pylist()]
         position = offer.end
     assert left == [4, 5, 6, 7, 8]
+
+
+def test_nested_times_of_json_and_a_time_zone_do_not_go_together(tmp_path: Path) -> None:
+    columns = {"all": list[datetime]}
+    Files(tmp_path / "a.jsonl", event_time="at", schema={"at": str, **columns})
+    with pytest.raises(PipelineError, match="nests times"):
+        Files(tmp_path / "a.jsonl", event_time="at", schema={"at": str, **columns},
+              time_zone="America/New_York")  # fmt: skip
+
+
+def test_nested_times_that_name_no_zone_are_refused_where_a_zone_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    naive = pa.array(
+        [[datetime(2024, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None)]], pa.list_(pa.timestamp("us"))
+    )
+    pyarrow.parquet.write_table(pa.table({"at": [1], "all": naive}), path)
+    columns = {"all": list[datetime]}
+    ((row,),) = rows_of(Files(path, event_time="at", schema=columns), Limit(9, 1 << 20))
+    assert row[1] == [datetime(2024, 1, 1, 12, tzinfo=UTC)]
+    zoned = Files(path, event_time="at", schema=columns, time_zone="America/New_York")
+    with pytest.raises(BadInput, match="nests times that name no zone"):
+        rows_of(zoned, Limit(9, 1 << 20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,35 @@ def test_an_event_time_that_is_no_field_of_the_type_comes_along(store: Store) ->
     a.append([{"page": "x", "when": "2024-01-01T00:00:00Z"}])
     reading = Reading(Inbox(store, {"page": str}, event_time="when"))
     assert reading.step() == [1_704_067_200_000_000]
+
+
+class Timed(msgspec.Struct):
+    at: datetime
+    seen: datetime | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared"),
+    [("objects", Timed), ("mappings", Timed), ("mappings", {"n": int}), ("table", Timed),
+     ("table", {"n": int})],
+    ids=["objects", "mappings", "mappings, no field", "table", "table, no field"],
+)  # fmt: skip
+def test_times_that_name_no_zone_are_of_the_producers_zone(
+    store: Store, kind: str, declared: Any
+) -> None:
+    aware = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    naive = aware.replace(tzinfo=None)
+    rows = [{"at": naive, "seen": naive, "n": 1}]
+    if kind != "table":  # (a column of a table has one zone)
+        rows.append({"at": aware, "seen": None, "n": 2})
+    objects = [Timed(row["at"], row["seen"]) for row in rows]  # type: ignore[arg-type]
+    given: Any = {"objects": objects, "mappings": rows, "table": pa.Table.from_pylist(rows)}[kind]
+    a = Producer(store, "a", type=declared, event_time="at", time_zone="America/New_York")
+    a.append(given)
+    source = Inbox(store, declared, event_time="at", time_zone="America/New_York")
+    five_hours = 5 * 3_600_000_000
+    found = [time - 1_704_110_400_000_000 for time in Reading(source).step()]
+    assert found == [five_hours, 0][: len(rows)]
 
 
 def test_the_same_batch_under_the_same_number_is_appended_once(store: Store) -> None:

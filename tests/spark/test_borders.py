@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     SimpleDataSourceStreamReader,
 )
+from pyspark.sql.types import ArrayType, StructType, TimestampType
 
 import headrace as hr
 from headrace.driver import Driver, Settings
@@ -43,8 +45,6 @@ class Sum(hr.Computation):
 
 
 def rows_between(first: int, last: int) -> list[tuple[str, int, Any]]:
-    from datetime import UTC, datetime, timedelta
-
     start = datetime(2024, 1, 1, tzinfo=UTC)
     return [("abc"[i % 3], i, start + timedelta(seconds=i)) for i in range(first, last)]
 
@@ -79,6 +79,42 @@ class Numbered(DataSourceStreamReader):
             )
         else:
             yield from rows
+
+
+class Local(DataSource):
+    """Has one time that names a zone, and one that does not."""
+
+    def schema(self) -> StructType:
+        at = TimestampType()
+        return StructType().add("at", at).add("seen", at).add("all", ArrayType(at))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return OneRow()
+
+
+class OneRow(DataSourceStreamReader):
+    def initialOffset(self) -> int:
+        return 0
+
+    def latestOffset(self) -> int:
+        return 1
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+        naive = noon.replace(tzinfo=None)
+        yield naive, noon, [naive]
+
+
+def test_times_of_a_reader_that_name_no_zone_are_of_the_given_one() -> None:
+    source = hr.sources.SparkReader(Local({}), event_time="at", time_zone="America/New_York")
+    (split,) = source.splits(0, 1)
+    (row,) = source.read(split).to_pylist()
+    assert row.pop("__timestamp_us") == 1_704_128_400_000_000
+    five, noon = datetime(2024, 1, 1, 17, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)
+    assert row == {"at": five, "seen": noon, "all": [five]}
 
 
 class Simple(SimpleDataSourceStreamReader):

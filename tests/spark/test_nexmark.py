@@ -18,11 +18,12 @@ from tests.nexmark.oracle import Oracle, all_events, difference, last_of
 
 pytestmark = pytest.mark.spark
 
-QUERIES = [0, 1, 2, 3, 5, 7, 8, 11, 13, 14, 17, 20, 21, 22]
+QUERIES = [0, 1, 2, 3, 5, 7, 8, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]
 #: What the key of an answer is called here.
 KEYS = {
-    **{number: {"auction": "key"} for number in (1, 13, 14, 20, 21, 22)}, 11: {"bidder": "key"},
-    17: {"auction": "key0", "day": "key1"},
+    **{number: {"auction": "key"} for number in (1, 13, 14, 19, 20, 21, 22)}, 11: {"bidder": "key"},
+    15: {"day": "key"}, 16: {"channel": "key0", "day": "key1"}, 17: {"auction": "key0", "day": "key1"},
+    18: {"bidder": "key0", "auction": "key1"},
 }  # fmt: skip
 
 

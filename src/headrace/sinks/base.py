@@ -50,6 +50,16 @@ class Sink:
     #: Whether delivering a step again has no further effect.
     idempotent: bool = False
 
+    def check(self, columns: pa.Schema) -> None:
+        """Refuse what this sink could not deliver. Called where the pipeline is drawn.
+
+        Args:
+            columns: those of the key, by the names of the fields that it is made of, and of the value.
+
+        Raises:
+            PipelineError: to refuse.
+        """
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         """Deliver a step's productions.
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
-import msgspec
 import pyarrow as pa
 
 from headrace.sinks.base import Sink
-
-
-def json_lines(rows: pa.Table) -> bytes:
-    """Return rows as JSON lines."""
-    columns = [column.to_pylist() for column in rows.columns]
-    names = rows.column_names
-    objects: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return msgspec.json.Encoder(enc_hook=str).encode_lines(objects)
+from headrace.sinks.jsonlines import json_lines
 
 
 class Console(Sink):

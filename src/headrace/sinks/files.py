@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from headrace.errors import AlreadyExists, PipelineError, SinkConflict
 from headrace.sinks.base import Sink
-from headrace.sinks.console import json_lines
+from headrace.sinks.jsonlines import json_lines
 from headrace.storage.local import LocalStore
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -37,19 +37,37 @@ class Files(Sink):
         self._store = LocalStore(directory)
         self._format = format
 
+    def check(self, columns: pa.Schema) -> None:
+        """Refuse columns that the format has no form for."""
+        for field in columns:
+            if _cannot_be(self._format, field.type):
+                raise PipelineError(
+                    f"column {field.name!r} is of type {field.type}, which {self._format} cannot hold",
+                    remedy="use another format, or emit a value that it can hold",
+                )
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         name = f"step-{step:012d}.{self._format}"
         data = self._encode(rows)
         try:
             self._store.create(name, data)
         except AlreadyExists:
-            if self._store.read(name) != data:
+            if not self._is_same(self._store.read(name), data):
                 raise SinkConflict(
                     f"{name} is there already, with other content",
                     place=self._store.location,
                     remedy="a sink's directory belongs to one pipeline and its storage: use another "
                     "directory, or remove what an earlier pipeline left there",
                 ) from None
+
+    def _is_same(self, there: bytes, data: bytes) -> bool:
+        """Say whether two files hold the same rows; other versions write the same Parquet otherwise."""
+        if there == data or self._format != "parquet":
+            return there == data
+        try:
+            return _rows_of(there) == _rows_of(data)
+        except pa.ArrowException:
+            return False  # (it is no Parquet file, or damaged)
 
     def _encode(self, rows: pa.Table) -> bytes:
         if self._format == "jsonl":
@@ -60,6 +78,22 @@ class Files(Sink):
         else:
             pyarrow.parquet.write_table(rows, buffer, **parquet_options(rows.schema))
         return buffer.getvalue()
+
+
+def _cannot_be(format: Format, kind: pa.DataType) -> bool:
+    if format == "csv" and (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
+        return True
+    return format != "jsonl" and bool(pa.types.is_interval(kind))
+
+
+def _rows_of(parquet: bytes) -> bytes:
+    """Return the rows of a Parquet file in a form that is equal for equal rows, NaN among them."""
+    table = pyarrow.parquet.read_table(io.BytesIO(parquet)).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as writer:
+        writer.write_table(table.replace_schema_metadata(None))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Columns:
         """
         if self._event_time not in self._values.schema.names:
             return None
-        columns = self._values.to_columns(list(values))
+        columns = self._values.to_columns(list(values), self._zone)
         table = pa.table(columns, schema=self._values.schema)
         found = self._times(self._event_time, table, lambda row: repr(values[row]))
         times: list[int] = found.to_pylist()
@@ -108,6 +108,12 @@ class Columns:
             return column
         if pa.types.is_timestamp(field.type):
             return self._times_or_null(field.name, column, place_of)
+        if self._zone != "UTC" and _holds_naive_times(column.type):
+            raise BadInput(
+                f"column {field.name!r} nests times that name no zone, and time_zone= is of columns alone",
+                place=place_of(0),
+                remedy=f"{self._remedy}; nested times must name their zone",
+            )
         try:
             return column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -140,6 +146,13 @@ class Columns:
                 place=place_of(row),
                 remedy=f"{self._remedy}; times are ISO 8601, or numbers with time_unit=",
             ) from error
+
+
+def _holds_naive_times(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return any(_holds_naive_times(one) for one in inner)
 
 
 def _first_bad(column: pa.Array, kind: pa.DataType, why: str) -> tuple[int, str]:

@@ -125,6 +125,8 @@ class Files(Source):
         self._values = self._declared(declared, found)
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
         self._read_types = self._types_as_read(found)
+        if self._format == "jsonl" and time_zone != "UTC":
+            self._check_no_nested_times()
 
     # -- declaration --------------------------------------------------------------------------
 
@@ -196,6 +198,20 @@ class Files(Source):
             name: pa.string() if text and pa.types.is_timestamp(kind) else kind
             for name, kind in fields.items()
         }
+
+    def _check_no_nested_times(self) -> None:
+        """Refuse times in nested values, which the parser takes for UTC where they name no zone.
+
+        Raises:
+            PipelineError: when there are any.
+        """
+        for field in self._values.schema:
+            if pa.types.is_nested(field.type) and "timestamp" in str(field.type):
+                raise PipelineError(
+                    f"column {field.name!r} nests times, and time_zone= is of columns alone",
+                    place=self._pattern,
+                    remedy="declare nested times as str, and read them yourself; or leave time_zone= out",
+                )
 
     def values(self) -> ValueType:
         return self._values

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
-from headrace.schema import ValueType, value_type_of_schema
+from headrace.schema import ValueType, column_of, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
 
@@ -61,6 +61,7 @@ class SparkReader(Source):
                 remedy=f"its columns are: {', '.join(self._names)}",
             )
         self._values = value_type_of_schema(pa.schema([_in_utc(field) for field in self._arrow]))
+        self._zone = time_zone
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
         self._reader = _stream_reader(source, schema)
 
@@ -90,7 +91,7 @@ class SparkReader(Source):
     def read(self, split: Split) -> pa.Table:
         rows = self._reader.read(pickle.loads(split.data))
         try:
-            table = _as_table(iter(rows), self._arrow)
+            table = _as_table(iter(rows), self._arrow, self._zone)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
             raise BadInput(
                 f"the reader gave a row that is not of its schema: {error}",
@@ -163,8 +164,8 @@ def _stream_reader(source: DataSource, schema: StructType) -> Any:
     )
 
 
-def _as_table(rows: Iterator[Any], schema: pa.Schema) -> pa.Table:
-    """Return tuples, or record batches, as one table."""
+def _as_table(rows: Iterator[Any], schema: pa.Schema, zone: str) -> pa.Table:
+    """Return tuples, or record batches, as one table; times that name no zone are of the given one."""
     batches: list[pa.RecordBatch] = []
     tuples: list[Any] = []
 
@@ -172,7 +173,8 @@ def _as_table(rows: Iterator[Any], schema: pa.Schema) -> pa.Table:
         if tuples:
             columns = zip(*tuples, strict=True)
             arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+                column_of(list(column), field, zone)
+                for column, field in zip(columns, schema, strict=True)
             ]
             batches.append(pa.record_batch(arrays, schema=schema))
             tuples.clear()

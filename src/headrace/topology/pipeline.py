@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
+import pyarrow as pa
 
 from headrace.computation import Late, Shape, UserCode, shape_of
 from headrace.errors import PipelineError
@@ -226,7 +227,8 @@ class Pipeline(Drawn):
                 longer than ``Settings.straggler_us``. By default what the computation says: not weak.
 
         Raises:
-            PipelineError: for an injector's own stream, or a name that is taken.
+            PipelineError: for an injector's own stream, a name that is taken, or columns that the sink
+                refuses.
         """
         self._claim(name, "a sink", taken=self.sinks)
         stream = self._stream(stream, name)
@@ -240,6 +242,7 @@ class Pipeline(Drawn):
                 f"sink {name!r}: {sink!r} is not a sink",
                 remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
             )
+        sink.check(pa.schema([*stream.key_fields, *stream.values.schema]))
         if weak is None:
             weak = self.nodes[stream.owner].weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)

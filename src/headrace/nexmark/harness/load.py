@@ -31,7 +31,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     rate: int
     seconds: float = 60.0
-    warm_s: float = 20.0
+    warm_s: float = 25.0
     cool_s: float = 2.0
     workers: int = 2
     bins: int = 4_096

@@ -7,14 +7,18 @@ counted: so the few keys that are counted by get few records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import headrace as hr
 from headrace.computation import Declaration, InputStream
-from headrace.nexmark.queries.ranks import RANKS
+from headrace.nexmark.queries.ranks import RANKS, day_in_spark, ranks_in_spark
 from headrace.topology import Node, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 ALL = "all"
 
@@ -96,3 +100,18 @@ def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream | Node, by: Seque
     totals = Totals([*names_of("bids"), *names_of("bidders"), *names_of("auctions")])
     key = by[0] if len(by) == 1 else tuple(by)
     return draw(name, totals, keys={auctions: key, bidders: key})
+
+
+def native_counts(bids: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Count in plain PySpark, by some columns and the day: in sets, for its streams count nothing distinct."""
+    from pyspark.sql import functions as f
+
+    ranks = ranks_in_spark()
+    which = {"": f.lit(True), **{f"{name}_": rank for name, rank in ranks.items()}}
+    counts = [f.count_if(rank).alias(f"{name}bids") for name, rank in which.items()]
+    for what in ("bidder", "auction"):
+        counts += [
+            f.size(f.collect_set(f.when(rank, f.col(what)))).alias(f"{name}{what}s")
+            for name, rank in which.items()
+        ]
+    return bids.groupBy(*by, day_in_spark()).agg(*counts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.ranks import BOUNDS, RANKS, with_day_and_rank
+from headrace.nexmark.queries.ranks import RANKS, day_in_spark, ranks_in_spark, with_day_and_rank
 from headrace.topology import Node
 
 if TYPE_CHECKING:
@@ -41,11 +41,8 @@ def native(market: SparkMarket) -> DataFrame:
     from pyspark.sql import functions as f
 
     bids = market.bids("auction", "price", "date_time")
-    day = f.date_format("date_time", "yyyy-MM-dd").alias("day")
-    low, high = BOUNDS
-    ranks = [f.col("price") < low, f.col("price").between(low, high - 1), f.col("price") >= high]
-    counts = [f.count_if(rank).alias(name) for rank, name in zip(ranks, RANKS, strict=True)]
-    return bids.groupBy("auction", day).agg(
+    counts = [f.count_if(rank).alias(name) for name, rank in ranks_in_spark().items()]
+    return bids.groupBy("auction", day_in_spark()).agg(
         f.count("*").alias("bids"), *counts, f.min("price").alias("least"), f.max("price").alias("most"),
         f.avg("price").alias("mean"), f.sum("price").alias("total"),
     )  # fmt: skip

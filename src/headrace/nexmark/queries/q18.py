@@ -4,9 +4,16 @@ made last.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.topology import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
 
 LATEST = ["key0", "key1"]
 COLUMNS = ["event", "bidder", "auction", "price", "channel", "url", "extra"]
@@ -18,3 +25,13 @@ def migratable(market: Market) -> Node:
     return market.pipeline.compute(
         "q18", newest, keys={market.bids(*COLUMNS): ("bidder", "auction")}
     )
+
+
+def native(market: SparkMarket) -> DataFrame:
+    """The one with the highest number, by bidder and auction."""
+    from pyspark.sql import functions as f
+
+    newest = f.max_by(f.struct("event", "price", "channel", "url", "extra"), "event").alias("one")
+    return market.bids(*COLUMNS).groupBy("bidder", "auction").agg(newest).select(
+        "bidder", "auction", "one.*"
+    )  # fmt: skip

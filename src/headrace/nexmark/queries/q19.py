@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import rank_of
 from headrace.topology import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
 
 LATEST = ["key", "rank"]
 MANY = 10
@@ -26,3 +31,16 @@ def migratable(market: Market) -> Node:
 def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
     asked = {name: bids[name] for name in ("event", "bidder", "price")}
     return {**asked, "place": rank_of(bids["price"], bids["event"])}
+
+
+def native(market: SparkMarket) -> DataFrame:
+    """The ten best by price and number, by auction, and each with its rank."""
+    from pyspark.sql import functions as f
+
+    place = f.struct("price", -f.col("event"))
+    best = f.max_by(f.struct("event", "bidder", "price"), place, MANY)
+    found = (
+        market.bids("event", "auction", "bidder", "price").groupBy("auction").agg(best.alias("all"))
+    )
+    ranked = found.select("auction", f.posexplode("all").alias("at", "one"))
+    return ranked.select("auction", (f.col("at") + 1).alias("rank"), "one.*")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 import headrace as hr
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 RANKS = ["rank1", "rank2", "rank3"]
 BOUNDS = [10_000, 1_000_000]
@@ -18,3 +21,19 @@ def with_day_and_rank(bids: hr.KeyedBatch) -> dict[str, Any]:
     rank = np.digitize(bids["price"], BOUNDS)
     day = pc.strftime(bids.arrow("date_time"), "%Y-%m-%d")
     return {"day": day, **{name: (rank == at).astype(np.int64) for at, name in enumerate(RANKS)}}
+
+
+def day_in_spark() -> Column:
+    """Return the day of a bid, as text."""
+    from pyspark.sql import functions as f
+
+    return f.date_format("date_time", "yyyy-MM-dd").alias("day")
+
+
+def ranks_in_spark() -> dict[str, Column]:
+    """Return for each rank whether a bid is of it."""
+    from pyspark.sql import functions as f
+
+    low, high = BOUNDS
+    price = f.col("price")
+    return dict(zip(RANKS, [price < low, price.between(low, high - 1), price >= high], strict=True))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
-from headrace.schema import ValueType, value_type_of
+from headrace.schema import ValueType, column_of, in_zone, value_type_of
 from headrace.sources.columns import Columns
 
 _MEND = "mend the record; nothing was appended"
@@ -108,24 +108,22 @@ class Records:
             raise BadInput(why, place=self._row(row), remedy=_MEND) from error
 
     def _from_objects(self, items: list[Any], values: ValueType) -> pa.Table:
-        return pa.table(values.to_columns(items), schema=values.schema)
+        return pa.table(values.to_columns(items, self._zone), schema=values.schema)
 
     def _from_mappings(self, items: list[Any], values: ValueType) -> pa.Table:
-        columns = {field.name: _column(items, field) for field in values.schema}
+        columns = {field.name: _column(items, field, self._zone) for field in values.schema}
         if self._event_time is not None and self._event_time not in columns:
-            columns[self._event_time] = pa.array([item.get(self._event_time) for item in items])
+            times = [item.get(self._event_time) for item in items]
+            columns[self._event_time] = pa.array(in_zone(times, self._zone))
         return pa.table(columns)
 
 
-def _column(items: Iterable[Any], field: pa.Field) -> pa.Array:
+def _column(items: Iterable[Any], field: pa.Field, zone: str) -> pa.Array:
     """Return a field of mappings as a column; times may also be text, which is parsed later."""
     found = [item.get(field.name) for item in items]
     if pa.types.is_timestamp(field.type) and any(isinstance(item, str) for item in found):
         return pa.array(found)
-    try:
-        return pa.array(found, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise TypeError(f"column {field.name!r} wants {field.type}: {error}") from error
+    return column_of(found, field.with_nullable(True), zone)
 
 
 def _first_bad(items: list[Any], make: Callable[[list[Any]], Any], why: str) -> tuple[int, str]:

@@ -1,0 +1,67 @@
+"""Rows as lines of JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def json_lines(rows: pa.Table) -> bytes:
+    """Return rows as JSON lines.
+
+    Maps are objects. JSON has no name for some numbers: they are the texts ``NaN``, ``Infinity`` and
+    ``-Infinity``, as Spark writes them. Bytes are Base64. A column with a time after the year 9999, which
+    Python cannot hold, is one of texts as Arrow writes them.
+    """
+    columns = [_values(column) for column in rows.columns]
+    names = rows.column_names
+    objects: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return msgspec.json.Encoder(enc_hook=str).encode_lines(objects)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        values = column.cast(_with_texts(column.type)).to_pylist()
+    if pa.types.is_nested(column.type) or _is_odd(column):
+        return [_shown(value, column.type) for value in values]
+    return values
+
+
+def _is_odd(column: pa.ChunkedArray) -> bool:
+    """Say whether a column has numbers that JSON has no name for."""
+    return pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts in the place of times."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_with_texts(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_texts(kind.key_type), _with_texts(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
+    return kind
+
+
+def _shown(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_floating(kind):
+        return value if math.isfinite(value) else _NAMED.get(value, "NaN")
+    if pa.types.is_map(kind):
+        return {str(_shown(k, kind.key_type)): _shown(v, kind.item_type) for k, v in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _shown(value[field.name], field.type) for field in kind}
+    if pa.types.is_nested(kind):
+        return [_shown(item, kind.value_type) for item in value]
+    return value
