@@ -103,7 +103,7 @@ def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream | Node, by: Seque
 
 
 def native_counts(bids: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Count in plain PySpark, by some columns and the day: in sets, for its streams count nothing distinct."""
+    """Count by some columns and the day, in plain PySpark: with sets, for want of distinct counts."""
     from pyspark.sql import functions as f
 
     ranks = ranks_in_spark()
