@@ -97,6 +97,12 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
 def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
            arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
     """Print a table (its first row is the head) and the figures; write the JSON, with more facts."""
+    show(title, rows, figures)
+    write(rows, figures, arguments, **more)
+
+
+def show(title: str, rows: list[list[str]], figures: list[dict[str, Any]]) -> None:
+    """Print a table (its first row is the head) and the figures."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print(f"\n{title}")
     for number, row in enumerate(rows):
@@ -110,6 +116,11 @@ def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
             else ""
         )
         print(f"{item['name']} = {item['value']} {item['unit']}{goal}")
+
+
+def write(rows: list[list[str]], figures: list[dict[str, Any]],
+          arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
+    """Write a table and the figures as JSON, with more facts, if a file is asked for."""
     if arguments.json:
         content = {**facts(arguments), **more, "table": rows, "figures": figures}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
