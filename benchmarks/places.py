@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.spark.conftest import session
 from tests.support.cluster import cluster_settings, standalone_cluster
 
@@ -64,6 +65,11 @@ class Place:
             shutil.rmtree(folder, ignore_errors=True)
             if not self._stay:
                 self.close()
+
+    def warm_up(self, workload: Workload, load: Load, **settings: Any) -> None:
+        """Run a workload for nobody where a new session is to serve all runs: the JVM compiles for long."""
+        if self._stay and self._spark is None:
+            self.run(workload, msgspec.structs.replace(load, migrate=None, seconds=5.0), **settings)
 
     def close(self) -> None:
         """Stop Spark."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,11 +49,21 @@ class Runs:
         return sorted(self.compared, key=lambda found: found.ratio)[len(self.compared) // 2]
 
     @property
+    def moving_max_ms(self) -> float:
+        """The longest latency while state moved: the median of all runs."""
+        return statistics.median(found.moving.max_ms for found in self.compared)
+
+    @property
     def moved(self) -> Moved:
         """The migration of the middle run."""
         moved = self.middle.moved
         assert moved is not None
         return moved
+
+    @property
+    def seconds(self) -> list[float]:
+        """How long the migrations of the middle run took, there and back."""
+        return [one.seconds for one in self.seen[self.compared.index(self.middle)].moved]
 
     def late_ms(self, shares: Sequence[float]) -> list[float]:
         """Return percentiles of the middle run: of the steady window, then of the moving one."""
@@ -70,13 +80,22 @@ class Runs:
 def runs_of(
     place: Place, workload: Workload, load: Load, ways: Sequence[str], times: int, **settings: Any
 ) -> dict[str, Runs]:
-    """Run a workload some times in each way, in turns: the machine's speed drifts."""
+    """Run a workload some times in each way, in turns: the machine's speed drifts.
+
+    The place is warmed up first, if nothing has run there.
+    """
+    place.warm_up(workload, load, **settings)
     batch = max(1, load.bins // _ALL_OVER_BATCH)
     found = {way: Runs(msgspec.structs.replace(load, **WAYS[way](batch))) for way in ways}
     for _ in range(times):
         for runs in found.values():
             runs.add(place.run(workload, runs.load, **settings))
     return found
+
+
+def steady_max_ms(runs: Mapping[str, Runs]) -> float:
+    """Return the longest latency before state moved: the median of all runs, of whatever way."""
+    return statistics.median(found.steady.max_ms for of in runs.values() for found in of.compared)
 
 
 def plain(way: str) -> str:
