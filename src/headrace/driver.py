@@ -622,7 +622,7 @@ class Driver:
             adopted = instruction.adopted
             return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
         staged = {
-            step: [*result.files, stage(instruction.plan, step, result, self._streams, self.store)]
+            step: [*result.files, *stage(instruction.plan, step, result, self._streams, self.store)]
             for step, result in instruction.results.items()
         }
         return Staged(staged)

@@ -23,6 +23,9 @@ from headrace.step.writing import OUTPUT
 from headrace.storage.base import Store
 from headrace.topology import Stream
 
+#: A column of texts can have 2 GiB in one batch.
+_FILE_BYTES = 1 << 30
+
 
 class Productions(msgspec.Struct, frozen=True):
     """What a step has produced, and where it is.
@@ -79,13 +82,14 @@ class Made(NamedTuple):
 
 def checkpoint(plan: Plan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
     """Write what is in no file, on some streams, as an output file of the step; return that."""
-    return _written(plan, "driver", Made([], {}, adopted.unstaged), streams, store)
+    (file,) = _written(plan, "driver", Made([], {}, adopted.unstaged), streams, store)
+    return file  # (what is in no file is little)
 
 
 def stage(
     plan: Plan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
-) -> FileRef:
-    """Write what a step before has produced, and is in no file that is named, as a file of a checkpoint.
+) -> list[FileRef]:
+    """Write what a step before has produced, and is in no file that is named, as files of a checkpoint.
 
     Args:
         plan: the checkpoint's, whose manifest will name the file.
@@ -101,19 +105,33 @@ def stage(
     return _written(plan, f"driver{step}", made, [streams[name] for name in made.streams], store)
 
 
-def _written(plan: Plan, attempt: str, made: Made, streams: list[Stream], store: Store) -> FileRef:
-    """Write productions as an output file of a plan's step."""
-    parts = []
+def _written(
+    plan: Plan, attempt: str, made: Made, streams: list[Stream], store: Store
+) -> list[FileRef]:
+    """Write productions as output files of a plan's step, each of which Arrow can hold as batches."""
+    parts: list[list[Part]] = []
     for stream in streams:
         rows = made.rows(stream, store)
-        if rows is not None:
-            (batch,) = rows.combine_chunks().to_batches()
-            parts.append(Part(stream.name, OUTPUT, batch))
-    data, checksum = write_run(parts, Layout.from_wire(plan.layout))
-    name = f"outputs/{plan.file_stem(0, 0, attempt)}"
-    store.write(name, data)
-    owners = [part.owner for part in parts]
-    return FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage)
+        pieces = [] if rows is None else _pieces(rows)
+        parts += [[] for _ in pieces[len(parts) :]]
+        for of_file, piece in zip(parts, pieces, strict=False):
+            (batch,) = piece.combine_chunks().to_batches()
+            of_file.append(Part(stream.name, OUTPUT, batch))
+    files = []
+    for number, of_file in enumerate(parts or [[]]):
+        data, checksum = write_run(of_file, Layout.from_wire(plan.layout))
+        name = f"outputs/{plan.file_stem(0, 0, attempt if number == 0 else f'{attempt}.{number}')}"
+        store.write(name, data)
+        owners = [part.owner for part in of_file]
+        files.append(FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage))
+    return files
+
+
+def _pieces(rows: pa.Table) -> list[pa.Table]:
+    """Return rows in pieces of which none is larger than a file may be."""
+    pieces = max(1, -(-rows.nbytes // _FILE_BYTES))
+    size = max(1, -(-rows.num_rows // pieces))
+    return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
 
 
 def in_hash_order(table: pa.Table) -> pa.Table:

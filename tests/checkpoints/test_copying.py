@@ -166,6 +166,40 @@ def test_a_copy_that_a_running_driver_overtakes_is_whole_or_told_that_its_step_h
     assert expired > 10
 
 
+def test_nothing_is_wrong_with_what_a_running_driver_cleans_while_it_is_verified() -> None:
+    store = MemoryStore()
+    with driven(store, steps=9, base_every=4, slices=2, retain_steps=3) as t:
+        before = files_of(store)
+        for step in range(20):
+            t.push_many("items", items(100 + step * 5, 5))
+            t.step()
+    after = files_of(store)
+    for at in range(1, 400):
+        source = Overtaken(before, after, at)
+        assert list(Checkpoints(source).verify()) == [], at
+        if source.left > 0:
+            break
+    assert source.left > 0
+
+
+def test_a_copy_goes_to_no_directory_with_anything_in_it_or_within_its_own(
+    files: Files, tmp_path: Path
+) -> None:
+    source = LocalStore(tmp_path / "source")
+    for name, data in files.items():
+        source.write(name, data)
+    used = tmp_path / "used"
+    (used / "sub" / "deep").mkdir(parents=True)
+    within = [tmp_path / "source" / "backup", tmp_path / "source" / "manifests" / "x"]
+    for target in (used, *within):
+        with pytest.raises(PipelineError, match=r"not empty|within the storage"):
+            Checkpoints(source).copy(None, LocalStore(target))
+    assert not any(path.exists() for path in within)
+    (tmp_path / "made").mkdir()
+    Checkpoints(source).copy(None, LocalStore(tmp_path / "made"))
+    assert list(Checkpoints(LocalStore(tmp_path / "made")).verify()) == []
+
+
 def test_a_pipeline_that_has_done_nothing_can_be_copied() -> None:
     store, target = MemoryStore(), MemoryStore()
     hr.testing.drive(draw(), storage=store, clock=SECOND).close()

@@ -62,6 +62,8 @@ def test_a_light_step_is_not_opened_and_says_what_can_be(spec: Spec) -> None:
         assert ledger.read(step)[0].light
         with pytest.raises(NotFound, match="open a checkpoint, such as step"):
             found.open(step)
+        with pytest.raises(NotFound, match="open a checkpoint, such as step"):
+            list(found.verify(step))
 
 
 class Remembering(MemoryStore):

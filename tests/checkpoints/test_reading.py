@@ -15,6 +15,8 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.contents import as_json
 from headrace.errors import Expired, NotFound, PipelineError
+from headrace.eventtime.timestamps import from_micros
+from headrace.ledger.manifest import manifest_name
 from headrace.storage import MemoryStore
 from tests.checkpoints.worlds import (
     SECOND,
@@ -239,10 +241,17 @@ def test_a_step_that_is_gone_or_never_was_is_told_apart() -> None:
     driven(store, steps=20).close()
     kept = Checkpoints(store).versions()
     assert kept == list(range(kept[0], 21)) and 6 <= len(kept) <= 6 + 2 * UPKEEP["base_every"]
-    with pytest.raises(Expired, match="pin a step"):
-        Checkpoints(store).open(kept[0] - 1)
-    with pytest.raises(NotFound, match=f"from {kept[0]} to 20"):
-        Checkpoints(store).open(21)
+    for looked_at in (Checkpoints(store).open, lambda step: list(Checkpoints(store).verify(step))):
+        with pytest.raises(Expired, match="pin a step"):
+            looked_at(kept[0] - 1)
+        for never in (21, -1):
+            with pytest.raises(NotFound, match=f"from {kept[0]} to 20"):
+                looked_at(never)
+    # (The step behind the second one is a base: with that gone, the newest step cannot be told.)
+    for lost in (18, 19):
+        store.delete(manifest_name(lost))
+        for found in (Checkpoints(store).verify(lost), Checkpoints(store).verify()):
+            assert manifest_name(lost) in [one.file for one in found]
 
 
 def test_a_reader_whose_files_are_cleaned_meanwhile_is_told_so_and_given_nothing() -> None:
@@ -268,6 +277,9 @@ def test_components_say_what_they_are_without_their_code() -> None:
     assert tables.counts.records == 60 and tables.removed is None
     assert tables.state["sums"] == "table [] total:int64, label:string"
     assert tables.input_watermark == -241 * SECOND
+    marks = Checkpoints(store).open().watermarks().to_pylist()
+    assert [mark["computation"] for mark in marks] == list(found)
+    assert marks[3]["input"] == from_micros(-241 * SECOND)
 
 
 def test_the_columns_of_a_section_are_known_where_it_has_no_rows() -> None:

@@ -13,9 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.cli import DAMAGED, FAILED, NOTHING_THERE, main
 from headrace.cli.rows import _plain
 from headrace.errors import Expired, NotFound
+from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore
 from tests.checkpoints.worlds import draw, driven, items
 
@@ -164,6 +167,35 @@ def test_verify_tells_a_damaged_file_and_copies_of_it_are_refused(tmp_path: Path
     assert [finding["file"] for finding in findings] == [f"runs/{run.name}"]
     ask(tmp_path / "a", "checkpoint", "copy", "--to", str(tmp_path / "c"), code=FAILED)
     ask(tmp_path / "a", "checkpoint", "copy", "--to", str(tmp_path / "b"), code=FAILED)
+
+
+def test_a_step_is_pinned_for_as_long_as_it_is_copied_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driven(LocalStore(tmp_path / "a"), steps=3).close()
+    pinned: list[list[int]] = []
+
+    def note(real: Any) -> Any:
+        def noting(*args: Any, **more: Any) -> Any:
+            known = Pins(LocalStore(tmp_path / "a")).known().values()
+            pinned.append([pin.step for pin in known if pin is not None])
+            return real(*args, **more)
+
+        return noting
+
+    monkeypatch.setattr(Checkpoints, "copy", note(Checkpoints.copy))
+    monkeypatch.setattr(Checkpoint, "read", note(Checkpoint.read))
+    ask(tmp_path / "a", "checkpoint", "copy", "--to", str(tmp_path / "b"), "--step", "2")
+    ask(tmp_path / "a", "state", "diff", "1", "3", "cells", "--pin-for", "5m")
+    ask(tmp_path / "a", "state", "scan", "cells")
+    assert pinned[0] == [2] and sorted(pinned[1]) == [1, 3] and pinned[-1] == []
+    assert Pins(LocalStore(tmp_path / "a")).known() == {}
+
+
+def test_what_is_no_directory_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = ask(tmp_path / "file", "checkpoint", "list", code=NOTHING_THERE)
+    assert "is no directory" in told.stderr
 
 
 def test_clean_deletes_what_nobody_needs_beside_a_running_pipeline(tmp_path: Path) -> None:

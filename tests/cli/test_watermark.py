@@ -80,6 +80,19 @@ def test_what_is_not_there_has_its_exit_code(tmp_path: Path) -> None:
     assert ask(tmp_path, "nobody").exit_code == FAILED
 
 
+def test_watermarks_are_listed_as_of_any_step_that_is_kept(tmp_path: Path) -> None:
+    run(tmp_path, Wakes(), "a", "held", "c", "d")
+
+    def listed(*more: str) -> list[dict[str, str]]:
+        command = ["watermark", "list", "--storage", str(tmp_path), "--output", "json", *more]
+        found = CliRunner().invoke(main, command)
+        assert found.exit_code == 0, found.output
+        return [msgspec.json.decode(line) for line in found.stdout.splitlines()]
+
+    assert listed() == [{"computation": "echo", "input": show_time(53), "output": show_time(51)}]
+    assert listed("--at-step", "0")[0]["input"] is None
+
+
 def bins(storage: Path, *more: str) -> Result:
     return CliRunner().invoke(main, ["watermark", "bins", "--storage", str(storage), *more])
 

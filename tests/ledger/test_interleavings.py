@@ -125,6 +125,28 @@ def test_a_stalled_driver_is_fenced_although_the_list_lagged_when_its_rival_swep
     assert rival.open() == newest
 
 
+def test_a_stalled_driver_is_fenced_although_the_list_showed_nothing_when_its_rival_swept() -> None:
+    """A list may lag to the beginning: then what is left is asked for by its names."""
+    store = Lagging()
+    stale, rival = Ledger(store), Ledger(store)
+    stalled = stale.commit(None, manifest(None, "a0", claim=True))
+    for number in range(1, 8):
+        stalled = stale.commit(stalled, manifest(stalled, f"a{number}", claim=False))
+    newest = rival.commit(stalled, manifest(stalled, "b0", claim=True))
+    for number in range(1, 6):
+        boundary = newest.step if number > 1 else 0
+        following = manifest(newest, f"b{number}", claim=False, boundary=boundary, base=True)
+        newest = rival.commit(newest, following)
+    store.hidden = frozenset(manifest_name(step) for step in range(1, 30))
+    rival.sweep(newest)
+    # What a leader that remembers a part of the steps alone cleans next:
+    rival.clean([], range(stalled.step + 1, newest.boundary))
+    with pytest.raises(Fenced):
+        stale.commit(stalled, manifest(stalled, "a8", claim=False))
+    store.hidden = frozenset()
+    assert rival.open() == newest
+
+
 def cleaned_far_beyond(store: MemoryStore) -> tuple[Ledger, Head]:
     """Return the ledger of a driver that has committed twenty steps, and has cleaned most of them away."""
     leads = Ledger(store)

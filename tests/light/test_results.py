@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace import productions
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver import Driver
 from headrace.ledger.log import Ledger
@@ -160,6 +161,20 @@ def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait(
     runner.lose_host()
     run_to(driver, 9)
     gone(slow)
+    check_nothing_is_missing(store, own)
+
+
+def test_results_too_large_for_a_file_are_staged_in_several(monkeypatch: Any) -> None:
+    """Arrow holds at most 2 GiB of one column's texts in a batch."""
+    monkeypatch.setattr(productions, "_FILE_BYTES", 20_000)
+    store, slow, runner = MemoryStore(), Slow(), elsewhere()
+    own = Sized(75_000)
+    driver = start(draw(slow, own), store, runner=runner, every=8, sweep_every=6)
+    run_to(driver, 4)
+    runner.lose_host()
+    run_to(driver, 9)
+    gone(slow)
+    assert any("-adriver" in name and ".1" in name for name in store.list("outputs/"))
     check_nothing_is_missing(store, own)
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.checkpoints.checkpoint import Checkpoint, expired, newest_of
-from headrace.checkpoints.copying import Copied, copy_files, finish, take_place
+from headrace.checkpoints.copying import Copied, check_place, copy_files, finish, take_place
 from headrace.checkpoints.verifying import Finding, Verifier
-from headrace.errors import Damaged, Expired, NewerFormat, NotFound
+from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
 from headrace.ledger.log import FILE_FOLDERS, Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
@@ -75,6 +75,8 @@ class Checkpoints:
             Expired: when it is not kept any more.
             Damaged, NewerFormat: for manifests that cannot be read.
         """
+        if step is not None and step < 0:
+            raise self._not_there(step)
         try:
             head = self._newest_checkpoint() if step is None else self._ledger.open(step)
         except Damaged as error:
@@ -84,12 +86,15 @@ class Checkpoints:
         if head is None:
             raise NotFound(f"no pipeline has run on {self.store.location}")
         if head.is_behind:
-            raise NotFound(
-                f"step {head.step} is light: its state is in memory alone",
-                place=self.store.location,
-                remedy=f"open a checkpoint, such as step {head.checkpoint}",
-            )
+            raise self._light(head.step, head.checkpoint)
         return Checkpoint(self.store, head)
+
+    def _light(self, step: int, checkpoint: int) -> NotFound:
+        return NotFound(
+            f"step {step} is light: its state is in memory alone",
+            place=self.store.location,
+            remedy=f"open a checkpoint, such as step {checkpoint}",
+        )
 
     def _newest_checkpoint(self) -> Head | None:
         head = self._ledger.open()
@@ -118,24 +123,57 @@ class Checkpoints:
         Cost: reading all files of the checkpoints once, a block at a time.
 
         Raises:
+            NotFound, Expired: when there is no such step, its state is not in storage, or it is not kept.
             StorageError: when the storage fails.
         """
-        verifier = Verifier(self.store.uncached)
+        verifier, head = Verifier(self.store.uncached), self._newest_if_whole()
         if step is not None:
+            self._check_kept(step, head)
             yield from verifier.step(step)
             return
-        try:
-            head = self.newest()
-        except (Damaged, NewerFormat):
-            head = None
-        boundary = 0 if head is None else head.boundary
-        listed = [at for at in steps_of(self.store.list(MANIFEST_FOLDER)) if at >= boundary]
-        for at in reversed(listed):
-            for finding in verifier.step(at):
-                if not self._cleaned(finding):
-                    yield finding
+        for at in sorted(self._there_or_missing(head), reverse=True):
+            yield from self._unless_cleaned(at, verifier.step(at))
         if head is not None:
             yield from verifier.pending(head)
+
+    def _there_or_missing(self, head: Head | None) -> set[int]:
+        """Return the steps that are kept, whether their manifests are there or not.
+
+        Args:
+            head: as of the newest step; None where that cannot be told.
+        """
+        listed = steps_of(self.store.list(MANIFEST_FOLDER))
+        if head is None:
+            return {*listed, *(at - 1 for at in listed[-1:] if at)}
+        return {*(at for at in listed if at > head.step), *range(head.boundary, head.step + 1)}
+
+    def _check_kept(self, step: int, head: Head | None) -> None:
+        """Check that a step is one of those that are kept, and none whose state is in memory alone."""
+        if head is None:
+            return  # (what is wrong is told)
+        if step < head.boundary or (step > head.step and not self._exists(step)):
+            raise self._not_there(step)
+        manifest = self._readable(step)
+        if manifest is not None and manifest.light:
+            raise self._light(step, head.checkpoint)
+
+    def _unless_cleaned(self, step: int, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Yield what is wrong with a step, but for what a running pipeline has cleaned away meanwhile."""
+        try:
+            for finding in findings:
+                if not self._cleaned(finding):
+                    yield finding
+        except Damaged:
+            head = self._newest_if_whole()
+            if head is None or step >= head.boundary:
+                raise
+
+    def _newest_if_whole(self) -> Head | None:
+        """Return the pipeline as of the newest step; None where what leads there is damaged or gone."""
+        try:
+            return self.newest()
+        except (Damaged, NewerFormat, ListLags):
+            return None
 
     def copy(self, step: int | None, to: Store) -> Copied:
         """Copy one checkpoint to another store, where it is a pipeline that can go on from there.
@@ -151,13 +189,14 @@ class Checkpoints:
             the longest file fits in memory.
 
         Raises:
-            PipelineError: when the target is not empty.
+            PipelineError: when the target is not empty, or within what is copied.
             NotFound, Expired: when there is no such step, or it is not kept any more.
             Damaged, NewerFormat: when something of it is not what was written.
             StorageError: when one of the stores fails.
         """
         checkpoint = self.open(step)
         at = checkpoint.step
+        check_place(self.store, to)
         with checkpoint.kept():
             first, newest = self._ledger.read(0)[0], self._ledger.read(at)[0]
             before = self._ledger.open(at - 1) if newest.base is None and at else newest.base
@@ -206,7 +245,7 @@ class Checkpoints:
         try:
             self.store.uncached.read(finding.file, 0, 1)
         except NotFound:
-            head = self.newest()
+            head = self._newest_if_whole()
             return head is not None and finding.step < head.boundary
         return False
 

@@ -22,6 +22,7 @@ from headrace.checkpoints.contents import (
 from headrace.checkpoints.files import StateReaders, state_files
 from headrace.checkpoints.partitions import Partition, partitions_of
 from headrace.errors import Damaged, Expired, NotFound, PipelineError
+from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.ranges import Ranges
@@ -96,6 +97,22 @@ class Checkpoint:
                 f"the pipeline has no computation {name!r}", remedy=f"it has: {known}"
             )
         return self.components[name]
+
+    def watermarks(self) -> pa.Table:
+        """Return the low watermarks of all computations: ``computation``, ``input`` and ``output``.
+
+        Null before anything is known; a computation to which nothing comes any more is at the end of the
+        year 9999.
+        """
+        found = self.components.values()
+        columns = {
+            "input": [of.input_watermark for of in found],
+            "output": [of.output_watermark for of in found],
+        }
+        return pa.table(
+            {"computation": pa.array([of.name for of in found], pa.string())}
+            | {name: _as_times(micros) for name, micros in columns.items()}
+        )
 
     def files(self) -> list[FileRef]:
         """Return every file that the checkpoint needs, each once."""
@@ -239,6 +256,11 @@ def newest_of(store: Store) -> Head | None:
             with contextlib.suppress(Damaged):
                 return ledger.open(step)
         raise
+
+
+def _as_times(micros: list[int]) -> pa.Array:
+    shown = [None if at == MIN_TIME else min(at, LAST_DATE_US) for at in micros]
+    return pa.array(shown, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
 def expired(step: int, newest: Head) -> Expired:

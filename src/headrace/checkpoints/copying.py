@@ -11,6 +11,8 @@ their steps on from there. See ``docs/how-to/back-up-and-verify.md``.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from headrace.checkpoints.verifying import Read, problems_of
@@ -20,6 +22,7 @@ from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
 from headrace.state.runs import FileRef
 from headrace.storage.base import Store
+from headrace.storage.local import LocalStore
 from headrace.storage.probe import FOLDER as PROBES
 
 _FOLDERS = (MANIFEST_FOLDER, *FILE_FOLDERS, INTENTS, "commands/", "pins/", "measurements/", "")
@@ -70,6 +73,29 @@ def _reading(data: bytes) -> Read:
     return lambda _, offset, length: data[offset : offset + length]
 
 
+def check_place(source: Store, to: Store) -> None:
+    """Check that a directory that is copied to is not within the one that is copied, and empty.
+
+    (Other storages have no folders beside names; there, what is ours is looked for: :func:`take_place`.)
+
+    Raises:
+        PipelineError: when it is.
+    """
+    if not isinstance(to, LocalStore):
+        return
+    place = Path(to.location).resolve()
+    if isinstance(source, LocalStore) and place.is_relative_to(Path(source.location).resolve()):
+        raise PipelineError(
+            f"{to.location} is within the storage that is copied",
+            place=to.location,
+            remedy="copy to a directory of its own that is not there yet",
+        )
+    there = (path.name for path in place.iterdir()) if place.is_dir() else ()
+    for name in there:
+        if f"{name}/" != PROBES:
+            raise _not_empty(to, name)
+
+
 def take_place(first: Manifest, step: int, to: Store) -> None:
     """Make the target the place of a copy, unfinished so far.
 
@@ -85,8 +111,12 @@ def take_place(first: Manifest, step: int, to: Store) -> None:
             return
         except AlreadyExists:
             there = manifest_name(0)
-    raise PipelineError(
-        f"{to.location} is not empty: {there} is there",
+    raise _not_empty(to, there)
+
+
+def _not_empty(to: Store, name: str) -> PipelineError:
+    return PipelineError(
+        f"{to.location} is not empty: {name} is there",
         place=to.location,
         remedy="copy to a directory of its own that is not there yet",
     )

@@ -10,8 +10,10 @@ import click
 import msgspec
 
 from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.cli.common import (
     DAMAGED,
+    Duration,
     ledger_of,
     no_pipeline,
     output_option,
@@ -19,9 +21,11 @@ from headrace.cli.common import (
     tell,
     typed_errors,
 )
+from headrace.errors import Expired, StorageError
 from headrace.eventtime.timestamps import show_time
 from headrace.ledger.log import Ledger
 from headrace.ledger.pins import Pins
+from headrace.opened import pinned
 from headrace.storage import open_store
 
 
@@ -99,13 +103,40 @@ def verify(storage: str, step: int | None, output: str) -> None:
     "--to", "target", required=True, help="An empty place: a directory that is not there yet."
 )
 @click.option("--step", type=click.IntRange(0), help="Which one; by default the newest.")
+@click.option("--pin-for", type=Duration(), default="1h", show_default=True,
+              help="Ask a running pipeline to keep the step meanwhile, so long at most.")  # fmt: skip
 @output_option
-def copy(storage: str, target: str, step: int | None, output: str) -> None:
-    """Copy a checkpoint, verified, to where it is a pipeline of its own. Fences nobody."""
+def copy(storage: str, target: str, step: int | None, pin_for: int, output: str) -> None:
+    """Copy a checkpoint, verified, to where it is a pipeline of its own. Fences nobody.
+
+    It is pinned until it is copied.
+    """
     with typed_errors():
-        copied = _checkpoints(storage).copy(step, open_store(target))
+        found = _checkpoints(storage)
+        with _kept(found, step, pin_for) as checkpoint:
+            copied = found.copy(checkpoint.step, open_store(target))
         text = f"step {copied.step} is at {target}: {copied.files} files, {copied.nbytes:,} bytes"
+        newest = found.newest()
+        if step is None and newest is not None and newest.step > copied.step:
+            text += f"; {newest.step - copied.step} steps after it are not in it"
         tell(copied, text, output)
+
+
+def _kept(found: Checkpoints, step: int | None, pin_for: int) -> Checkpoint:
+    """Return a checkpoint with a pin of its own; without one where the storage cannot be written.
+
+    Raises:
+        Expired: when the step is not kept any more.
+    """
+    while True:
+        checkpoint = found.open(step)
+        try:
+            return pinned(checkpoint, pin_for, "checkpoint copy") if pin_for else checkpoint
+        except Expired:
+            if step is not None:
+                raise  # (the newest one, meanwhile, is another)
+        except StorageError:
+            return checkpoint
 
 
 @checkpoint.command()

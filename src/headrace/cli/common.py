@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control import Control
 from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
+from headrace.opened import pinned
 from headrace.storage import LocalStore, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,6 +50,11 @@ storage_option = click.option(
 )  # fmt: skip
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+at_step_option = click.option(
+    "--at-step", type=click.IntRange(0), help="As of this step; by default the newest."
 )
 
 
@@ -98,8 +106,8 @@ def ledger_of(storage: str) -> Ledger:
         NothingThere: when it is not.
     """
     store = open_store(storage)
-    if isinstance(store, LocalStore) and not Path(store.location).is_dir():
-        raise NothingThere(f"{storage} is not there")
+    if isinstance(store, LocalStore) and not (place := Path(store.location)).is_dir():
+        raise NothingThere(f"{storage} is {'no directory' if place.exists() else 'not there'}")
     return Ledger(store)
 
 
@@ -118,6 +126,21 @@ def head_of(storage: str) -> Head:
 def no_pipeline(storage: str) -> NothingThere:
     """Return what to raise for a storage on which nothing has run."""
     return NothingThere(f"no pipeline has run on {storage}")
+
+
+def opened(storage: str, step: int | None, pin_for: int = 0) -> Checkpoint:
+    """Return a checkpoint, pinned for so many microseconds if that is asked for.
+
+    Raises:
+        NothingThere: when no pipeline has run there.
+        HeadraceError: when it cannot be opened, or pinned.
+    """
+    ledger_of(storage)
+    checkpoints = Checkpoints(open_store(storage))
+    if checkpoints.newest() is None:
+        raise no_pipeline(storage)
+    checkpoint = checkpoints.open(step)
+    return pinned(checkpoint, pin_for, "headrace") if pin_for else checkpoint
 
 
 @contextlib.contextmanager

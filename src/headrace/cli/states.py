@@ -7,23 +7,28 @@ import sys
 import click
 import pyarrow as pa
 
-from headrace.checkpoints.catalog import Checkpoints
-from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.contents import conformed
 from headrace.checkpoints.difference import difference
-from headrace.cli.common import NOTHING_THERE, ledger_of, no_pipeline, storage_option, typed_errors
+from headrace.cli.common import (
+    NOTHING_THERE,
+    Duration,
+    at_step_option,
+    opened,
+    storage_option,
+    typed_errors,
+)
 from headrace.cli.rows import rows_option, tell_rows
-from headrace.storage import open_store
 
-#: Scans read so many parts of the bins one after another, so that not all is in memory at once.
+#: Scans read so many parts of the bins one after another: those behind a limit are not read.
 _PARTS = 16
 
 _section_option = click.option(
     "--section", help='What of it: "state", "timers", "table:NAME", …; by default its state.'
 )
-_step_option = click.option(
-    "--at-step", type=click.IntRange(0), help="As of this step; by default the newest."
-)
+_pin_option = click.option(
+    "--pin-for", type=Duration(), default="0s",
+    help="Ask a running pipeline to keep the step for so long, while it is read.",
+)  # fmt: skip
 
 
 @click.group()
@@ -36,7 +41,7 @@ def state() -> None:
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 @storage_option
 @_section_option
-@_step_option
+@at_step_option
 @rows_option
 def get(
     computation: str, key: tuple[str, ...], storage: str, section: str | None,
@@ -47,7 +52,7 @@ def get(
     Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Ends with 5 when nothing is kept.
     """
     with typed_errors():
-        checkpoint = _opened(storage, at_step)
+        checkpoint = opened(storage, at_step)
         parsed = checkpoint.component(computation).parse_key(list(key))
         rows = checkpoint.read(computation, section, key=parsed)
         tell_rows(rows, output)
@@ -60,18 +65,18 @@ def get(
 @click.argument("computation")
 @storage_option
 @_section_option
-@_step_option
+@at_step_option
 @click.option("--bin", "bins", multiple=True, metavar="PREFIX",
               help='Only this bin, such as "0110/4"; repeatable.')  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), help="So many rows at most.")
+@_pin_option
 @rows_option
 def scan(
     computation: str, storage: str, section: str | None, at_step: int | None,
-    bins: tuple[str, ...], limit: int | None, output: str,
+    bins: tuple[str, ...], limit: int | None, pin_for: int, output: str,
 ) -> None:  # fmt: skip
     """Show all that COMPUTATION keeps, in the order of its keys' hashes."""
-    with typed_errors():
-        checkpoint = _opened(storage, at_step)
+    with typed_errors(), opened(storage, at_step, pin_for) as checkpoint:
         found: list[pa.Table] = []
         left = limit
         for part in checkpoint.ranges(computation, _PARTS):
@@ -89,13 +94,18 @@ def scan(
 @click.argument("computation")
 @storage_option
 @_section_option
+@_pin_option
 @rows_option
 def diff(
-    before: int, after: int, computation: str, storage: str, section: str | None, output: str
-) -> None:
+    before: int, after: int, computation: str, storage: str, section: str | None, pin_for: int,
+    output: str,
+) -> None:  # fmt: skip
     """Show the rows of COMPUTATION that were added, removed or changed between two steps."""
-    with typed_errors():
-        old, new = _opened(storage, before), _opened(storage, after)
+    with (
+        typed_errors(),
+        opened(storage, before, pin_for) as old,
+        opened(storage, after, pin_for) as new,
+    ):
         identity, schema = new.identity(computation, section), new.schema(computation, section)
         parts = new.ranges(computation, 1 if section == "workers" else _PARTS)
         found = [
@@ -107,20 +117,6 @@ def diff(
             for part in parts
         ]
         tell_rows(pa.concat_tables(found), output)
-
-
-def _opened(storage: str, step: int | None) -> Checkpoint:
-    """Return a checkpoint.
-
-    Raises:
-        NothingThere: when no pipeline has run there.
-        HeadraceError: when it cannot be opened.
-    """
-    ledger_of(storage)
-    checkpoints = Checkpoints(open_store(storage))
-    if checkpoints.newest() is None:
-        raise no_pipeline(storage)
-    return checkpoints.open(step)
 
 
 COMMANDS = [state]

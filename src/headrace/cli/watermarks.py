@@ -7,13 +7,16 @@ import time
 import click
 
 from headrace.cli.common import (
+    at_step_option,
     head_of,
     ledger_of,
+    opened,
     output_option,
     storage_option,
     tell,
     typed_errors,
 )
+from headrace.cli.rows import rows_option, tell_rows
 from headrace.observe.binmarks import bin_marks
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
@@ -22,6 +25,16 @@ from headrace.storage import open_store
 @click.group()
 def watermark() -> None:
     """Look into low watermarks."""
+
+
+@watermark.command("list")
+@storage_option
+@at_step_option
+@rows_option
+def watermark_list(storage: str, at_step: int | None, output: str) -> None:
+    """Show the watermarks of all computations. Changes nothing."""
+    with typed_errors():
+        tell_rows(opened(storage, at_step).watermarks(), output)
 
 
 @watermark.command("why")

@@ -27,7 +27,10 @@ MEND = (
     "give what was added a default; or raise the state's version= and say by upgrade= how older rows are "
     "read (None gives them up); or declare it under a name of its own, and what is stored is kept"
 )
-GO_FORWARD = "run the code that wrote it, or newer code"
+GO_FORWARD = (
+    "run the code that wrote it, or newer code; or go on from a copy of a step before that code came "
+    "(headrace checkpoint copy)"
+)
 _WAIT = "let it end first with the code that wrote it, or give the computation another name"
 
 

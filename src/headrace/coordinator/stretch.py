@@ -155,7 +155,8 @@ def check_same(recorded: Manifest, adopted: Adopted) -> None:
             place=f"step {recorded.step}, recorded in epoch {recorded.epoch}",
             remedy="no committed step has changed. Code that is not deterministic (a set's order, a "
             "clock or chance of its own) must not be run with checkpoint_every; code that was changed "
-            "since must be started once as it was, until the next checkpoint",
+            "since must be started once as it was, until the next checkpoint. If that cannot be: the "
+            "checkpoint before can be copied (headrace checkpoint copy), and go on with sinks of its own",
         )
 
 

@@ -55,6 +55,7 @@ from headrace.ledger.manifest import (
     steps_of,
 )
 from headrace.storage.base import Store
+from headrace.storage.dense import left_below
 from headrace.storage.probe import FOLDER as PROBES
 from headrace.storage.reading import InTurn, Reading
 
@@ -230,7 +231,8 @@ class Ledger:
             raise Damaged(
                 f"manifest {step} is missing",
                 place=manifest_name(step),
-                remedy="restore it from a copy of the storage, or open a newer step",
+                remedy="restore it from a copy of the storage, or go on from a copy of a step that is "
+                "whole (headrace checkpoint verify, copy)",
             )
         return found
 
@@ -520,23 +522,18 @@ class Ledger:
             and name not in needed
             and not (folder == OUTPUTS and step_of_file(name) in head.unreleased)
         ]
+        manifests = left_below(
+            steps_of(self._store.list(MANIFEST_FOLDER)),
+            head.boundary,
+            lambda step: self._exists(manifest_name(step)),
+            least=1,
+        )
         intents = orders_of(self._store.list(INTENT_FOLDER))
         return Leftovers(
             files,
-            list(self._below(head.boundary)),
+            manifests,
             [order for order in intents if order <= head.settled],
         )
-
-    def _below(self, boundary: int) -> range:
-        """Return the steps of the manifests that are there below a boundary; they have no gaps.
-
-        (They must go in ascending order, and a list may lag: the lowest is asked for by its name.)
-        """
-        steps = steps_of(self._store.list(MANIFEST_FOLDER))
-        first = min((step for step in steps if 0 < step < boundary), default=boundary)
-        while 1 < first < boundary and self._exists(manifest_name(first - 1)):
-            first -= 1
-        return range(first, boundary)
 
 
 class Leftovers(msgspec.Struct, frozen=True):

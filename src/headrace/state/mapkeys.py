@@ -6,6 +6,7 @@ A map in memory goes by equality, its rows in storage by bytes. ``1`` for ``1.0`
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Iterator
@@ -34,6 +35,12 @@ class MapKeyCodec(StateCodec):
         super().__init__(declared, None, place=place)
         self._plain = declared in _PLAIN
         self._mixed = False
+        if any(inner is Any for inner in _types_in(declared)):
+            raise PipelineError(
+                f"{declared!r} cannot be the key of a map: values of several types may be equal",
+                place=place,
+                remedy="say of which type keys are",
+            )
         for of in _unions_in(declared):
             numbers = _NUMBERS & set(of)
             self._mixed |= numbers == {int, float}
@@ -82,6 +89,11 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
                 for name in value.__struct_fields__
             }
             return msgspec.structs.replace(value, **fields)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(value, **{
+                field.name: _one_of_equals(getattr(value, field.name), mixed=mixed)
+                for field in dataclasses.fields(value) if field.init
+            })  # fmt: skip
         case _:
             return value
 
@@ -99,12 +111,20 @@ def _shortest(value: Decimal) -> Decimal:
     return Decimal((sign, tuple(map(int, kept)), exponent))
 
 
-def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:
-    """Return the members of each union that a type is made of."""
-    if typing.get_origin(declared) in (typing.Union, types.UnionType):
-        yield typing.get_args(declared)
+def _types_in(declared: Any) -> Iterator[Any]:
+    """Return a type and all that it is made of."""
+    yield declared
     inner = list(typing.get_args(declared))
     if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
         inner += [field.type for field in msgspec.structs.fields(declared)]
+    elif isinstance(declared, type) and dataclasses.is_dataclass(declared):
+        inner += typing.get_type_hints(declared).values()
     for one in inner:
-        yield from _unions_in(one)
+        yield from _types_in(one)
+
+
+def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:
+    """Return the members of each union that a type is made of."""
+    for one in _types_in(declared):
+        if typing.get_origin(one) in (typing.Union, types.UnionType):
+            yield typing.get_args(one)

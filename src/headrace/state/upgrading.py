@@ -82,7 +82,8 @@ def upgrade_error(error: Exception, place: str, older: int, version: int) -> Use
     return UserCodeError(
         f"the upgrade from version {older} to {version} failed: {type(error).__name__}: {error}",
         place=place,
-        remedy="mend the upgrade function and start again: the step was not committed, nothing is lost",
+        remedy="mend the upgrade function and start again: the step was not committed, nothing is lost; "
+        "older code can go on from a copy of a step before this code came (headrace checkpoint copy)",
         traceback_text="".join(text),
     )
 

@@ -40,6 +40,7 @@ from headrace.sources.inbox.names import (
 from headrace.sources.inbox.position import InboxPosition
 from headrace.sources.inbox.receipts import recorded
 from headrace.storage import Store, open_store
+from headrace.storage.dense import left_below
 
 Others = Literal["accept", "refuse"]
 
@@ -316,24 +317,22 @@ class Inbox(Source):
     def _clean(self, producer: str, upto: int) -> None:
         """Delete a producer's batches before those that stay; ascending, for its appends rely on that."""
         first = self._first.get(producer)
-        if first is None:  # what an earlier run has left, too
-            first = self._lowest(producer, upto)
-        if first == 0 < upto:
+        # (what an earlier run has left, too)
+        left = self._left(producer, upto) if first is None else list(range(first, upto))
+        if left and left[0] == 0:
             with contextlib.suppress(AlreadyExists):
                 self._store.create(cleaned_mark(producer), b"")
-        for sequence in range(first, upto):
+        for sequence in left:
             self._store.delete(batch_name(producer, sequence))
         self._first[producer] = upto
 
-    def _lowest(self, producer: str, upto: int) -> int:
-        """Return the lowest batch that is there below one; they have no gaps.
+    def _left(self, producer: str, upto: int) -> list[int]:
+        """Return the batches before one that are there."""
 
-        (A list may lag, and what it does not show must not stay while later ones go.)
-        """
-        lowest = min((one for one in listed(self._store, producer) if one < upto), default=upto)
-        while lowest > 0 and self._exists(batch_name(producer, lowest - 1)):
-            lowest -= 1
-        return lowest
+        def is_there(sequence: int) -> bool:
+            return self._exists(batch_name(producer, sequence))
+
+        return left_below(listed(self._store, producer), upto, is_there)
 
 
 class _Reader:
