@@ -177,6 +177,32 @@ def test_on_a_list_that_shows_the_first_step_alone_no_history_begins_beside_the_
     assert leads.commit(head, manifest(head, "a21", claim=False)).step == head.step + 1
 
 
+class Behind(MemoryStore):
+    """A store whose list shows what was there a while ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def list(self, prefix: str) -> list[str]:
+        return [name for name in self.shown if name.startswith(prefix)]
+
+
+@pytest.mark.parametrize("newest", [1, 4])
+def test_a_list_that_shows_nothing_but_what_was_cleaned_away_since_lags_and_nothing_is_damaged(
+    newest: int,
+) -> None:
+    store = Behind()
+    _, head = cleaned_far_beyond(store)
+    store.shown = [manifest_name(step) for step in range(newest + 1)]
+    with pytest.raises(ListLags, match="it was cleaned away"):
+        Ledger(store).open()
+    with pytest.raises(ListLags, match="it was cleaned away"):
+        Ledger(store).open_stretch()
+    store.shown = [manifest_name(head.step)]
+    assert Ledger(store).open() == head
+
+
 def test_what_a_driver_has_left_that_stood_still_is_nobodys_newest_step() -> None:
     store = Lagging()
     stale = Ledger(store)

@@ -96,8 +96,6 @@ BUGS = [
         "tests/light/test_light_steps.py -k no_sink_has_received_at"),
     Bug("made_again_swept", "results that were made again are swept before sinks have received them",
         "tests/light/test_light_steps.py -k sweep"),
-    Bug("staged_as_of_then", "what is staged late bears the step that made it, not the one that names it",
-        "tests/light/test_results.py -k leaves"),
     Bug("made_again_in_part", "of a step that was made again only what is in no file is staged",
         "tests/light/test_results.py -k another"),
     Bug("moved_while_behind", "state moves while it is paused, and not all of it is in storage",

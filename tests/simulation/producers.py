@@ -83,8 +83,8 @@ class Appending:
         if not world.disk.calm:
             world.kernel.sleep(100_000)
             return False
-        del self._sent[name][sum(map(len, batches[: producer.next])) :]
-        producer.finish()
+        producer.finish()  # (till then, this process may have known of fewer than there are)
+        del self._sent[name][sum(map(len, batches[: producer.next - 1])) :]
         return True
 
     def _append(self, producer: Producer, records: list[Sent]) -> None:

@@ -15,9 +15,13 @@ from tests.support.faults import SimulatedCrash
 T = TypeVar("T")
 
 #: A list may be so far behind: a little, or all the way back to the beginning.
-_LAGS_US = [400_000, 400_000, 1 << 40]
+_LAGS_US = [400_000, 1 << 40]
 #: Who stands still does so for up to so long: a few events of the others, or hundreds of them.
 LONG_US = [5_000, 50_000, 500_000, 2_000_000]
+#: While a list lags behind, such a part of all others do so as well; and it is so often as far behind as it
+#: can be.
+_STUCK, _ALL_THE_WAY = 0.9, 0.5
+_FIRST = "manifests/000000000000"
 #: For so long there is no room.
 _FULL_US = 300_000
 
@@ -49,9 +53,10 @@ class Disk:
         self.full_until_us = 0
         self.faults = 0
         self._made: dict[str, int] = {}
-        self._gone: dict[str, int] = {}
+        self._gone: dict[str, tuple[int, int]] = {}
         self._begun_us = kernel.now_us
         self._lag_us = kernel.rng.choice(_LAGS_US)
+        self._stuck_at_us = self._stuck_until_us = 0
 
     @property
     def is_over(self) -> bool:
@@ -82,16 +87,35 @@ class Disk:
         self._made.setdefault(name, self.kernel.now_us)
 
     def gone(self, name: str) -> None:
-        """Remember when a name went."""
-        self._gone[name] = self.kernel.now_us
-        self._made.pop(name, None)
+        """Remember when a name went, and when it had come."""
+        made_us = self._made.pop(name, None)
+        if made_us is not None:
+            self._gone[name] = made_us, self.kernel.now_us
+
+    def lags(self) -> bool:
+        """Draw whether a list lags behind; where one does, others do so for a while."""
+        rng, now_us = self.kernel.rng, self.kernel.now_us
+        if now_us < self._stuck_until_us and not self.calm and rng.random() < _STUCK:
+            return True
+        if not self.fault(self.options.stale_list, "stale list"):
+            return False
+        most = min(self._lag_us, now_us - self._begun_us)
+        back = rng.randrange(most + 1)
+        if rng.random() < _ALL_THE_WAY:  # (to the one manifest that stays for ever)
+            back = min(now_us - self._made.get(_FIRST, self._begun_us), most)
+        self._stuck_at_us = now_us - back
+        self._stuck_until_us = now_us + rng.choice(LONG_US)
+        return True
 
     def stale(self, prefix: str) -> list[str]:
-        """Return the names as they may have been a while ago."""
-        most = min(self._lag_us, self.kernel.now_us - self._begun_us)
-        then = self.kernel.now_us - self.kernel.rng.randrange(most + 1)
+        """Return the names as they were a while ago."""
+        then = self._stuck_at_us
         there = {n for n in self.store.list(prefix) if self._made.get(n, 0) <= then}
-        gone = {n for n, at in self._gone.items() if at > then and n.startswith(prefix)}
+        gone = {
+            name
+            for name, (made_us, gone_us) in self._gone.items()
+            if made_us <= then < gone_us and name.startswith(prefix)
+        }
         return sorted(there | gone)
 
 
@@ -201,7 +225,7 @@ class ProcessStore(Store):
 
     def list(self, prefix: str) -> list[str]:
         def work() -> list[str]:
-            if self._disk.fault(self._disk.options.stale_list, "stale list"):
+            if self._disk.lags():
                 return self._disk.stale(prefix)
             return self._disk.store.list(prefix)
 

@@ -133,12 +133,24 @@ class Ledger:
                     self._check_current(head)
                 return head
             except (Damaged, ListLags):
+                if upto is not None:
+                    raise
                 # A running driver may have cleaned what is being read; then it has gone on, too.
-                now = None if upto is not None else self._newest_step()
+                now = self._newest_step()
                 if now is None or now <= newest:
+                    self._check_shown(newest)
                     raise
                 newest = now
         return None
+
+    def _check_shown(self, step: int) -> None:
+        """Check that a step that a list shows is there.
+
+        Raises:
+            ListLags: when it was cleaned away since.
+        """
+        if not self._exists(manifest_name(step)):
+            raise self._lags(step, "it was cleaned away, and so others have come since")
 
     def _check_current(self, head: Head) -> None:
         """Check that what seems to be the newest step is none that was cleaned away long ago.
@@ -154,12 +166,15 @@ class Ledger:
         first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
         unread = head.boundary < head.step == head.last_base
         if first_is_gone or (unread and not self._exists(manifest_name(head.step - 1))):
-            raise ListLags(
-                f"step {head.step} is not the newest: others were cleaned away that it needs",
-                place=self._store.location,
-                remedy="the storage's list lags behind: start again when it shows what is there; or newer "
-                "manifests were taken away: bring them back",
-            )
+            raise self._lags(head.step, "others were cleaned away that it needs")
+
+    def _lags(self, step: int, why: str) -> ListLags:
+        return ListLags(
+            f"step {step} is not the newest: {why}",
+            place=self._store.location,
+            remedy="the storage's list lags behind: start again when it shows what is there; or newer "
+            "manifests were taken away: bring them back",
+        )
 
     def open_stretch(self, on: Head | None = None) -> Stretch:
         """Return the pipeline as of its newest step, with the steps since its last checkpoint.
@@ -182,11 +197,14 @@ class Ledger:
             except Damaged:
                 # (a running driver that cleans has gone on, too)
                 now = self._newest_step()
-                if now is None or now <= head.step:
+                has_gone_on = now is not None and now > head.step
+                if not has_gone_on and self._exists(manifest_name(head.step)):
                     raise
                 if on is not None:
                     why = "another driver has gone on"
                     raise self._fenced(on.epoch + 1, on.step + 1, why) from None
+                if not has_gone_on:
+                    self._check_shown(head.step)
 
     def _sum(self, newest: int, known: Head | None) -> Head:
         """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""
