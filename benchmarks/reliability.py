@@ -148,6 +148,8 @@ def campaigns() -> str:
     rows: list[Row] = [["what was tried", "what was seen", "command", "source tree"]]
     for what, command, file, name, says in CAMPAIGNS:
         figures, trees = figures_of(file, name)
+        if not name and figures:
+            command = figures["command"]  # (how it was called says how much was tried)
         rows.append([what, says(figures) if figures else NOT_RUN, f"`{command}`", ", ".join(trees)])
     return table(rows)
 

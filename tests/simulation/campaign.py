@@ -114,6 +114,7 @@ def main() -> int:
     options.add_argument("--json", type=Path)
     chosen = options.parse_args()
     tally = _begun(chosen.json)
+    tally.command = f"python -m tests.simulation.campaign --seeds {chosen.seeds}"
     begun, before = time.monotonic(), tally.seconds
     for found in outcomes(range(tally.seeds, chosen.seeds), chosen.processes, chosen.minutes * 60):
         tally.add(found)
@@ -165,8 +166,7 @@ def fingerprint_elsewhere(seed: int) -> str:
 
 def _begun(file: Path | None) -> Tally:
     """Return what a file says of the same source tree, or an empty tally."""
-    command = "python -m tests.simulation.campaign --seeds N --json FILE"
-    empty = Tally(command, source_tree(), source_tree("tests/simulation"))
+    empty = Tally("", source_tree(), source_tree("tests/simulation"))
     if file is None or not file.exists():
         return empty
     known = msgspec.json.decode(file.read_bytes(), type=Tally)
