@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.schema import value_type_of
+from headrace.schema import TIMESTAMP, value_type_of
 
 
 class Camel(msgspec.Struct, rename="camel", frozen=True):
@@ -95,6 +96,7 @@ class Times(msgspec.Struct):
     at: datetime
     others: list[datetime]
     named: dict[str, Data]
+    by: dict[datetime, int] = {}
 
 
 NAIVE = NOON.replace(tzinfo=None)
@@ -106,14 +108,39 @@ NAIVE = NOON.replace(tzinfo=None)
         Times(NAIVE, [], {}),
         Times(NOON, [NOON, NAIVE], {}),
         Times(NOON, [], {"x": Data(a=1, at=NAIVE)}),
+        Times(NOON, [], {}, {NAIVE: 1}),
     ],
-    ids=["plain", "in a list", "in a struct in a map"],
+    ids=["plain", "in a list", "in a struct in a map", "key of a map"],
 )
 def test_a_time_without_a_zone_is_refused_or_of_the_zone_that_is_given(value: Times) -> None:
     values = value_type_of(Times)
     with pytest.raises(TypeError, match="has no time zone"):
         values.to_columns([value])
     (found,) = values.to_python(values.to_columns([value], "America/New_York"))
-    shown = [found.at, *found.others, *(one.at for one in found.named.values())]
+    shown = [found.at, *found.others, *(one.at for one in found.named.values()), *found.by]
     assert datetime(2024, 1, 1, 17, tzinfo=UTC) in shown
     assert set(shown) <= {NOON, datetime(2024, 1, 1, 17, tzinfo=UTC)}
+
+
+def test_lists_of_all_kinds_hold_no_times_without_a_zone() -> None:
+    for kind in (pa.large_list(TIMESTAMP), pa.list_(TIMESTAMP, 1)):
+        (column,) = value_type_of({"all": kind}).to_columns([Listing([NOON])])
+        assert column.to_pylist() == [[NOON]]
+        with pytest.raises(TypeError, match="has no time zone"):
+            value_type_of({"all": kind}).to_columns([Listing([NAIVE])])
+
+
+class Listing(msgspec.Struct):
+    all: Any
+
+
+def test_structs_may_be_given_as_tuples_or_without_what_is_optional() -> None:
+    kind = pa.struct([pa.field("a", pa.int64(), False), pa.field("b", pa.string())])
+    values = value_type_of({"all": kind})
+    given = [Listing((1, "x")), Listing({"a": 2}), Listing({"a": 3, "b": "y"}), Listing(None)]
+    (column,) = values.to_columns(given)
+    assert column.to_pylist() == [
+        {"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "y"}, None
+    ]  # fmt: skip
+    with pytest.raises(TypeError, match="'a' is missing"):
+        values.to_columns([Listing({"b": "z"})])

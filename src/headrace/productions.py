@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -112,7 +112,7 @@ def _written(
     parts: list[list[Part]] = []
     for stream in streams:
         rows = made.rows(stream, store)
-        pieces = [] if rows is None else _pieces(rows)
+        pieces = [] if rows is None else list(_pieces(rows))
         parts += [[] for _ in pieces[len(parts) :]]
         for of_file, piece in zip(parts, pieces, strict=False):
             (batch,) = piece.combine_chunks().to_batches()
@@ -127,19 +127,33 @@ def _written(
     return files
 
 
-def _pieces(rows: pa.Table) -> list[pa.Table]:
-    """Return rows in pieces of which none is larger than a file may be."""
-    pieces = max(1, -(-rows.nbytes // _FILE_BYTES))
-    size = max(1, -(-rows.num_rows // pieces))
-    return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in pieces of which none is larger than a file may be, if it has more than a row."""
+    if rows.nbytes <= _FILE_BYTES or rows.num_rows < 2:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half))
+    yield from _pieces(rows.slice(half))
 
 
 def in_hash_order(table: pa.Table) -> pa.Table:
     """Return rows by the hash of their keys; those of one key as they are."""
     hashes = table.column(HASH).to_numpy()
-    if (hashes[1:] < hashes[:-1]).any():
-        return table.take(pa.array(order_by_hash(hashes)))
-    return table
+    if not (hashes[1:] < hashes[:-1]).any():
+        return table
+    order = pa.array(order_by_hash(hashes))
+    if table.nbytes <= _FILE_BYTES:
+        return table.take(order)
+    # (What is taken is put together first, and so is wider than what a batch can hold.)
+    taken = table.cast(pa.schema([_widened(field) for field in table.schema])).take(order)
+    copies = (piece.take(np.arange(piece.num_rows)) for piece in _pieces(taken))
+    return pa.concat_tables(copy.cast(table.schema) for copy in copies)
+
+
+def _widened(field: pa.Field) -> pa.Field:
+    wider = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    return field.with_type(wider.get(field.type, field.type))
 
 
 def public_rows(table: pa.Table, key_parts: int) -> pa.Table:

@@ -159,21 +159,32 @@ def _as_arrow(value: Any, kind: pa.DataType, zone: str | None) -> Any:
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        known = isinstance(value, dict)
         return {
-            field.name: _as_arrow(
-                value[field.name] if known else getattr(value, field.name), field.type, zone
-            )
-            for field in kind
+            field.name: _as_arrow(_field_value(value, at, field), field.type, zone)
+            for at, field in enumerate(kind)
         }
     if pa.types.is_map(kind):
         pairs = value.items() if isinstance(value, dict) else value
-        return [(key, _as_arrow(item, kind.item_type, zone)) for key, item in pairs]
-    if pa.types.is_list(kind):
+        return [
+            (_as_arrow(key, kind.key_type, zone), _as_arrow(item, kind.item_type, zone))
+            for key, item in pairs
+        ]
+    if pa.types.is_nested(kind):  # lists of all kinds
         if isinstance(value, str | bytes | dict):
             raise TypeError(f"{value!r} is no list")
         return [_as_arrow(item, kind.value_type, zone) for item in value]
     return in_zone([value], zone)[0] if _wants_zone(kind) else value
+
+
+def _field_value(value: Any, at: int, field: pa.Field) -> Any:
+    """Return a field of a struct, a dict, or a tuple (by its place, if it has no names)."""
+    if isinstance(value, dict):
+        if field.name not in value and not field.nullable:
+            raise TypeError(f"{field.name!r} is missing in {value!r}")
+        return value.get(field.name)
+    if isinstance(value, tuple) and not hasattr(value, field.name):
+        return value[at]
+    return getattr(value, field.name)
 
 
 def _wants_zone(kind: pa.DataType) -> bool:
@@ -221,6 +232,7 @@ def column_of(values: list[Any], field: pa.Field, zone: str | None = None) -> pa
         OverflowError,
         TypeError,
         AttributeError,
+        IndexError,
         KeyError,
         UnicodeEncodeError,
     ) as error:

@@ -512,3 +512,78 @@ def test_nested_times_that_name_no_zone_are_refused_where_a_zone_is_given(tmp_pa
     zoned = Files(path, event_time="at", schema=columns, time_zone="America/New_York")
     with pytest.raises(BadInput, match="nests times that name no zone"):
         rows_of(zoned, Limit(9, 1 << 20))
+
+
+def read_to(source: Files, position: Any = None) -> Any:
+    """Read all that is there; return the position after it."""
+    position = source.start() if position is None else position
+    while (offer := source.offer(position, Limit(100, 1 << 20))) is not None and not offer.empty:
+        position = json.loads(json.dumps(offer.end))
+    return position
+
+
+def test_a_position_that_names_files_by_their_whole_path_is_still_one(tmp_path: Path) -> None:
+    for part in range(2):
+        write(tmp_path / f"part-{part}", example(4)[part * 2 : part * 2 + 2], "jsonl")
+    source = Files(tmp_path, event_time="at", schema={"n": int}, format="jsonl", watch=True)
+    position = read_to(source)
+    once = {**position, "name": str(tmp_path / position["name"]), "levels": 0}
+    assert source.offer(once, Limit(100, 1 << 20)) is None
+    with pytest.raises(SourceChanged, match="is not of"):
+        source.offer({**once, "name": "/elsewhere/part-1.jsonl"}, Limit(100, 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("*/*.jsonl", "s/*.jsonl"), ("s/*.jsonl", "*/*.jsonl")]
+)
+def test_a_pattern_over_other_levels_of_folders_is_refused(
+    tmp_path: Path, first: str, then: str
+) -> None:
+    (tmp_path / "s").mkdir()
+    write(tmp_path / "s" / "a", example(2), "jsonl")
+    columns = {"n": int}
+    position = read_to(Files(tmp_path / first, event_time="at", schema=columns, watch=True))
+    other = Files(tmp_path / then, event_time="at", schema=columns, watch=True)
+    with pytest.raises(SourceChanged, match="is not of"):
+        other.offer(position, Limit(100, 1 << 20))
+
+
+def test_folders_of_any_depth_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="any depth"):
+        Files(tmp_path / "**" / "*.jsonl", event_time="at", schema={"at": str})
+
+
+def test_a_pattern_through_a_link_and_back_names_what_the_file_system_says(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "inner")
+    write(tmp_path / "real" / "a", example(2), "jsonl")
+    source = Files(tmp_path / "link" / ".." / "*.jsonl", event_time="at", schema={"n": int})
+    assert [row[1] for step in rows_of(source, Limit(9, 1 << 20)) for row in step] == [0, 1]
+
+
+def test_a_record_of_csv_may_be_of_any_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    text = "x" * 3_000_000
+    path.write_text(f'at,page,n\n2024-01-01T00:00:01Z,"{text}",1\n2024-01-01T00:00:02Z,b,2\n')
+    source = Files(path, event_time="at", schema={"page": str, "n": int})
+    assert [row[1:] for step in rows_of(source, Limit(9, 1 << 20)) for row in step] == [
+        (text, 1), ("b", 2)
+    ]  # fmt: skip
+
+
+def test_a_watched_file_of_csv_may_be_a_header_alone_at_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("at,n\n")
+    source = Files(path, event_time="at", schema={"n": int}, watch=True)
+    assert source.offer(source.start(), Limit(9, 1 << 20)) is None
+    path.write_text("at,n\n2024-01-01T00:00:01Z,1\n")
+    offer = source.offer(source.start(), Limit(9, 1 << 20))
+    assert offer is not None
+    (split,) = source.splits(None, offer.end)
+    assert source.read(split)["n"].to_pylist() == [1]
+
+
+def test_a_field_that_is_called_timestamp_is_no_time(tmp_path: Path) -> None:
+    nested = pa.struct([("timestamp", pa.int64())])
+    columns = {"at": str, "nested": nested}
+    Files(tmp_path / "a.jsonl", event_time="at", schema=columns, time_zone="America/New_York")

@@ -89,10 +89,13 @@ class Local(DataSource):
         return StructType().add("at", at).add("seen", at).add("all", ArrayType(at))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return OneRow()
+        return OneRow("batches" in self.options)
 
 
 class OneRow(DataSourceStreamReader):
+    def __init__(self, batches: bool) -> None:
+        self.batches = batches
+
     def initialOffset(self) -> int:
         return 0
 
@@ -105,7 +108,11 @@ class OneRow(DataSourceStreamReader):
     def read(self, partition: Any) -> Iterator[Any]:
         noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
         naive = noon.replace(tzinfo=None)
-        yield naive, noon, [naive]
+        if self.batches:
+            columns = {"at": [naive], "seen": [naive], "all": [[noon]]}
+            yield pa.RecordBatch.from_pydict(columns)
+        else:
+            yield naive, noon, [naive]
 
 
 def test_times_of_a_reader_that_name_no_zone_are_of_the_given_one() -> None:
@@ -115,6 +122,10 @@ def test_times_of_a_reader_that_name_no_zone_are_of_the_given_one() -> None:
     assert row.pop("__timestamp_us") == 1_704_128_400_000_000
     five, noon = datetime(2024, 1, 1, 17, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=UTC)
     assert row == {"at": five, "seen": noon, "all": [five]}
+    batches = Local({"batches": "yes"})
+    source = hr.sources.SparkReader(batches, event_time="at", time_zone="America/New_York")
+    (row,) = source.read(split).to_pylist()
+    assert (row["at"], row["seen"], row["all"]) == (five, five, [noon])
 
 
 class Simple(SimpleDataSourceStreamReader):

@@ -46,8 +46,11 @@ def first_time(mark: str) -> bool:
 
 @pytest.fixture(scope="module")
 def two_slots() -> Iterator[Any]:
-    """A local session with two task slots (four tasks come in two waves) where a task fails once only."""
-    spark = session("local[2]")
+    """A local session with two task slots (four tasks come in two waves) where a task fails once only.
+
+    Spark does not kill the process of a task that it has cancelled while tests want it stopped.
+    """
+    spark = session("local[2]", **{"spark.python.task.killTimeout": "1h"})
     yield spark
     spark.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pytest
@@ -26,6 +26,18 @@ class Point(msgspec.Struct, frozen=True):
 class Money:
     amount: Decimal
     currency: str = "EUR"
+
+
+class Pair(NamedTuple):
+    x: int | float
+    y: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chained:
+    n: float
+    kind: ClassVar[Any] = None
+    before: Chained | None = None
 
 
 class Asked(msgspec.Struct):
@@ -50,6 +62,8 @@ ALIKE: dict[Any, list[Any]] = {
     frozenset[float]: [frozenset({1}), frozenset({1.0}), frozenset({0.0, 1.0}), frozenset({-0.0, 1})],
     Point: [Point(1), Point(1.0, 0.0), Point(0.0, -0.0), Point(-0.0, 0), Point(1.0, 2), Point(1, 2.0)],
     Money: [Money(Decimal("1.50")), Money(Decimal("1.5")), Money(Decimal("1.5"), "USD")],
+    Pair: [Pair(1), Pair(1.0), Pair(-0.0), Pair(0, ""), Pair(1, "z")],
+    Chained: [Chained(0.0), Chained(-0.0), Chained(1, Chained(0.0)), Chained(1, Chained(-0.0))],
     str: ["a", "b", "ä"],
 }  # fmt: skip
 
@@ -102,7 +116,8 @@ def test_equal_keys_are_one_whether_they_are_remembered_or_read_back(
 
 
 @pytest.mark.parametrize(
-    "kind", [int | bool, Decimal | int, Decimal | float, tuple[int | bool, str], tuple[Any, int]]
+    "kind",
+    [int | bool, Decimal | int, Decimal | float, tuple[int | bool, str], tuple[Any, int], tuple],
 )
 def test_numbers_of_types_that_cannot_be_told_apart_are_refused_as_keys(kind: Any) -> None:
     with pytest.raises(PipelineError, match="cannot be the key of a map"):

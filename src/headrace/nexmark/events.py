@@ -21,6 +21,21 @@ _KINDS: dict[Kind, type[Events]] = {of.kind: of for of in (People, Auctions, Bid
 _EVENT_TYPE = {Kind.PERSON: 0, Kind.AUCTION: 1, Kind.BID: 2}
 
 
+def kind_of(name: str) -> Kind:
+    """Return a kind of events by its name.
+
+    Raises:
+        PipelineError: for one that there is not.
+    """
+    try:
+        return Kind(name)
+    except ValueError:
+        known = ", ".join(Kind)
+        raise PipelineError(
+            f"nexmark: there are no events of kind {name!r}", remedy=f"there are: {known}"
+        ) from None
+
+
 def schema_of(kind: Kind) -> pa.Schema:
     """Return the columns of a kind.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.nexmark.events import columns_of, read, schema_of
+from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
 from headrace.schema import ValueType, value_type_of
@@ -50,7 +50,7 @@ class Events(Source):
         self, timeline: Timeline, kind: str | Kind = Kind.EVENT, *,
         columns: Sequence[str] | None = None, pace: Pace | None = None, tasks: int = 2,
     ) -> None:  # fmt: skip
-        self.timeline, self.kind = timeline, Kind(kind)
+        self.timeline, self.kind = timeline, kind_of(kind)
         self._columns = columns_of(self.kind, columns)
         self._pace = pace
         self._tasks = tasks

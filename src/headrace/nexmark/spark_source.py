@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.errors import PipelineError
-from headrace.nexmark.events import columns_of, read, schema_of
+from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
 
@@ -171,7 +171,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         if known[name] not in ("kind", "columns")
     }
     asked = {name: _number(name, value) for name, value in numbers.items()}
-    kind = Kind(given.get("kind", Kind.EVENT))
+    kind = kind_of(given.get("kind", Kind.EVENT))
     chosen = given["columns"].split(",") if "columns" in given else None
     knobs: dict[str, Any] = {knob: asked[name] for name, knob in _KNOBS.items() if name in asked}
     return _Asked(

@@ -18,6 +18,13 @@ from headrace.storage.local import LocalStore
 Format = Literal["jsonl", "csv", "parquet"]
 
 
+#: Bytes may be no text, and what is nested has no form.
+_NOT_IN_CSV = [
+    pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+]  # fmt: skip
+
+
 class Files(Sink):
     """Writes ``DIRECTORY/step-000000000042.jsonl`` for each step that produced something.
 
@@ -40,11 +47,20 @@ class Files(Sink):
     def check(self, columns: pa.Schema) -> None:
         """Refuse columns that the format has no form for."""
         for field in columns:
-            if _cannot_be(self._format, field.type):
+            if not self._can_hold(field):
                 raise PipelineError(
                     f"column {field.name!r} is of type {field.type}, which {self._format} cannot hold",
                     remedy="use another format, or emit a value that it can hold",
                 )
+
+    def _can_hold(self, field: pa.Field) -> bool:
+        if self._format == "csv" and any(of(field.type) for of in _NOT_IN_CSV):
+            return False
+        try:
+            self._encode(pa.schema([field]).empty_table())
+        except pa.ArrowException:
+            return False
+        return True
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         name = f"step-{step:012d}.{self._format}"
@@ -66,7 +82,7 @@ class Files(Sink):
             return there == data
         try:
             return _rows_of(there) == _rows_of(data)
-        except pa.ArrowException:
+        except (pa.ArrowException, OSError, ValueError):
             return False  # (it is no Parquet file, or damaged)
 
     def _encode(self, rows: pa.Table) -> bytes:
@@ -78,12 +94,6 @@ class Files(Sink):
         else:
             pyarrow.parquet.write_table(rows, buffer, **parquet_options(rows.schema))
         return buffer.getvalue()
-
-
-def _cannot_be(format: Format, kind: pa.DataType) -> bool:
-    if format == "csv" and (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
-        return True
-    return format != "jsonl" and bool(pa.types.is_interval(kind))
 
 
 def _rows_of(parquet: bytes) -> bytes:

@@ -41,16 +41,25 @@ def _is_odd(column: pa.ChunkedArray) -> bool:
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts in the place of times."""
+    """Return a type with texts in the place of times, and numbers in that of durations."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_with_texts(kind.value_type))
+    if pa.types.is_duration(kind):
+        return pa.int64()
     if pa.types.is_map(kind):
         return pa.map_(_with_texts(kind.key_type), _with_texts(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
+    if pa.types.is_nested(kind):  # lists of all kinds
+        return pa.list_(_with_texts(kind.value_type))
     return kind
+
+
+def _name(key: Any) -> str:
+    """Return a map's key as the name that JSON has for it: as it would be a value, without quotes."""
+    return (
+        key if isinstance(key, str) else msgspec.json.encode(key, enc_hook=str).decode().strip('"')
+    )
 
 
 def _shown(value: Any, kind: pa.DataType) -> Any:
@@ -59,7 +68,7 @@ def _shown(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         return value if math.isfinite(value) else _NAMED.get(value, "NaN")
     if pa.types.is_map(kind):
-        return {str(_shown(k, kind.key_type)): _shown(v, kind.item_type) for k, v in value}
+        return {_name(_shown(k, kind.key_type)): _shown(v, kind.item_type) for k, v in value}
     if pa.types.is_struct(kind):
         return {field.name: _shown(value[field.name], field.type) for field in kind}
     if pa.types.is_nested(kind):

@@ -108,7 +108,7 @@ class Columns:
             return column
         if pa.types.is_timestamp(field.type):
             return self._times_or_null(field.name, column, place_of)
-        if self._zone != "UTC" and _holds_naive_times(column.type):
+        if self._zone != "UTC" and holds_times(column.type, naive=True):
             raise BadInput(
                 f"column {field.name!r} nests times that name no zone, and time_zone= is of columns alone",
                 place=place_of(0),
@@ -148,11 +148,12 @@ class Columns:
             ) from error
 
 
-def _holds_naive_times(kind: pa.DataType) -> bool:
+def holds_times(kind: pa.DataType, *, naive: bool = False) -> bool:
+    """Say whether values of a type are times, or nest some; or only such as name no zone."""
     if pa.types.is_timestamp(kind):
-        return kind.tz is None
+        return not naive or kind.tz is None
     inner = [kind.field(at).type for at in range(kind.num_fields)]
-    return any(_holds_naive_times(one) for one in inner)
+    return any(holds_times(one, naive=naive) for one in inner)
 
 
 def _first_bad(column: pa.Array, kind: pa.DataType, why: str) -> tuple[int, str]:

@@ -28,7 +28,7 @@ from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
-from headrace.sources.columns import Columns
+from headrace.sources.columns import Columns, holds_times
 from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -59,6 +59,7 @@ class _Position(msgspec.Struct, frozen=True):
         offset: how far it was read: bytes, or rows of Parquet.
         ended: whether that was all of it when it was last looked at.
         parts: what the last division was made of: (file, from, to).
+        levels: of how many parts names are; 0 where that was not noted.
     """
 
     done: int = 0
@@ -66,6 +67,7 @@ class _Position(msgspec.Struct, frozen=True):
     offset: int = 0
     ended: bool = False
     parts: list[tuple[str, int, int]] = []
+    levels: int = 0
 
 
 class Files(Source):
@@ -105,6 +107,11 @@ class Files(Source):
         quoted_nulls: bool = False,
     ) -> None:
         self._pattern = str(path)
+        if "**" in Path(path).parts:
+            raise PipelineError(
+                f"{self._pattern}: folders of any depth are not looked through",
+                remedy='say how deep, such as "logs/*/*.jsonl"',
+            )
         self._nulls: dict[str, Any] = {
             "null_values": list(null_values),
             "strings_can_be_null": True,
@@ -192,7 +199,8 @@ class Files(Source):
         fields = {field.name: field.type for field in self._values.schema}
         if self._event_time not in fields:
             assert found is not None
-            fields[self._event_time] = found.field(self._event_time).type
+            kind = found.field(self._event_time).type
+            fields[self._event_time] = pa.string() if pa.types.is_null(kind) else kind
         text = self._format != "parquet"
         return {
             name: pa.string() if text and pa.types.is_timestamp(kind) else kind
@@ -206,7 +214,7 @@ class Files(Source):
             PipelineError: when there are any.
         """
         for field in self._values.schema:
-            if pa.types.is_nested(field.type) and "timestamp" in str(field.type):
+            if pa.types.is_nested(field.type) and holds_times(field.type):
                 raise PipelineError(
                     f"column {field.name!r} nests times, and time_zone= is of columns alone",
                     place=self._pattern,
@@ -230,23 +238,51 @@ class Files(Source):
             else:
                 names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
                 names = [name for name in names if os.path.isfile(name)]
-            root = self._root()
-            self._listed = sorted(os.path.relpath(name, root) for name in names)
+            base = self._base()
+            self._listed = sorted(os.path.relpath(name, base) for name in names)
         return self._listed
 
-    def _root(self) -> str:
-        """Return what names are relative to, so that files can be moved together."""
+    def _base(self) -> Path:
+        """Return the folder that names are relative to, so that files can be moved together."""
         path = Path(self._pattern)
-        if not path.is_dir():
-            named = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
-            path = Path(*named)
-        return os.path.abspath(path)
+        if path.is_dir():
+            return path
+        named = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
+        return Path(*named)
+
+    def _root(self) -> str:
+        """Return where that folder is."""
+        return os.path.realpath(self._base())
+
+    def _levels(self) -> int:
+        """Return of how many parts names are."""
+        path = Path(self._pattern)
+        return 1 if path.is_dir() else len(path.parts) - len(self._base().parts)
+
+    def _at(self, position: Position) -> _Position:
+        """Return a position, with names as they are today.
+
+        Raises:
+            SourceChanged: when it is of files elsewhere, or on other levels of folders.
+        """
+        at = msgspec.convert(position, _Position)
+        if os.path.isabs(at.name):  # (so they were once)
+            at = msgspec.structs.replace(at, name=os.path.relpath(at.name, self._root()))
+        elsewhere = at.name.startswith(os.pardir)
+        if elsewhere or (at.levels and at.levels != self._levels()):
+            raise SourceChanged(
+                f"what was read so far, up to {at.name!r}, is not of {self._pattern}",
+                place=self._pattern,
+                remedy="give the pattern that was given before; files may be moved together with "
+                "their folders",
+            )
+        return at
 
     def start(self) -> Position:
         return msgspec.to_builtins(_Position())
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        at = msgspec.convert(position, _Position)
+        at = self._at(position)
         root, names = self._root(), self._list()
         index, offset = self._find(at, names)
         parts: list[tuple[str, int, int]] = []
@@ -270,9 +306,9 @@ class Files(Source):
         if not parts and not final:
             return None
         if index == len(names):
-            end = _Position(done=index, name=_AFTER_ALL, ended=True, parts=parts)
+            end = _Position(index, _AFTER_ALL, 0, True, parts, self._levels())
         else:
-            end = _Position(index, names[index], offset, ended, parts)
+            end = _Position(index, names[index], offset, ended, parts, self._levels())
         return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
 
     rereads = True
@@ -283,7 +319,7 @@ class Files(Source):
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
-        at, last = msgspec.convert(position, _Position), msgspec.convert(until, _Position)
+        at, last = self._at(position), self._at(until)
         if (at.name, at.offset) >= (last.name, last.offset):
             return None
         offer = self.offer(position, limit)
@@ -297,7 +333,7 @@ class Files(Source):
             for name, first, to in end.parts
             if (name, first) < (last.name, last.offset)
         ]
-        cut = _Position(last.done, last.name, last.offset, last.ended, parts)
+        cut = _Position(last.done, last.name, last.offset, last.ended, parts, last.levels)
         return Offer(msgspec.to_builtins(cut), offer.rows, offer.bytes, empty=not parts)
 
     def _find(self, at: _Position, names: list[str]) -> tuple[int, int]:
@@ -461,7 +497,9 @@ class Files(Source):
         wanted = {} if names is None else self._read_types
         return pa.csv.read_csv(
             pa.BufferReader(data),
-            read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
+            read_options=pa.csv.ReadOptions(
+                column_names=names, use_threads=False, block_size=max(len(data), 1)
+            ),
             parse_options=pa.csv.ParseOptions(newlines_in_values=b'"' in data),
             convert_options=pa.csv.ConvertOptions(
                 column_types=wanted, include_columns=list(wanted), **self._nulls

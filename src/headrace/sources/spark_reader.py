@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
@@ -182,13 +183,28 @@ def _as_table(rows: Iterator[Any], schema: pa.Schema, zone: str) -> pa.Table:
     for row in rows:
         if isinstance(row, pa.RecordBatch):
             flush()
-            batches.append(row.select(schema.names).cast(schema))
+            batches.append(_as_declared(row, schema, zone))
         else:
             tuples.append(tuple(row))
             if len(tuples) >= _BATCH_ROWS:
                 flush()
     flush()
     return pa.Table.from_batches(batches, schema)
+
+
+def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, zone: str) -> pa.RecordBatch:
+    """Return a batch with columns of the declared types; times that name no zone are of the given one."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        if (
+            pa.types.is_timestamp(field.type)
+            and field.type.tz
+            and column.type == pa.timestamp("us")
+        ):
+            column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="earliest")
+        columns.append(column.cast(field.type))
+    return pa.record_batch(columns, schema=schema)
 
 
 def _in_utc(field: pa.Field) -> pa.Field:

@@ -23,6 +23,8 @@ _PLAIN: tuple[Any, ...] = (int, str, bytes, bool)
 
 #: A decimal is written out with so many zeros before its point, and beyond that with an exponent.
 _PLAIN_ZEROS = 20
+#: Those that may hold values of any type.
+_OF_ANY: tuple[Any, ...] = (Any, object, tuple, frozenset)
 _NUMBERS: set[Any] = {int, float, bool, Decimal}
 #: The integers that can be written; a float beyond them is equal to none.
 _LEAST, _END = -(2**63), 2**64
@@ -35,7 +37,7 @@ class MapKeyCodec(StateCodec):
         super().__init__(declared, None, place=place)
         self._plain = declared in _PLAIN
         self._mixed = False
-        if any(inner is Any for inner in _types_in(declared)):
+        if any(of in _OF_ANY or isinstance(of, typing.TypeVar) for of in _types_in(declared)):
             raise PipelineError(
                 f"{declared!r} cannot be the key of a map: values of several types may be equal",
                 place=place,
@@ -111,16 +113,31 @@ def _shortest(value: Decimal) -> Decimal:
     return Decimal((sign, tuple(map(int, kept)), exponent))
 
 
-def _types_in(declared: Any) -> Iterator[Any]:
-    """Return a type and all that it is made of."""
+def _types_in(declared: Any, known: set[Any] | None = None) -> Iterator[Any]:
+    """Return a type and all that it is made of, each once."""
+    known = set() if known is None else known
+    if declared in known:
+        return
+    known.add(declared)
     yield declared
-    inner = list(typing.get_args(declared))
-    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
-        inner += [field.type for field in msgspec.structs.fields(declared)]
-    elif isinstance(declared, type) and dataclasses.is_dataclass(declared):
-        inner += typing.get_type_hints(declared).values()
-    for one in inner:
-        yield from _types_in(one)
+    for one in [*typing.get_args(declared), *_field_types(declared)]:
+        yield from _types_in(one, known)
+
+
+def _field_types(declared: Any) -> list[Any]:
+    """Return the types of the fields of a class."""
+    if not isinstance(declared, type):
+        return []
+    if issubclass(declared, msgspec.Struct):
+        return [field.type for field in msgspec.structs.fields(declared)]
+    if dataclasses.is_dataclass(declared):
+        names = [field.name for field in dataclasses.fields(declared)]
+    elif issubclass(declared, tuple) and hasattr(declared, "_fields"):
+        names = list(declared._fields)
+    else:
+        return []
+    hints = typing.get_type_hints(declared)
+    return [hints.get(name, Any) for name in names]
 
 
 def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:

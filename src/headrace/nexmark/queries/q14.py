@@ -53,8 +53,9 @@ def _calculated(bids: hr.KeyedBatch) -> tuple[Any, dict[str, Any]]:
 def native(market: SparkMarket) -> DataFrame:
     """Some of the bids, with what is calculated of them."""
     bids = market.bids(*COLUMNS).selectExpr(
-        "auction", "bidder", f"cast(price as decimal(19, 0)) * {RATE} as price", "hour(date_time) as hour",
-        "date_time", "extra", "cast(length(extra) - length(replace(extra, 'c', '')) as long) as c_counts",
+        "auction", "bidder", f"cast(price as decimal(19, 0)) * {RATE} as price",
+        "pmod(unix_seconds(date_time) div 3600, 24) as hour", "date_time",
+        "extra", "cast(length(extra) - length(replace(extra, 'c', '')) as long) as c_counts",
     )  # fmt: skip
     some = bids.where(f"price > {LEAST} and price < {MOST}")
     kind = "case when hour between 8 and 18 then 'dayTime' when hour <= 6 or hour >= 20 then 'nightTime'"

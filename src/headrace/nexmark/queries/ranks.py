@@ -24,10 +24,11 @@ def with_day_and_rank(bids: hr.KeyedBatch) -> dict[str, Any]:
 
 
 def day_in_spark() -> Column:
-    """Return the day of a bid, as text."""
+    """Return the day of a bid (of UTC, whatever the session's zone), as text."""
     from pyspark.sql import functions as f
 
-    return f.date_format("date_time", "yyyy-MM-dd").alias("day")
+    days = (f.unix_seconds("date_time") / 86_400).cast("int")
+    return f.date_from_unix_date(days).cast("string").alias("day")
 
 
 def ranks_in_spark() -> dict[str, Column]:
