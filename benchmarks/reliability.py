@@ -148,9 +148,9 @@ def campaigns() -> str:
     rows: list[Row] = [["what was tried", "what was seen", "command", "source tree"]]
     for what, command, file, name, says in CAMPAIGNS:
         figures, trees = figures_of(file, name)
-        if not name and figures:
-            command = figures["command"]  # (how it was called says how much was tried)
-        rows.append([what, says(figures) if figures else NOT_RUN, f"`{command}`", ", ".join(trees)])
+        # (Where the whole file is of the campaign, it says how that was called, and so how much was tried.)
+        called = figures["command"] if figures and not name else command
+        rows.append([what, says(figures) if figures else NOT_RUN, f"`{called}`", ", ".join(trees)])
     return table(rows)
 
 
