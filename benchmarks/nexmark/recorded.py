@@ -127,11 +127,12 @@ class RecordedSparkMarket(SparkMarket):
 
     def __init__(self, spark: SparkSession, recorded: Recorded, pieces: int) -> None:
         super().__init__(spark, {})
+        self.longest_open_us = recorded.timeline.longest_open_us
         self._recorded, self._pieces = recorded, pieces
 
-    def _read(self, kind: str, columns: tuple[str, ...]) -> DataFrame:
+    def _read(self, kind: str, columns: tuple[str, ...], by: str = "date_time") -> DataFrame:
         folder = str(Path(self._recorded.file(Kind(kind), 0)).parent)
         schema = self._spark.read.parquet(self._recorded.file(Kind(kind), 0)).schema
         reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", self._pieces)
         found = reader.parquet(folder).select(*(columns or schema.names))
-        return found.withWatermark("date_time", self._delay) if "date_time" in columns else found
+        return found.withWatermark(by, self.delay) if by in columns else found

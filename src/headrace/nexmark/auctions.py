@@ -15,7 +15,7 @@ from headrace.nexmark.columns import (
     not_null,
 )
 from headrace.nexmark.draws import I64
-from headrace.nexmark.timeline import AUCTIONS, ROUND, Kind
+from headrace.nexmark.timeline import Kind
 
 _NAME, _NAME_SPREAD = 11, 8
 _DESCRIPTION, _DESCRIPTION_SPREAD = 51, 48
@@ -69,7 +69,7 @@ class Auctions(Events):
 
         It may take up to twice the time in which as many auctions begin as are to be open at once.
         """
-        ahead = self.timeline.in_flight * ROUND // AUCTIONS
+        ahead = self.timeline.events_in_flight
         horizon = self.timeline.times_us(self.numbers + ahead) - self.times_us
         length = 1 + self._below(np.maximum(2 * horizon, 1), "length")
         return pa.array(self.times_us + length).cast(TIME)

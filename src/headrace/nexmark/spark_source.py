@@ -151,6 +151,15 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(NexmarkDataSource)
 
 
+def timeline_of(options: Mapping[str, str]) -> Timeline:
+    """Return the timeline that options of a read describe.
+
+    Raises:
+        PipelineError: for options that are unknown or no numbers.
+    """
+    return _asked(options).timeline
+
+
 def _asked(options: Mapping[str, str]) -> _Asked:
     """Return what options say. Spark gives their names in lower case.
 

@@ -94,6 +94,16 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         seconds, rest = numbers // self.rate, numbers % self.rate
         return self.base_us + seconds * 1_000_000 + rest * 1_000_000 // self.rate
 
+    @property
+    def events_in_flight(self) -> int:
+        """How many events come while as many auctions begin as are to be open at once."""
+        return self.in_flight * ROUND // AUCTIONS
+
+    @property
+    def longest_open_us(self) -> int:
+        """How long an auction is open, at most: twice as long as it takes for these events to come."""
+        return 2 * (self.events_in_flight * 1_000_000 // self.rate + 1)
+
     def promise_us(self, arrived: int) -> int:
         """Return a time that no event is before which arrives after so many others."""
         return int(self.times_us(arrived // self.disorder * self.disorder))

@@ -1,5 +1,5 @@
 """Query 18, last bid: of each bidder and auction the newest bid, of those of one time the one that was
-made last.
+made last. (The key, and all columns but the time.)
 """
 
 from __future__ import annotations

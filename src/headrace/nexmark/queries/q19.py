@@ -1,4 +1,7 @@
-"""Query 19, the ten highest bids of each auction; of equal prices the earlier bid comes first."""
+"""Query 19, the ten highest bids of each auction; of equal prices the earlier bid comes first.
+
+(Its number, bidder and price; nexmark-flink's rows have all of a bid's columns.)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Query 20, filter of a join: each bid for an auction of category 10, with what is sold. Kept for ever."""
+"""Query 20, filter of a join: each bid for an auction of category 10, with what is sold. Kept for ever.
+
+(With some columns of each; nexmark-flink's rows have all of both.)
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.nexmark.spark_source import FORMAT, register
+from headrace.nexmark.spark_source import FORMAT, register, timeline_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,28 +18,32 @@ class SparkMarket:
         spark: the session.
         options: of the source: the knobs of the timeline, and how much a trigger takes.
         delay: how far events may be behind the newest one.
+
+    Attributes:
+        longest_open_us: how long an auction is open, at most.
     """
 
     def __init__(
         self, spark: SparkSession, options: Mapping[str, object], *, delay: str = "0 seconds"
     ) -> None:
         register(spark)
-        self._spark, self._delay = spark, delay
+        self._spark, self.delay = spark, delay
         self._options = {name: str(value) for name, value in options.items()}
+        self.longest_open_us = timeline_of(self._options).longest_open_us
 
     def people(self, *columns: str) -> DataFrame:
         """Return who registers."""
         return self._read("person", columns)
 
-    def auctions(self, *columns: str) -> DataFrame:
-        """Return what is put up for sale."""
-        return self._read("auction", columns)
+    def auctions(self, *columns: str, by: str = "date_time") -> DataFrame:
+        """Return what is put up for sale; the watermark goes by one of the columns, if it is asked for."""
+        return self._read("auction", columns, by)
 
     def bids(self, *columns: str) -> DataFrame:
         """Return who bids what."""
         return self._read("bid", columns)
 
-    def _read(self, kind: str, columns: tuple[str, ...]) -> DataFrame:
+    def _read(self, kind: str, columns: tuple[str, ...], by: str = "date_time") -> DataFrame:
         reader = self._spark.readStream.format(FORMAT).options(**self._options)
         found = reader.option("kind", kind).option("columns", ",".join(columns)).load()
-        return found.withWatermark("date_time", self._delay) if "date_time" in columns else found
+        return found.withWatermark(by, self.delay) if by in columns else found
