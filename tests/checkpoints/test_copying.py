@@ -142,16 +142,21 @@ def test_a_step_that_is_gone_is_not_copied_and_neither_is_its_place_taken(files:
     assert target.list("") == []
 
 
-def test_a_copy_that_a_running_driver_overtakes_is_whole_or_told_that_its_step_has_expired() -> (
-    None
-):
+def before_and_after() -> tuple[Files, Files]:
+    """Return what is stored of a pipeline, and what it has left of that some steps later."""
     store = MemoryStore()
     with driven(store, steps=9, base_every=4, slices=2, retain_steps=3) as t:
         before = files_of(store)
         for step in range(20):
             t.push_many("items", items(100 + step * 5, 5))
             t.step()
-    after, expired = files_of(store), 0
+    return before, files_of(store)
+
+
+def test_a_copy_that_a_running_driver_overtakes_is_whole_or_told_that_its_step_has_expired() -> (
+    None
+):
+    (before, after), expired = before_and_after(), 0
     for at in range(1, 200):
         source, target = Overtaken(before, after, at), MemoryStore()
         try:
@@ -167,13 +172,7 @@ def test_a_copy_that_a_running_driver_overtakes_is_whole_or_told_that_its_step_h
 
 
 def test_nothing_is_wrong_with_what_a_running_driver_cleans_while_it_is_verified() -> None:
-    store = MemoryStore()
-    with driven(store, steps=9, base_every=4, slices=2, retain_steps=3) as t:
-        before = files_of(store)
-        for step in range(20):
-            t.push_many("items", items(100 + step * 5, 5))
-            t.step()
-    after = files_of(store)
+    before, after = before_and_after()
     for at in range(1, 400):
         source = Overtaken(before, after, at)
         assert list(Checkpoints(source).verify()) == [], at

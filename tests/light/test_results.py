@@ -153,7 +153,8 @@ def test_a_driver_that_stands_still_as_it_sweeps_leaves_what_the_next_one_has_st
     check_nothing_is_missing(store, Tally())
 
 
-def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait() -> None:
+def made_again(own: Sized) -> MemoryStore:
+    """Return what is stored of a pipeline that lost a host, and whose sink has received nothing yet."""
     store, slow, runner = MemoryStore(), Slow(), elsewhere()
     own = Sized(75_000)
     driver = start(draw(slow, own), store, runner=runner, every=8, sweep_every=6)
@@ -161,19 +162,19 @@ def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait(
     runner.lose_host()
     run_to(driver, 9)
     gone(slow)
-    check_nothing_is_missing(store, own)
+    return store
+
+
+def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait() -> None:
+    own = Sized(75_000)
+    check_nothing_is_missing(made_again(own), own)
 
 
 def test_results_too_large_for_a_file_are_staged_in_several(monkeypatch: Any) -> None:
     """Arrow holds at most 2 GiB of one column's texts in a batch."""
     monkeypatch.setattr(productions, "_FILE_BYTES", 20_000)
-    store, slow, runner = MemoryStore(), Slow(), elsewhere()
     own = Sized(75_000)
-    driver = start(draw(slow, own), store, runner=runner, every=8, sweep_every=6)
-    run_to(driver, 4)
-    runner.lose_host()
-    run_to(driver, 9)
-    gone(slow)
+    store = made_again(own)
     assert any("-adriver" in name and ".1" in name for name in store.list("outputs/"))
     check_nothing_is_missing(store, own)
 
