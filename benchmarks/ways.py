@@ -39,7 +39,10 @@ class Runs:
         self.compared: list[Compared] = []
 
     def add(self, seen: Seen) -> None:
-        """Take in a run."""
+        """Take in a run, in which all that was to move has."""
+        if self.load.migrate is not None:
+            there_and_back = [one.state for one in seen.moved if one.bins]
+            assert there_and_back == ["done", "done"], f"state moved otherwise: {seen.moved}"
         self.seen.append(seen)
         self.compared.append(compared(seen, self.load))
 
@@ -61,9 +64,9 @@ class Runs:
         return moved
 
     @property
-    def seconds(self) -> list[float]:
-        """How long the migrations of the middle run took, there and back."""
-        return [one.seconds for one in self.seen[self.compared.index(self.middle)].moved]
+    def middle_seen(self) -> Seen:
+        """What the middle run showed."""
+        return self.seen[self.compared.index(self.middle)]
 
     def late_ms(self, shares: Sequence[float]) -> list[float]:
         """Return percentiles of the middle run: of the steady window, then of the moving one."""
@@ -72,8 +75,11 @@ class Runs:
 
     @property
     def gib(self) -> tuple[float, float]:
-        """The memory of all Python workers: the median, and the most."""
-        taken = [gib for seen in self.seen for _, gib in seen.memory] or [0.0]
+        """The memory of all Python workers in the window that is looked at: the median, and the most."""
+        first, last = self.load.window
+        taken = [gib for seen in self.seen for at, gib in seen.memory if first <= at < last] or [
+            0.0
+        ]
         return statistics.median(taken), max(taken)
 
 

@@ -86,7 +86,7 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, R
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     workload = cases()[name].workload(chosen.rate)
     runs = runs_of(place, workload, load, COMPARED, 1 if name in STATELESS else chosen.runs)
-    titled = {f"{name}, {way}": of.seen[0] for way, of in runs.items()}
+    titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}
     draw_ways(titled, load, chosen.pictures / f"{name}.png")
     for way, of in runs.items():
         print(name, way, f"{of.moving_max_ms / steady_max_ms(runs):.2f}", flush=True)
@@ -111,7 +111,7 @@ def tell(found: dict[str, dict[str, Runs]], chosen: argparse.Namespace) -> None:
     for query, runs in found.items():
         for way, of in runs.items():
             ratio = of.moving_max_ms / steady_max_ms(runs)
-            both = ", ".join(f"{seconds:.2f}" for seconds in of.seconds)
+            both = ", ".join(f"{one.seconds:.2f}" for one in of.middle_seen.moved)
             rows.append([
                 query, way, f"{of.moved.nbytes / 1e3:,.0f}", both,
                 *(f"{ms:.0f}" for ms in of.late_ms(SHARES)), f"{ratio:.2f}",

@@ -21,14 +21,15 @@ from headrace.nexmark.timeline import BASE_US, Timeline
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store
+from headrace.summary import Listener
 from tests.nexmark.oracle import QUERIES, Oracle, difference, last_of
 from tests.support.faults import FaultStore, SimulatedCrash, T
 
 EVENTS = 20_000
 #: The step after which state begins to move, where it does.
 _MOVES_AT = 3
-#: After how many operations on the storage a life ends.
-CRASHES = [60, 31, 23]
+#: How far the migration is when a life ends.
+CRASHES: list[set[str]] = [{"preparing", "gap", "moving"}, {"gap", "moving"}, {"done"}]
 #: Twenty seconds of events, in which hundreds of auctions are open at a time.
 TIMELINES = {
     "in order": Timeline(events=EVENTS, rate=1_000, in_flight=300),
@@ -49,10 +50,12 @@ def oracle_of(timeline: Timeline) -> Oracle:
 
 
 class Dying(FaultStore):
-    """Ends the process that uses it at an operation, whichever thread of it does that one."""
+    """Ends the process that uses it, when it is to, at the next operation of any of its threads."""
+
+    dies = False
 
     def _do(self, work: Callable[[], T], *, writes: bool = False) -> T:
-        if self.operations >= self._at:
+        if self.dies:
             raise SimulatedCrash
         return super()._do(work, writes=writes)
 
@@ -65,13 +68,13 @@ class Run:
         timeline: what it is asked of.
         workers: how many there are.
         step: how many events a step takes at most.
-        crashes: after how many operations on the storage a life ends; then the next one begins.
+        crashes: how far the migration is when a life ends; then the next one begins.
         moves: whether half of what the first worker has moves to the last, and so stays, while it runs.
     """
 
     def __init__(
         self, query: str, timeline: Timeline, workers: int, step: int, *,
-        crashes: Sequence[int] = (), moves: bool = False,
+        crashes: Sequence[set[str]] = (), moves: bool = False,
     ) -> None:  # fmt: skip
         self._query: Any = module_of(query)
         self._timeline, self._workers = timeline, workers
@@ -83,21 +86,28 @@ class Run:
 
     def answers(self) -> pa.Table:
         """Return all that it has answered, or the last of it where it answers again and again."""
-        for operations in self._crashes:
+        for states in self._crashes:
+            store = Dying(self._store, 0)
+
+            def strike(
+                summary: hr.StepSummary, store: Dying = store, at: set[str] = states
+            ) -> None:
+                store.dies = any(one.state in at for one in summary.head.migrations)
+
             with pytest.raises(SimulatedCrash):
-                self._live(Dying(self._store, operations))
+                self._live(store, strike)
         self._live(self._store)
         found = pa.concat_tables([rows for _, rows in sorted(self._by_step.items())])
         return last_of(found, self._query.LATEST) if hasattr(self._query, "LATEST") else found
 
-    def _live(self, store: Store) -> None:
+    def _live(self, store: Store, *listeners: Listener) -> None:
         pipeline = hr.Pipeline("market")
         node = self._query.migratable(Market(pipeline, self._timeline))
         pipeline.sink("answers", node, hr.sinks.Calls(self._take, idempotent=True))
         driver = Driver(
             pipeline, store, InlineRunner(), workers=self._workers, bins=16, settings=self._settings
         )
-        driver.listeners.append(self._note)
+        driver.listeners += [self._note, *listeners]
         driver.ask_to_stop(drain=True)
         driver.run()
         driver.close()
@@ -106,7 +116,7 @@ class Run:
         assert states == ["done"] * self._moves
 
     def _take(self, step: int, rows: pa.Table) -> None:
-        self._by_step[step] = rows
+        assert self._by_step.setdefault(step, rows).equals(rows), "other rows under the same id"
 
     def _note(self, summary: hr.StepSummary) -> None:
         """Ask for the migration, once there is something to move."""
