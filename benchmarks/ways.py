@@ -77,10 +77,8 @@ class Runs:
     def gib(self) -> tuple[float, float]:
         """The memory of all Python workers in the window that is looked at: the median, and the most."""
         first, last = self.load.window
-        taken = [gib for seen in self.seen for at, gib in seen.memory if first <= at < last] or [
-            0.0
-        ]
-        return statistics.median(taken), max(taken)
+        taken = [gib for seen in self.seen for at, gib in seen.memory if first <= at < last]
+        return (statistics.median(taken), max(taken)) if taken else (0.0, 0.0)
 
 
 def runs_of(

@@ -173,7 +173,7 @@ def _as_arrow(value: Any, kind: pa.DataType, zone: str | None) -> Any:
         if isinstance(value, str | bytes | dict):
             raise TypeError(f"{value!r} is no list")
         return [_as_arrow(item, kind.value_type, zone) for item in value]
-    return in_zone([value], zone)[0] if _wants_zone(kind) else value
+    return in_zone([value], zone)[0] if wants_zone(kind) else value
 
 
 def _field_value(value: Any, at: int, field: pa.Field) -> Any:
@@ -187,7 +187,8 @@ def _field_value(value: Any, at: int, field: pa.Field) -> Any:
     return getattr(value, field.name)
 
 
-def _wants_zone(kind: pa.DataType) -> bool:
+def wants_zone(kind: pa.DataType) -> bool:
+    """Say whether a type's values are points in time, and no times of some clock on a wall."""
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
@@ -223,7 +224,7 @@ def column_of(values: list[Any], field: pa.Field, zone: str | None = None) -> pa
     try:
         if pa.types.is_nested(field.type):
             values = [_as_arrow(value, field.type, zone) for value in values]
-        elif _wants_zone(field.type):
+        elif wants_zone(field.type):
             values = in_zone(values, zone)
         array = pa.array(values, type=field.type)
     except (

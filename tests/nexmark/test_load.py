@@ -80,6 +80,17 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     assert seen.answers > 0 and seen.steps > 0
 
 
+def test_state_moves_there_and_back_also_where_it_takes_longer_than_it_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    load = Load(
+        rate=1_000, seconds=0.1, warm_s=0.0, cool_s=0.0, bins=16, migrate=hr.batched(2), prepare=True
+    )  # fmt: skip
+    query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
+    seen = run(query, load, runner=InlineRunner(), storage=tmp_path)
+    assert [(moved.bins, moved.state) for moved in seen.moved] == [(4, "done"), (4, "done")]
+
+
 class Slowed(LocalStore):
     """A store whose calls take a while, so that it takes a step to move state."""
 

@@ -110,7 +110,9 @@ class OneRow(DataSourceStreamReader):
         naive = noon.replace(tzinfo=None)
         if self.batches:
             columns = {"at": [naive], "seen": [naive], "all": [[noon]]}
-            yield pa.RecordBatch.from_pydict(columns)
+            schema = pa.schema({"at": pa.timestamp("ms"), "seen": pa.timestamp("ns")})
+            schema = schema.append(pa.field("all", pa.list_(pa.timestamp("us", "UTC"))))
+            yield pa.RecordBatch.from_pydict(columns, schema)
         else:
             yield naive, noon, [naive]
 

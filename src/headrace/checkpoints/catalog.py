@@ -164,8 +164,7 @@ class Checkpoints:
                 if not self._cleaned(finding):
                     yield finding
         except Damaged:
-            head = self._newest_if_whole()
-            if head is None or step >= head.boundary:
+            if not self._may_be_cleaned(step):
                 raise
 
     def _newest_if_whole(self) -> Head | None:
@@ -245,9 +244,13 @@ class Checkpoints:
         try:
             self.store.uncached.read(finding.file, 0, 1)
         except NotFound:
-            head = self._newest_if_whole()
-            return head is not None and finding.step < head.boundary
+            return self._may_be_cleaned(finding.step)
         return False
+
+    def _may_be_cleaned(self, step: int) -> bool:
+        """Say whether the boundary, as of now, is above a step."""
+        head = self._newest_if_whole()
+        return head is not None and step < head.boundary
 
     def _exists(self, step: int) -> bool:
         try:

@@ -85,15 +85,11 @@ def check_place(source: Store, to: Store) -> None:
         return
     place = Path(to.location).resolve()
     if isinstance(source, LocalStore) and place.is_relative_to(Path(source.location).resolve()):
-        raise PipelineError(
-            f"{to.location} is within the storage that is copied",
-            place=to.location,
-            remedy="copy to a directory of its own that is not there yet",
-        )
+        raise _no_place(to, "is within the storage that is copied")
     there = (path.name for path in place.iterdir()) if place.is_dir() else ()
     for name in there:
         if f"{name}/" != PROBES:
-            raise _not_empty(to, name)
+            raise _no_place(to, f"is not empty: {name} is there")
 
 
 def take_place(first: Manifest, step: int, to: Store) -> None:
@@ -111,12 +107,12 @@ def take_place(first: Manifest, step: int, to: Store) -> None:
             return
         except AlreadyExists:
             there = manifest_name(0)
-    raise _not_empty(to, there)
+    raise _no_place(to, f"is not empty: {there} is there")
 
 
-def _not_empty(to: Store, name: str) -> PipelineError:
+def _no_place(to: Store, why: str) -> PipelineError:
     return PipelineError(
-        f"{to.location} is not empty: {name} is there",
+        f"{to.location} {why}",
         place=to.location,
         remedy="copy to a directory of its own that is not there yet",
     )

@@ -14,8 +14,7 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.cli.common import (
     DAMAGED,
     Duration,
-    ledger_of,
-    no_pipeline,
+    checkpoints_of,
     output_option,
     storage_option,
     tell,
@@ -40,7 +39,7 @@ def checkpoint() -> None:
 def list_(storage: str, output: str) -> None:
     """Show the steps that can be opened. Changes nothing, fences nobody."""
     with typed_errors():
-        found = _checkpoints(storage)
+        found = checkpoints_of(storage)
         facts = [_facts_of(found, step) for step in found.versions()]
         pins = {name: pin for name, pin in Pins(found.store).known().items() if pin is not None}
         pinned = [{"name": name, **msgspec.to_builtins(pin)} for name, pin in pins.items()]
@@ -85,7 +84,7 @@ def verify(storage: str, step: int | None, output: str) -> None:
     Ends with 8 when something is wrong.
     """
     with typed_errors():
-        found = _checkpoints(storage)
+        found = checkpoints_of(storage)
         findings = []
         for finding in found.verify(step):
             findings.append(finding)
@@ -112,12 +111,12 @@ def copy(storage: str, target: str, step: int | None, pin_for: int, output: str)
     It is pinned until it is copied.
     """
     with typed_errors():
-        found = _checkpoints(storage)
+        found = checkpoints_of(storage)
         with _kept(found, step, pin_for) as checkpoint:
             copied = found.copy(checkpoint.step, open_store(target))
         text = f"step {copied.step} is at {target}: {copied.files} files, {copied.nbytes:,} bytes"
-        newest = found.newest()
-        if step is None and newest is not None and newest.step > copied.step:
+        newest = found.newest() if step is None else None
+        if newest is not None and newest.step > copied.step:
             text += f"; {newest.step - copied.step} steps after it are not in it"
         tell(copied, text, output)
 
@@ -149,22 +148,9 @@ def clean(storage: str, dry_run: bool, output: str) -> None:
     A running pipeline does so by itself and is not harmed; this is for one that does not run.
     """
     with typed_errors():
-        gone = _checkpoints(storage).clean(time.time_ns() // 1_000, dry_run=dry_run)
+        gone = checkpoints_of(storage).clean(time.time_ns() // 1_000, dry_run=dry_run)
         would = "would be deleted" if dry_run else "deleted"
         tell(gone, "\n".join([*gone, f"{len(gone)} files {would}"]), output)
-
-
-def _checkpoints(storage: str) -> Checkpoints:
-    """Return the checkpoints of a storage that a pipeline has run on.
-
-    Raises:
-        NothingThere: when none has.
-    """
-    ledger_of(storage)
-    store = open_store(storage)
-    if not store.list("manifests/"):
-        raise no_pipeline(storage)
-    return Checkpoints(store)
 
 
 COMMANDS = [checkpoint]

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, PipelineError
 from headrace.eventtime.timestamps import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.manifest import MANIFEST_FOLDER, Head
 from headrace.opened import pinned
 from headrace.storage import LocalStore, open_store
 
@@ -128,6 +128,19 @@ def no_pipeline(storage: str) -> NothingThere:
     return NothingThere(f"no pipeline has run on {storage}")
 
 
+def checkpoints_of(storage: str) -> Checkpoints:
+    """Return the checkpoints of a storage that a pipeline has run on.
+
+    Raises:
+        NothingThere: when none has.
+    """
+    ledger_of(storage)
+    store = open_store(storage)
+    if not store.list(MANIFEST_FOLDER):
+        raise no_pipeline(storage)
+    return Checkpoints(store)
+
+
 def opened(storage: str, step: int | None, pin_for: int = 0) -> Checkpoint:
     """Return a checkpoint, pinned for so many microseconds if that is asked for.
 
@@ -135,11 +148,7 @@ def opened(storage: str, step: int | None, pin_for: int = 0) -> Checkpoint:
         NothingThere: when no pipeline has run there.
         HeadraceError: when it cannot be opened, or pinned.
     """
-    ledger_of(storage)
-    checkpoints = Checkpoints(open_store(storage))
-    if checkpoints.newest() is None:
-        raise no_pipeline(storage)
-    checkpoint = checkpoints.open(step)
+    checkpoint = checkpoints_of(storage).open(step)
     return pinned(checkpoint, pin_for, "headrace") if pin_for else checkpoint
 
 

@@ -150,7 +150,7 @@ class Ledger:
             ListLags: when it was cleaned away since.
         """
         if not self._exists(manifest_name(step)):
-            raise self._lags(step, "it was cleaned away, and so others have come since")
+            raise self._was_cleaned(step)
 
     def _check_current(self, head: Head) -> None:
         """Check that what seems to be the newest step is none that was cleaned away long ago.
@@ -167,6 +167,9 @@ class Ledger:
         unread = head.boundary < head.step == head.last_base
         if first_is_gone or (unread and not self._exists(manifest_name(head.step - 1))):
             raise self._lags(head.step, "others were cleaned away that it needs")
+
+    def _was_cleaned(self, step: int) -> ListLags:
+        return self._lags(step, "it was cleaned away, and so others have come since")
 
     def _lags(self, step: int, why: str) -> ListLags:
         return ListLags(
@@ -204,7 +207,7 @@ class Ledger:
                     why = "another driver has gone on"
                     raise self._fenced(on.epoch + 1, on.step + 1, why) from None
                 if not has_gone_on:
-                    self._check_shown(head.step)
+                    raise self._was_cleaned(head.step) from None
 
     def _sum(self, newest: int, known: Head | None) -> Head:
         """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""

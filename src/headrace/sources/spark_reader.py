@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
-from headrace.schema import ValueType, column_of, value_type_of_schema
+from headrace.schema import ValueType, column_of, value_type_of_schema, wants_zone
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
 
@@ -197,11 +197,7 @@ def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, zone: str) -> pa.Reco
     columns = []
     for field in schema:
         column = batch.column(field.name)
-        if (
-            pa.types.is_timestamp(field.type)
-            and field.type.tz
-            and column.type == pa.timestamp("us")
-        ):
+        if wants_zone(field.type) and pa.types.is_timestamp(column.type) and not column.type.tz:
             column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="earliest")
         columns.append(column.cast(field.type))
     return pa.record_batch(columns, schema=schema)

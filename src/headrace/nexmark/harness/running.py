@@ -69,7 +69,8 @@ def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
     moving: list[hr.Migration] = []
     while not pace.begun:
         _pass(job)
-    while (passed := (now_us() - pace.begin_us) / 1e6) < end or moving:
+    # (state moves as often as it was to, however late)
+    while (passed := (now_us() - pace.begin_us) / 1e6) < end or due or moving:
         if due and passed >= due[0] and not moving:
             due.pop(0)
             back, there = (
