@@ -8,6 +8,7 @@ Where the file has results of the same source tree, it goes on after their last 
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -134,7 +135,9 @@ def outcomes(seeds: range, processes: int, seconds: float) -> Iterator[Outcome]:
     deadline = time.monotonic() + seconds
     running: deque[Future[Outcome]] = deque()
     spawn = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(processes, spawn, max_tasks_per_child=500) as pool:
+    with ProcessPoolExecutor(
+        processes, spawn, initializer=_seldom_collect, max_tasks_per_child=500
+    ) as pool:
         for seed in seeds:
             if time.monotonic() > deadline:
                 break
@@ -143,6 +146,12 @@ def outcomes(seeds: range, processes: int, seconds: float) -> Iterator[Outcome]:
                 yield running.popleft().result()
         for one in running:
             yield one.result()
+
+
+def _seldom_collect() -> None:
+    """Let a process collect its garbage seldom: what is there at first stays, and a run is small."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def once_or_twice(seed: int) -> Outcome:
