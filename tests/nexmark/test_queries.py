@@ -28,8 +28,22 @@ from tests.support.faults import FaultStore, SimulatedCrash, T
 EVENTS = 20_000
 #: The step after which state begins to move, where it does.
 _MOVES_AT = 3
-#: How far the migration is when a life ends.
-CRASHES: list[set[str]] = [{"preparing", "gap", "moving"}, {"gap", "moving"}, {"done"}]
+Ends = Callable[[hr.StepSummary], bool]
+
+
+def at(*states: str) -> Ends:
+    """Let a life end after a step in which the migration is so far."""
+    return lambda summary: any(one.state in states for one in summary.head.migrations)
+
+
+def after(step: int) -> Ends:
+    """Let a life end after a step with this number, or a later one."""
+    return lambda summary: summary.step >= step
+
+
+#: When a life ends, while state moves; and where none does.
+CRASHES = [at("preparing", "gap", "moving"), at("gap", "moving"), at("done")]
+CRASHES_OF_ONE = [after(2), after(5), after(9)]
 #: Twenty seconds of events, in which hundreds of auctions are open at a time.
 TIMELINES = {
     "in order": Timeline(events=EVENTS, rate=1_000, in_flight=300),
@@ -68,13 +82,13 @@ class Run:
         timeline: what it is asked of.
         workers: how many there are.
         step: how many events a step takes at most.
-        crashes: how far the migration is when a life ends; then the next one begins.
+        crashes: when a life ends; then the next one begins.
         moves: whether half of what the first worker has moves to the last, and so stays, while it runs.
     """
 
     def __init__(
         self, query: str, timeline: Timeline, workers: int, step: int, *,
-        crashes: Sequence[set[str]] = (), moves: bool = False,
+        crashes: Sequence[Ends] = (), moves: bool = False,
     ) -> None:  # fmt: skip
         self._query: Any = module_of(query)
         self._timeline, self._workers = timeline, workers
@@ -86,13 +100,11 @@ class Run:
 
     def answers(self) -> pa.Table:
         """Return all that it has answered, or the last of it where it answers again and again."""
-        for states in self._crashes:
+        for ends in self._crashes:
             store = Dying(self._store, 0)
 
-            def strike(
-                summary: hr.StepSummary, store: Dying = store, at: set[str] = states
-            ) -> None:
-                store.dies = any(one.state in at for one in summary.head.migrations)
+            def strike(summary: hr.StepSummary, store: Dying = store, ends: Ends = ends) -> None:
+                store.dies = ends(summary)
 
             with pytest.raises(SimulatedCrash):
                 self._live(store, strike)
@@ -177,6 +189,11 @@ def test_a_query_answers_the_same_through_crashes_while_its_state_moves(query: s
     check(query, TIMELINES["out of order"], 2, 600, crashes=CRASHES, moves=True)
 
 
+@pytest.mark.parametrize("query", ["q4", "q6", "q9"])
+def test_a_query_of_one_worker_answers_the_same_through_crashes(query: str) -> None:
+    check(query, TIMELINES["in order"], 1, 1_500, crashes=CRASHES_OF_ONE)
+
+
 #: At least so many events each, as fast as Beam's default, ten thousand a second.
 MANY = 2_000_000
 ALL = {
@@ -197,11 +214,21 @@ def test_a_query_answers_two_million_events_as_sql_does(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("named", ALL)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_a_query_answers_two_million_events_through_crashes_while_its_state_moves(
-    query: str, workers: int
+    query: str, named: str, workers: int
 ) -> None:
-    check(query, ALL["out of order"], workers, 50_000, crashes=CRASHES, moves=True)
+    check(query, ALL[named], workers, 50_000, crashes=CRASHES, moves=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("named", ALL)
+def test_a_query_of_one_worker_answers_two_million_events_through_crashes(
+    query: str, named: str
+) -> None:
+    check(query, ALL[named], 1, 100_000, crashes=CRASHES_OF_ONE)
 
 
 def test_windows_of_the_clock_count_every_bid_once() -> None:
