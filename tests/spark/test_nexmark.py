@@ -14,7 +14,11 @@ from headrace.nexmark.queries import module_of
 from headrace.nexmark.queries.spark_market import SparkMarket
 from headrace.nexmark.spark_source import register
 from headrace.nexmark.timeline import Kind, Timeline
+from headrace.runners.spark import SparkRunner
+from headrace.storage import LocalStore
+from tests.nexmark.oracle import QUERIES as SQL
 from tests.nexmark.oracle import Oracle, all_events, difference, last_of
+from tests.nexmark.runs import Run
 
 pytestmark = pytest.mark.spark
 
@@ -114,6 +118,28 @@ def check(spark: Any, number: int, folder: Path) -> None:
     expected = over(Oracle(Timeline(**knobs)).answer(f"q{number}"), number, watermark, found)
     assert expected.num_rows
     assert difference(expected, found) == (0, 0)
+
+
+def check_of_ours(spark: Any, query: str, folder: Path) -> None:
+    """Check a query while its state moves, on Spark, against SQL over the same events."""
+    timeline = Timeline(events=20_000, rate=1_000, in_flight=300, disorder=2_048, seed=1)
+    runner, store = SparkRunner(spark.sparkContext), LocalStore(folder)
+    found = Run(query, timeline, 2, 1_500, moves=True, store=store, runner=runner).answers()
+    expected = Oracle(timeline).answer(query)
+    assert expected.num_rows
+    assert difference(expected, found) == (0, 0)
+
+
+def test_a_query_answers_as_sql_does_while_its_state_moves(spark: Any, tmp_path: Path) -> None:
+    check_of_ours(spark, "q4", tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("query", SQL)
+def test_queries_answer_as_sql_does_while_their_state_moves(
+    spark: Any, query: str, tmp_path: Path
+) -> None:
+    check_of_ours(spark, query, tmp_path)
 
 
 def test_a_query_in_plain_pyspark_answers_as_sql_does(spark: Any, tmp_path: Path) -> None:
