@@ -103,10 +103,6 @@ class Paced(hr.sources.Source):
         assert self._begun_us is not None
         return self._begun_us + number * 1_000_000 // self.rate
 
-    def elapsed_s(self) -> float:
-        """Return how long ago the first record was scheduled."""
-        return time.time() - self.scheduled_us(0) / 1e6
-
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         now = time.time_ns() // 1_000
         if self._begun_us is None:
@@ -197,7 +193,11 @@ def measure(
     context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG,
     workers: int = 2,
 ) -> tuple[Any, Seen]:  # fmt: skip
-    """Return the latencies of all records after the warm ones, in seconds, and what else was seen."""
+    """Return the latencies of records in seconds, and what else was seen.
+
+    Of all that were due after ``warm`` seconds, until what was due within ``seconds`` more is done, however
+    late: what waits at the end counts, too.
+    """
     folder = Path(tempfile.mkdtemp(prefix="headrace-latency-"))
     source = Paced(rate, 100_000, numbered=mode.ids)
     released: dict[int, int] = {}
@@ -210,13 +210,13 @@ def measure(
     )  # fmt: skip
     ends: dict[int, int] = {}
     seen = Seen()
+    first, last = round(rate * warm), round(rate * (warm + seconds))
 
     def note(summary: hr.StepSummary) -> None:
-        ends[summary.step] = summary.head.positions["records"]
-        elapsed = source.elapsed_s()
-        if elapsed > warm:
+        done = ends[summary.step] = summary.head.positions["records"]
+        if done > first:
             seen.add(summary, stages)
-        if elapsed > warm + seconds and len(seen.steps) > FEWEST_STEPS:
+        if done >= last and len(seen.steps) > FEWEST_STEPS:
             driver.ask_to_stop(drain=False)
 
     driver.listeners.append(note)
@@ -228,7 +228,8 @@ def measure(
     found, before = [], 0
     for step in sorted(ends):
         numbers, before = np.arange(before, ends[step]), ends[step]
-        if step in released and numbers.size and numbers[0] > rate * warm:
+        if step in released:
+            numbers = numbers[numbers >= first]
             found.append((released[step] - source.scheduled_us(numbers)) / 1e6)
     return np.concatenate(found), seen
 

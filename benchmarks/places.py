@@ -89,11 +89,17 @@ def local(slots: int = 2) -> Iterator[Place]:
 
 
 @contextmanager
-def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Place]:
+def two_hosts(
+    *, call_ms: float = 10.0, megabytes: float = 100.0, stay: bool = True
+) -> Iterator[Place]:
     """Run on a standalone master with two workers on two loopback addresses, each with one task slot.
 
     They share nothing but a store as slow as one across a network: each call takes ``call_ms``, and it
     carries so many megabytes a second.
+
+    Args:
+        call_ms, megabytes: how slow the store is.
+        stay: whether one session serves all runs, and stays warm; else each has a new one.
     """
     path = {"spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this code, and the store
     folder = Path(tempfile.mkdtemp(prefix="headrace-hosts-"))
@@ -102,7 +108,7 @@ def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Pl
             place = Place(
                 lambda: session(master, **cluster_settings(slots=1), **path),
                 lambda at: ThrottledStore(f"{call_ms:g}:{megabytes:g}:{at / uuid.uuid4().hex[:8]}"),
-                stay=False, exchange="driver", slices=64,
+                stay=stay, exchange="driver", slices=64,
             )  # fmt: skip
             try:
                 yield place

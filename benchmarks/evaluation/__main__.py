@@ -17,6 +17,7 @@ from benchmarks.evaluation.common import FOUND
 #: What runs each experiment.
 MODULES = {
     "lines": "benchmarks.evaluation.lines",
+    "generator": "benchmarks.nexmark.generator",
     "queries": "benchmarks.evaluation.queries",
     "throughput": "benchmarks.nexmark.throughput",
     "overhead": "benchmarks.evaluation.overhead",

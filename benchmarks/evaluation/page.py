@@ -12,6 +12,7 @@ PAGE = ROOT / "docs" / "evaluation.md"
 #: Experiment → the pictures that it draws.
 PICTURES: dict[str, Sequence[str]] = {
     "lines": (),
+    "generator": (),
     "queries": [f"q{number}" for number in range(1, 9)],
     "throughput": (),
     "overhead": ["overhead"],

@@ -4,8 +4,12 @@
 files, only those columns that a query asks for, in as many tasks and rows a step. Counted are events of the
 whole timeline, of all kinds. Both are durable: state, offsets and answers' place in the stream survive a
 crash. Ours hand their answers to a sink that drops them, once they are staged; Spark's go to its ``noop``
-sink. They take turns; what is told is the median of several runs. The first part of the events warms up,
-and the last step, in which all that is open is answered here, is not counted.
+sink, and its state to the store that it has by default. They take turns; what is told is the median of
+several runs. The first part of the events warms up, and the last step, in which all that is open is
+answered here, is not counted.
+
+How many answers each gave stands beside it: Spark leaves open what its watermark has not passed at the end,
+and answers again with each micro-batch where a query has no end (in update mode).
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import msgspec
+import pyarrow as pa
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, show, write
@@ -32,19 +39,40 @@ STATELESS = {"q0", "q1", "q2", "q13", "q14", "q21", "q22"}
 #: So much of the events is not counted.
 _WARM = 0.4
 
-#: When so many events were done, in seconds.
-Progress = list[tuple[int, float]]
+
+class Ran(msgspec.Struct):
+    """How a query ran.
+
+    Attributes:
+        progress: when so many events were done, in seconds.
+        answers: how many there were.
+        late: how many rows were dropped, because the watermark had passed them.
+    """
+
+    progress: list[tuple[int, float]] = []
+    answers: int = 0
+    late: int = 0
+
+    def per_core(self, events: int, step: int) -> float:
+        """Return how many events a second one core has done, once warm and before the last step."""
+        first = next(at for at in self.progress if at[0] >= _WARM * events)
+        last = next(at for at in self.progress if at[0] >= events - step)
+        return (last[0] - first[0]) / (last[1] - first[1]) / CORES
 
 
-def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Progress:
+def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query on Headrace."""
-    pipeline, found = hr.Pipeline("nexmark"), []
+    pipeline, ran = hr.Pipeline("nexmark"), Ran()
     market = RecordedMarket(pipeline, recorded)
     node = query.migratable(market)
-    pipeline.sink("answers", node, hr.sinks.Calls(lambda step, rows: None))
+
+    def take(step: int, rows: pa.Table) -> None:
+        ran.answers += len(rows)
 
     def note(summary: hr.StepSummary) -> None:
-        found.append((market.done(summary.head), time.perf_counter()))
+        ran.progress.append((market.done(summary.head), time.perf_counter()))
+
+    pipeline.sink("answers", node, hr.sinks.Calls(take))
 
     job = hr.run(
         pipeline, storage=folder, workers=CORES, bins=256, runner=SparkRunner(spark.sparkContext),
@@ -52,31 +80,26 @@ def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> 
     )  # fmt: skip
     with job:
         job.drain()
-    return found
+    return ran
 
 
-def native(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Progress:
+def native(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query in plain PySpark."""
     market = RecordedSparkMarket(spark, recorded, step // recorded.piece)
     writer = query.native(market).writeStream.format("noop")
     writer = writer.outputMode("update" if hasattr(query, "LATEST") else "append")
     running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     running.awaitTermination()
-    found: Progress = []
+    ran = Ran()
     at, done = 0.0, 0
     for progress in running.recentProgress:
         at += progress["durationMs"]["triggerExecution"] / 1e3
         if progress["numInputRows"]:
             done += step
-            found.append((done, at))
-    return found
-
-
-def per_core(found: Progress, events: int, step: int) -> float:
-    """Return how many events a second one core has done, once it was warm and before the last step."""
-    first = next(at for at in found if at[0] >= _WARM * events)
-    last = next(at for at in found if at[0] >= events - step)
-    return (last[0] - first[0]) / (last[1] - first[1]) / CORES
+            ran.progress.append((done, at))
+        ran.answers += progress["sink"]["numOutputRows"]
+        ran.late += sum(of["numRowsDroppedByWatermark"] for of in progress["stateOperators"])
+    return ran
 
 
 def main() -> None:
@@ -95,13 +118,16 @@ def main() -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {chosen.heap} pyspark-shell"
     spark = local_session(CORES)
     spark.conf.set("spark.sql.shuffle.partitions", str(CORES))
-    rows, figures = [["query", "own /s/core", "PySpark /s/core", "ratio"]], []
+    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "own answers", "PySpark answers",
+             "PySpark drops as late"]]  # fmt: skip
+    figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="nexmark-") as folder:
         recorded = Recorded(folder, timeline, chosen.step // CORES)
         recorded.write()
         for name in chosen.queries:
-            speed = speeds(module_of(name), recorded, spark, chosen)
-            rows.append(row_of(name, speed))
+            found = runs_of(module_of(name), recorded, spark, chosen)
+            speed = {side: median_speed(runs, chosen) for side, runs in found.items()}
+            rows.append(row_of(name, speed, found))
             figures += figures_of(name, speed)
             print("  ".join(rows[-1]), flush=True)
             write(rows, figures, chosen)
@@ -109,26 +135,33 @@ def main() -> None:
     show("NEXMark, as fast as it goes", rows, figures)
 
 
-def speeds(
+def runs_of(
     query: Any, recorded: Recorded, spark: Any, chosen: argparse.Namespace
-) -> dict[str, float]:
-    """Run a query on each side, in turns; return the median of what a core did in a second."""
-    sides: dict[str, Callable[..., Progress]] = {"own": own}
+) -> dict[str, list[Ran]]:
+    """Run a query on each side, in turns."""
+    sides: dict[str, Callable[..., Ran]] = {"own": own}
     if hasattr(query, "native"):
         sides["native"] = native
-    found: dict[str, list[float]] = {side: [] for side in sides}
+    found: dict[str, list[Ran]] = {side: [] for side in sides}
     for _ in range(chosen.runs):
         for side, run in sides.items():
             with tempfile.TemporaryDirectory(prefix="nexmark-state-") as folder:
-                progress = run(query, recorded, spark, chosen.step, Path(folder))
-            found[side].append(per_core(progress, chosen.events, chosen.step))
-    return {side: statistics.median(speed) for side, speed in found.items()}
+                found[side].append(run(query, recorded, spark, chosen.step, Path(folder)))
+    return found
 
 
-def row_of(name: str, speed: dict[str, float]) -> list[str]:
+def median_speed(runs: list[Ran], chosen: argparse.Namespace) -> float:
+    """Return how many events a second one core has done, in the median run."""
+    return statistics.median(run.per_core(chosen.events, chosen.step) for run in runs)
+
+
+def row_of(name: str, speed: dict[str, float], found: dict[str, list[Ran]]) -> list[str]:
     """Return a query's line of the table."""
-    shown = [f"{speed[side]:,.0f}" if side in speed else "-" for side in ("own", "native")]
-    return [name, *shown, f"{speed['own'] / speed['native']:.2f}" if "native" in speed else "-"]
+    sides = ("own", "native")
+    shown = [f"{speed[side]:,.0f}" if side in speed else "-" for side in sides]
+    shown.append(f"{speed['own'] / speed['native']:.2f}" if "native" in speed else "-")
+    shown += [f"{found[side][-1].answers:,}" if side in found else "-" for side in sides]
+    return [name, *shown, f"{found['native'][-1].late:,}" if "native" in found else "-"]
 
 
 def figures_of(name: str, speed: dict[str, float]) -> list[dict[str, Any]]:
