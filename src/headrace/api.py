@@ -235,6 +235,8 @@ class Job(PlacesWorkers):
         """
         if at_step is not None:
             self._ask(Command("stop", at_step=at_step))
+        elif self.head is not None and self.head.halt is not None and self.running:
+            self._ask(Command("stop"))  # (which takes back what was to come)
         else:
             self._driver.ask_to_stop(drain=False)
         return self.wait(timeout)

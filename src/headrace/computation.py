@@ -186,8 +186,8 @@ class Timer(Declaration):
     """A named timer of a key; with tags, any number of them.
 
     Setting (name, tag) again replaces it. It fires once, in the step in which its domain's clock
-    has reached it, in ascending order of (time, name, tag) within the key; one that is set behind
-    the clock fires in the same step.
+    has reached it, in ascending order of (time, name, tag) within the key (in columnar computations
+    name by name, of all keys at once); one that is set behind the clock fires in the same step.
 
     Args:
         domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).

@@ -155,6 +155,12 @@ class NewerFormat(StorageError):
     code = "HR309"
 
 
+class CommitUnknown(StorageError):
+    """Whether a step was committed cannot be told at the moment. The same manifest may be tried."""
+
+    code = "HR310"
+
+
 class StateLost(NotFound):
     """What was computed since the last checkpoint is not at hand any more; it is computed again."""
 

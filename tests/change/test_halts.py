@@ -191,6 +191,18 @@ def test_a_job_is_stopped_and_paused_at_steps(tmp_path: Path) -> None:
     assert job.ended == "stopped"
 
 
+def test_who_stops_at_once_takes_back_a_stop_that_was_to_come(tmp_path: Path) -> None:
+    collected, store = Collected(), LocalStore(tmp_path)
+    small = hr.Settings(limit=hr.Limit(5, 1 << 20), retain_steps=1_000)
+    pipeline = begin(items(5_000), collected, count=Count())
+    with hr.run(pipeline, storage=tmp_path, runner="inline", settings=small) as job:
+        job.pause()
+        assert not job.stop(0.0, at_step=job.current().step + 500)
+        assert job.stop(60)
+    assert head_of(store).halt is None
+    assert job.ended == "stopped"
+
+
 def test_the_command_line_stops_at_a_step_and_tells_when_it_is_too_late(tmp_path: Path) -> None:
     store, collected = LocalStore(tmp_path), Collected()
 

@@ -57,6 +57,11 @@ def test_a_pipeline_is_rescaled_and_one_can_watch(tmp_path: Path, job: hr.Job) -
     assert migration["progress"]["bins"] == bins
     assert migration["during"]["steps"] >= migration["progress"]["of_rounds"]
     assert said(tmp_path, "migrations").startswith("1 rescale to 4 workers: done")
+    before = CliRunner().invoke(
+        main, ["migrations", "--storage", str(tmp_path), "--output", "json", "show", "1"]
+    )
+    assert before.exit_code == 0, before.output
+    assert msgspec.json.decode(before.stdout)["state"] == "done"
 
 
 def test_bins_are_named_by_their_prefix(tmp_path: Path, job: hr.Job) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import headrace as hr
-from headrace.errors import HeadraceError
+from headrace.errors import Damaged, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
@@ -39,7 +39,9 @@ def ask(world: World) -> None:
                 command = _command(world, head, f"asked-{next(numbers)}")
                 CommandLog(store).put(command, head.commands)
                 world.kernel.saw(f"asked: {command.kind}")
-        except (SimulatedCrash, HeadraceError):
+        except Damaged:
+            raise
+        except (SimulatedCrash, StorageError):
             world.kernel.saw("a command that was not given")
 
 

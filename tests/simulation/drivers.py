@@ -13,6 +13,7 @@ from headrace.driver import Clock, Driver
 from headrace.errors import ChangeRefused, Damaged, Fenced, StorageError, TryAbandoned
 from headrace.heart import Pulse
 from headrace.ledger.lease import Lease
+from headrace.ledger.manifest import Head, Manifest
 from headrace.reign import Reign
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
@@ -32,6 +33,22 @@ if TYPE_CHECKING:
 
 #: How drivers show that they live, in the kernel's time: a step takes some 0.05 s of it.
 LEASE = Lease(period_s=0.1, patience_s=0.6)
+
+
+#: Such a part of all drivers begins with other workers than there were, which ends what moves.
+_OTHER_WORKERS = 0.1
+
+
+def _follow_commits(driver: Driver, world: World) -> None:
+    """Let a world know of all that a driver is told was committed: claims and notes, too."""
+    commit = driver.ledger.commit
+
+    def followed(head: Head | None, manifest: Manifest) -> Head:
+        after = commit(head, manifest)
+        world.acknowledged(after)
+        return after
+
+    driver.ledger.commit = followed  # type: ignore[method-assign]
 
 
 class Drivers:
@@ -109,11 +126,15 @@ class Drivers:
 
     def _one_of_two(self, who: str, store: ProcessStore) -> Driver:
         world = self._world
-        runner = SimulatedRunner(self._kernel, world.disk, who, world.processes)
-        workers = world.workers if world.disk.calm else self._rng.choice([None, 1, 2, 3])
+        runner = SimulatedRunner(
+            self._kernel, world.disk, who, world.processes, concurrent=world.concurrent
+        )
+        anew = self._rng.random() < _OTHER_WORKERS
+        workers = self._rng.choice([1, 2, 3]) if anew and not world.disk.calm else None
         pipeline = self._drawn(world.recorder, store)
         driver = self._made(pipeline, store, runner, KernelClock(world.disk), who, workers)
         driver.listeners.append(world.on_commit)
+        _follow_commits(driver, world)
         return driver
 
     def on_a_copy(self, to: MemoryStore, recorder: Recorder) -> Driver:

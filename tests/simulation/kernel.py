@@ -29,11 +29,13 @@ class Actor:
 
     Attributes:
         error: what ended it, other than its death.
+        begun: whether it has had a turn.
         done: whether it is over.
     """
 
     def __init__(self, name: str, work: Callable[[], Any], hub: greenlet) -> None:
         self.name = name
+        self.begun = False
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -43,6 +45,7 @@ class Actor:
         self.greenlet = greenlet(self._live, hub)
 
     def _live(self) -> None:
+        self.begun = True
         try:
             with contextlib.suppress(SimulatedCrash):
                 self.result = self._work()

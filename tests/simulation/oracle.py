@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = tuple[Any, ...]
+#: Of each key, and window, how many there were and their sum.
+Sums = dict[tuple[int, int], list[int]]
+#: Before all times; and after all times, where nothing comes any more.
+BEGIN, END = -1 << 63, (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -37,44 +41,82 @@ class Program:
     sinks: tuple[str, ...] = ("counts", "windows", "groups")
 
 
-def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, Counter[Row]]:
-    """Return how often each row is to have its effect, by sink; rows are (key, time, values …)."""
-    counts: Counter[Row] = Counter()
-    windows: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-    groups: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+@dataclass
+class Computed:
+    """What has become of some input.
+
+    Attributes:
+        rows: what counting has told of each record.
+        state: of each key how many records there were, and their sum.
+        windows, groups: of each key, and window, how many there were and their sum.
+    """
+
+    rows: Counter[Row]
+    state: dict[int, tuple[int, int]]
+    windows: Sums
+    groups: Sums
+
+
+def computed(partitions: dict[str, list[Sent]], program: Program) -> Computed:
+    """Compute what becomes of some input."""
+    found = Computed(Counter(), {}, defaultdict(lambda: [0, 0]), defaultdict(lambda: [0, 0]))
     seen: set[str] = set()
-    state: dict[int, tuple[int, int]] = {}
     for records in partitions.values():
         for record in records:
             if record.id in seen:
                 continue
             seen.add(record.id)
-            number, total = state.get(record.key, (0, 0))
+            number, total = found.state.get(record.key, (0, 0))
             number, total = number + 1, total + record.amount
-            state[record.key] = number, total
-            counts[record.key, record.time, number, total, number % program.groups] += 1
+            found.state[record.key] = number, total
+            group = number % program.groups
+            found.rows[record.key, record.time, number, total, group] += 1
             window = record.time // program.width
-            _add(windows[record.key, window], record.amount)
-            _add(groups[number % program.groups, window], number)
+            _add(found.windows[record.key, window], record.amount)
+            _add(found.groups[group, window], number)
+    return found
+
+
+def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, Counter[Row]]:
+    """Return how often each row is to have its effect, by sink; rows are (key, time, values …)."""
+    of = computed(partitions, program)
     found = {
-        "counts": counts,
-        "windows": Counter(_told(windows, program.width)),
-        "groups": Counter(_told(groups, program.width)),
+        "counts": of.rows,
+        "windows": Counter(_told(of.windows, program.width)),
+        "groups": Counter(_told(of.groups, program.width)),
     }
-    return {sink: found[sink] for sink in program.sinks}
+    return {sink: found[sink] for sink in program.sinks if sink in found}
 
 
-def counted(partitions: dict[str, list[Sent]], read: dict[str, int]) -> dict[int, tuple[int, int]]:
-    """Return how many records of each key there are in what was read of each partition, and their sum."""
-    state: dict[int, tuple[int, int]] = {}
-    seen: set[str] = set()
+def read_of(partitions: dict[str, list[Sent]], read: dict[str, int]) -> dict[str, list[Sent]]:
+    """Return what was read of each partition."""
+    return {name: records[: read.get(name, 0)] for name, records in partitions.items()}
+
+
+def open_windows(sums: Sums, width: int, mark: int) -> Sums:
+    """Return the windows that are not over where a watermark is."""
+    return {at: of for at, of in sums.items() if (at[1] + 1) * width > mark}
+
+
+def watermark(
+    partitions: dict[str, list[Sent]], read: dict[str, int], disorder: int, *, over: bool
+) -> int:
+    """Return up to where the input is complete, as far as it was read.
+
+    Args:
+        partitions: what is sent.
+        read: how much of it was read.
+        disorder: how far records of a partition are out of order.
+        over: whether a partition that was read whole is known to have no more.
+    """
+    marks: list[int] = []
     for name, records in partitions.items():
-        for record in records[: read.get(name, 0)]:
-            if record.id not in seen:
-                seen.add(record.id)
-                number, total = state.get(record.key, (0, 0))
-                state[record.key] = number + 1, total + record.amount
-    return state
+        count = read.get(name, 0)
+        if over and count == len(records):
+            continue
+        times = [record.time - disorder for record in records[:count]]
+        marks.append(max(times, default=BEGIN))
+    return min(marks, default=END)
 
 
 def _add(sums: list[int], amount: int) -> None:
@@ -82,5 +124,5 @@ def _add(sums: list[int], amount: int) -> None:
     sums[1] += amount
 
 
-def _told(windows: dict[tuple[int, int], list[int]], width: int) -> list[Row]:
-    return [(key, (window + 1) * width, *sums) for (key, window), sums in windows.items()]
+def _told(sums: Sums, width: int) -> list[Row]:
+    return [(key, (window + 1) * width, *of) for (key, window), of in sums.items()]

@@ -42,6 +42,7 @@ class Appending:
         self._batches = {name: _divided(records, rng) for name, records in sent.items()}
         self._begun = dict.fromkeys(sent, 0)
         self._recorded = dict.fromkeys(sent, 0)
+        self._acknowledged = dict.fromkeys(sent, -1)
 
     def source(self) -> Source:
         """Return the inbox as a driver reads it."""
@@ -84,14 +85,20 @@ class Appending:
             world.kernel.sleep(100_000)
             return False
         producer.finish()  # (till then, this process may have known of fewer than there are)
+        if producer.next - 1 <= self._acknowledged[name]:
+            raise WrongEffect(
+                f"{name}: batch {self._acknowledged[name]} was acknowledged, and is lost"
+            )
         del self._sent[name][sum(map(len, batches[: producer.next - 1])) :]
         return True
 
     def _append(self, producer: Producer, records: list[Sent]) -> None:
         hits = [Hit(one.key, one.amount, one.time, one.id) for one in records]
         self._begun[producer.name] = max(self._begun[producer.name], producer.next + 1)
+        number = producer.next
         try:
-            producer.append(hits, sequence=producer.next)
+            producer.append(hits, sequence=number)
+            self._acknowledged[producer.name] = number
         except BatchConflict as error:
             raise WrongEffect(f"{producer.name}: its batch is another one: {error}") from error
 

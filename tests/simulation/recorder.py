@@ -10,6 +10,8 @@ from collections import Counter
 from typing import Any
 
 Row = tuple[Any, ...]
+#: How often each row has had an effect, by sink.
+Effects = dict[str, Counter[Row]]
 
 
 class WrongEffect(Exception):
@@ -47,15 +49,21 @@ class Recorder:
         self._newest[sink] = id_
         known[id_] = rows
 
-    def effects(self, up_to: float = float("inf")) -> dict[str, Counter[Row]]:
-        """Return how often each row has had an effect, by sink; of deliveries up to an id."""
+    def effects(self, up_to: float = float("inf"), after: float = float("-inf")) -> Effects:
+        """Return how often each row has had an effect, by sink; of deliveries with some ids."""
         return {
-            sink: Counter(row for id_, rows in steps.items() if id_ <= up_to for row in rows)
+            sink: Counter(
+                row for id_, rows in steps.items() if after < id_ <= up_to for row in rows
+            )
             for sink, steps in self._known.items()
         }
 
+    def deliveries(self, sink: str) -> dict[int, list[Row]]:
+        """Return what a sink was given, by id."""
+        return self._known.get(sink, {})
 
-def differences(expected: dict[str, Counter[Row]], found: dict[str, Counter[Row]]) -> list[str]:
+
+def differences(expected: Effects, found: Effects) -> list[str]:
     """Return what was lost, and what was there once too often, or never meant to be."""
     lines = []
     for sink in sorted({*expected, *found}):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 
 import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver import Settings
 from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
@@ -16,7 +18,7 @@ from tests.simulation import asking, audit
 from tests.simulation.drivers import Drivers
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.options import Options
-from tests.simulation.oracle import Program, Sent, expected
+from tests.simulation.oracle import BEGIN, END, Program, Sent, computed, expected, watermark
 from tests.simulation.producers import Appending
 from tests.simulation.recorder import Recorder, WrongEffect, differences
 from tests.simulation.storage import Disk
@@ -26,12 +28,19 @@ from tests.simulation.world import DISORDER, Outside, Tap
 #: Faults cease after so many events and faults, or so many events at most; then all must come to rest
 #: within as many more.
 FEWEST_EVENTS, FEWEST_FAULTS, _MOST_EVENTS = 2_000, 20, 100_000
+#: One run in so many has so many times the events.
+_LONG_ONE_IN, _LONG = 64, 10
 #: A partition has so many records to send; mostly faults cease before it has sent them all.
 _MOST_RECORDS = 400
 #: Some kinds of those who look on are there in such a part of the runs.
 _PART = 0.2
+#: Results that come when time has passed.
+_BY_TIME = ("windows", "groups", "alarms")
 #: What a run's pipeline consists of.
-_SINKS = [("counts",), ("windows",), ("counts", "groups"), ("counts", "windows", "groups")]
+_SINKS = [
+    ("counts",), ("windows",), ("counts", "groups"), ("counts", "windows", "groups"),
+    ("counts", "alarms"), ("windows", "alarms"),
+]  # fmt: skip
 
 
 @dataclass
@@ -61,6 +70,7 @@ class World:
         self.kernel = Kernel(seed)
         rng = self.rng = self.kernel.rng
         self.options = Options.drawn(rng)
+        self.times = 1 if rng.randrange(_LONG_ONE_IN) else _LONG
         self.disk = Disk(self.kernel, self.options)
         self.ids = bool(self.options.copies)
         self.program = Program(rng.choice([15, 40, 200]), rng.choice([1, 3]), rng.choice(_SINKS))
@@ -76,7 +86,7 @@ class World:
         )  # fmt: skip
         self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
-        self.workers = rng.choice([1, 2, 3])
+        self.concurrent = rng.random() < 0.5
         self.finished = False
         self.drivers = Drivers(self)
         self.appending: Appending | None = None
@@ -84,6 +94,7 @@ class World:
             self.appending = Appending(self.disk, self.outside.sent, rng)
         self.committed: dict[int, str] = {}
         self.marks: dict[str, tuple[int, int]] = {}
+        self.passed: dict[str, dict[int, int]] = {}
         self.steps = 0
 
     def _sent(self) -> dict[str, list[Sent]]:
@@ -92,8 +103,8 @@ class World:
         for partition in range(rng.choice([1, 2, 3])):
             records: list[Sent] = []
             base = 0
-            for number in range(_MOST_RECORDS):
-                base += rng.choice([0, 1, 5])
+            for number in range(_MOST_RECORDS * self.times):
+                base += rng.choice([0, 1, 10])
                 key = partition * 100 + rng.randrange(6)
                 time = base + rng.randrange(DISORDER)
                 records.append(Sent(key, rng.randrange(9), time, f"{partition}/{number}"))
@@ -123,12 +134,19 @@ class World:
             )
             self.kernel.sleep(self.rng.choice([1_000, 20_000, 100_000]))
 
+    def acknowledged(self, head: Head) -> None:
+        """Check that of all that drivers take for committed there is one of each number, claims as well."""
+        if self.committed.setdefault(head.step, head.digest) != head.digest:
+            raise WrongEffect(f"step {head.step} was committed twice")
+
     def on_commit(self, summary: StepSummary) -> None:
         """Check what must hold after each step that some driver takes for committed."""
         head = summary.head
         self.steps += 1
-        if self.committed.setdefault(head.step, head.digest) != head.digest:
-            raise WrongEffect(f"step {head.step} was committed twice")
+        for name in self.program.sinks:
+            self.passed.setdefault(name, {})[head.step] = self.check_watermark(head, name)
+            if name in _BY_TIME and self.recorder.deliveries(name) and not self.disk.calm:
+                self.kernel.saw(f"while faults happen: {name} that are over are told")
         for name, (mark, _) in head.watermarks.items():
             before, step = self.marks.get(name, (mark, -1))
             if head.step > step:
@@ -137,11 +155,29 @@ class World:
                 self.marks[name] = mark, head.step
         self._situations(head)
 
+    def check_watermark(self, head: Head, name: str) -> int:
+        """Check that a watermark is right, as far as the input was read; return it.
+
+        Raises:
+            WrongEffect: when it is behind what is known of the input, or ahead of it.
+        """
+        mark, _ = head.watermarks.get(name, (BEGIN, BEGIN))
+        read, sent = self.read_until(head), self.outside.sent
+        low = watermark(sent, read, DISORDER, over=False)
+        high = watermark(sent, read, DISORDER, over=self.disk.calm)
+        if self.disk.calm and self.appending is not None:
+            high = END  # (only producers know when they have appended all that they will)
+        if not low <= mark <= high:
+            raise WrongEffect(f"the watermark of {name} is {mark} at step {head.step}, not {low}")
+        return mark
+
     def _situations(self, head: Head) -> None:
         saw = self.kernel.saw
         for one in head.migrations:
             if one.state in ("done", "aborted"):
                 self.kernel.seen[f"migration {one.state}"] = 1
+                if one.state == "aborted" and one.why == "somebody asked for it":
+                    self.kernel.seen["a migration is taken back"] = 1
             else:
                 saw(f"a step while a migration is {one.state}")
         if head.boundary > 0:
@@ -165,6 +201,8 @@ class World:
     def run(self) -> Outcome:
         """Let it all happen; then let faults cease, and see whether all comes to rest as it must."""
         kernel = self.kernel
+        if self.times > 1:
+            kernel.saw("a long run")
         actors = [
             *self._senders(),
             kernel.spawn("a", lambda: self.drivers.drive("a")),
@@ -186,9 +224,8 @@ class World:
             return any(actor.error for actor in actors)
 
         def enough() -> bool:
-            return broken() or (
-                kernel.events >= FEWEST_EVENTS and self.disk.faults >= FEWEST_FAULTS
-            )
+            fewest = FEWEST_EVENTS * self.times
+            return broken() or (kernel.events >= fewest and self.disk.faults >= FEWEST_FAULTS)
 
         def over() -> bool:
             return broken() or (self.finished and (copying is None or copying.done))
@@ -207,13 +244,45 @@ class World:
             if actor.error is not None:
                 problem = f"{actor.name}: {type(actor.error).__name__}: {actor.error}"
         if not problem:
-            wrong = differences(expected(self.outside.sent, self.program), self.recorder.effects())
-            problem = "\n".join(wrong[:10])
+            effects = self.recorder.effects()
+            effects.pop("alarms", None)
+            wrong = differences(expected(self.outside.sent, self.program), effects)
+            problem = "\n".join((wrong or [*self._too_late(), *self._rung_wrong()])[:10])
         return Outcome(
             self.seed, kernel.events, self.disk.faults, self.steps,
             sum(sum(rows.values()) for rows in self.recorder.effects().values()),
             kernel.fingerprint, problem, dict(kernel.seen), list(kernel.story) if problem else [],
         )  # fmt: skip
+
+    def _too_late(self) -> list[str]:
+        """Return which windows were told later than in the step whose watermark has passed them."""
+        wrong = []
+        for sink in ("windows", "groups"):
+            passed = sorted(self.passed.get(sink, {}).items())
+            for id_, rows in sorted(self.recorder.deliveries(sink).items()):
+                for key, end, *_ in rows:
+                    due = next((step for step, mark in passed if mark >= end), id_)
+                    if due < id_:
+                        wrong.append(f"{sink}: {key}, {end} came with {id_}, and was over at {due}")
+        return wrong
+
+    def _rung_wrong(self) -> list[str]:
+        """Return what is wrong with alarms: each record counts once, and none has rung before its time."""
+        if "alarms" not in self.program.sinks:
+            return []
+        wrong, told = [], Counter[int]()
+        for rows in self.recorder.deliveries("alarms").values():
+            for key, _, count, due_us, now_us in rows:
+                told[key] += count
+                if now_us < due_us:
+                    wrong.append(f"alarms: {key} rang at {now_us}, and was to ring at {due_us}")
+        for key, (count, _) in audit.pending_alarms(Checkpoints(self.disk.store).open()).items():
+            told[key] += count
+            self.kernel.saw("an alarm is pending at the end")
+        numbers = computed(self.outside.sent, self.program).state
+        if told != {key: number for key, (number, _) in numbers.items()}:
+            wrong.append(f"alarms: {told} were counted, not {numbers}")
+        return wrong
 
 
 def simulate(seed: int) -> Outcome:

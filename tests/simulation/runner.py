@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from headrace.runners.base import Runner, TryFailed
@@ -16,6 +16,8 @@ from tests.simulation.storage import LONG_US, Disk, ProcessStore
 
 #: A task is run again so often before its try is given up.
 _ATTEMPTS = 3
+#: What happens to tasks does so some time after they began: at once, in the middle, or when some are done.
+_STRIKES_AFTER_US = [1, 2_000, 10_000, 40_000]
 
 
 class _Lost(Exception):
@@ -38,10 +40,14 @@ class SimulatedRunner(Runner):
         kernel: runs them.
         disk: what processes see of the storage.
         name: the driver's.
-        processes: how many processes there are.
+        processes: how many processes there are, on one host.
+        concurrent: whether sinks and intents have threads of their own, as on Spark.
     """
 
-    def __init__(self, kernel: Kernel, disk: Disk, name: str, processes: int) -> None:
+    def __init__(
+        self, kernel: Kernel, disk: Disk, name: str, processes: int, *, concurrent: bool
+    ) -> None:
+        self.concurrent = concurrent
         self._kernel = kernel
         self._disk = disk
         self._name = name
@@ -99,15 +105,15 @@ class SimulatedRunner(Runner):
         found: dict[int, TaskResult] = {}
         for _ in range(_ATTEMPTS):
             actors = [(number, self._begin(task)) for number, task in left]
-            if self._disk.fault(self._disk.options.executor, "executor dies"):
-                self._kill_one()
-            if self._disk.fault(self._disk.options.host, "host dies"):
-                self._kill_one()
+            if self._fault(self._disk.options.executor, "executor dies", actors):
+                self._kill([kernel.rng.randrange(len(self._processes))])
+            if self._fault(self._disk.options.host, "host dies", actors):
+                self._kill(range(len(self._processes)))
                 self._host.store.clear()
-            if self._disk.fault(self._disk.options.zombie, "task given up"):
+            if self._fault(self._disk.options.zombie, "task given up", actors):
                 kernel.freeze(kernel.rng.choice(actors)[1], kernel.rng.choice(LONG_US))
                 raise TryFailed("a task was given up")
-            if self._disk.fault(self._disk.options.twice, "task run twice"):
+            if self._fault(self._disk.options.twice, "task run twice", actors):
                 number, slow = kernel.rng.choice(actors)
                 kernel.freeze(slow, kernel.rng.choice(LONG_US))
                 actors = [pair for pair in actors if pair[1] is not slow]
@@ -122,6 +128,15 @@ class SimulatedRunner(Runner):
             if not left:
                 return [found[number] for number in range(len(tasks))]
         raise TryFailed("a task failed too often")
+
+    def _fault(self, share: float, name: str, tasks: list[tuple[int, Actor]]) -> bool:
+        """Draw whether something happens to tasks; let them come some way until then."""
+        if not self._disk.fault(share, name):
+            return False
+        self._kernel.sleep(self._kernel.rng.choice(_STRIKES_AFTER_US))
+        if any(task.begun and not task.done for _, task in tasks):
+            self._kernel.saw(f"{name}, in the middle of a task")
+        return True
 
     def _begin(self, task: Callable[[Worker, str], TaskResult]) -> Actor:
         at = self._kernel.rng.randrange(len(self._processes))
@@ -164,13 +179,13 @@ class SimulatedRunner(Runner):
         if self._disk.fault(self._disk.options.message, "a message is lost"):
             raise _Lost
 
-    def _kill_one(self) -> None:
-        at = self._kernel.rng.randrange(len(self._processes))
-        process = self._processes[at]
-        process.store.dead = True
-        for actor in self._running.pop(process.name, []):
-            self._kernel.kill(actor)
-        self._processes[at] = self._process()
+    def _kill(self, which: Iterable[int]) -> None:
+        for at in which:
+            process = self._processes[at]
+            process.store.dead = True
+            for actor in self._running.pop(process.name, []):
+                self._kernel.kill(actor)
+            self._processes[at] = self._process()
 
     def close(self) -> None:
         """Let tasks go on that nobody waits for: an executor does not know that its driver is gone."""

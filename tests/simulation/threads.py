@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import pytest
 
+from headrace import delivery as delivery_module
 from headrace import driver as driver_module
 from headrace import heart as heart_module
 from headrace import opened as opened_module
@@ -18,6 +21,7 @@ from headrace import requests as requests_module
 from headrace import tries as tries_module
 from headrace.step import writing as writing_module
 from tests.simulation.kernel import Actor, Kernel
+from tests.support.faults import SimulatedCrash
 
 _AN_HOUR_US = 3_600_000_000
 
@@ -86,6 +90,69 @@ class _KernelThread:
         self._kernel.wait_for([self._actor])
 
 
+class _KernelFuture:
+    """Stands for ``concurrent.futures.Future``: what becomes of some work of a pool."""
+
+    def __init__(self, kernel: Kernel, work: Callable[[], Any]) -> None:
+        self._kernel = kernel
+        self._work = work
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.actor: Actor | None = None
+
+    def run(self) -> None:
+        """Do it; who dies in it has died for whoever waits for it, too."""
+        try:
+            self._value = self._work()
+        except BaseException as error:
+            self._error = error
+            if isinstance(error, SimulatedCrash):
+                raise
+
+    def done(self) -> bool:
+        assert self.actor is not None
+        return self.actor.done
+
+    def result(self) -> Any:
+        assert self.actor is not None
+        self._kernel.wait_for([self.actor])
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _KernelPool:
+    """Stands for ``ThreadPoolExecutor`` with one thread: it does what it is given in that order."""
+
+    def __init__(self, kernel: Kernel, threads: int, name: str) -> None:
+        assert threads == 1
+        self._kernel = kernel
+        self._name = f"{kernel.current.name}.{name}"
+        self._waiting: deque[_KernelFuture] = deque()
+        self._newest: Actor | None = None
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> _KernelFuture:
+        future = _KernelFuture(self._kernel, lambda: work(*arguments))
+        before = self._newest
+        self._waiting.append(future)
+
+        def in_turn() -> None:
+            if before is not None:
+                self._kernel.wait_for([before])
+            if future in self._waiting:  # (else it was cancelled)
+                self._waiting.remove(future)
+                future.run()
+
+        self._newest = future.actor = self._kernel.spawn(self._name, in_turn)
+        return future
+
+    def shutdown(self, *, cancel_futures: bool = False) -> None:
+        if cancel_futures:
+            self._waiting.clear()
+        if self._newest is not None:
+            self._kernel.wait_for([self._newest])
+
+
 class HasTime(Protocol):
     """Something that knows what time it is."""
 
@@ -138,6 +205,9 @@ def all_of(kernel: Kernel, *, inline_bytes: int) -> Iterator[None]:
             patched.setattr(module, "uuid", _uuid_of(kernel))
         patched.setattr(writing_module, "INLINE_BYTES", inline_bytes)
         patched.setattr(heart_module, "threading", _threading_of(kernel))
+        patched.setattr(delivery_module, "threading", _threading_of(kernel))
+        for module in (delivery_module, tries_module):
+            patched.setattr(module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
         patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
         patched.setattr(heart_module, "os", SimpleNamespace(getpid=lambda: 1))
         yield

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.driver import Clock
+from headrace.eventtime.timestamps import to_micros
 from headrace.schema import ValueType
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
 from tests.simulation.oracle import Program, Sent
@@ -22,6 +23,8 @@ BIN_BITS = 4
 DISORDER = 20
 #: So many records of a partition are still to come when the last ones are counted.
 _LITTLE = 10
+#: An alarm rings so long after the first record that it counts.
+ALARM_US = 50_000
 
 
 # -- the pipeline -----------------------------------------------------------------------------
@@ -96,6 +99,36 @@ class Windows(hr.Computation):
         del self.counts[window], self.totals[window]
 
 
+class Rung(msgspec.Struct):
+    """How many records had come when an alarm rang; when it was to ring, and when it did, by the clock."""
+
+    count: int
+    due_us: int
+    now_us: int
+
+
+class Alarms(hr.Computation):
+    """Tells by the clock, a while after a record has come, how many have come until then."""
+
+    deterministic = True
+
+    count = hr.ValueState(int, default=0)
+    due_us = hr.ValueState(int, default=0)
+    ring = hr.Timer(hr.WALL_TIME)
+    out = hr.Output(Rung)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+        if self.count.value == 1:
+            self.due_us.value = to_micros(ctx.now) + ALARM_US
+            self.ring.set(self.due_us.value)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", Rung(self.count.value, self.due_us.value, to_micros(ctx.now)))
+        self.count.clear()
+        self.due_us.clear()
+
+
 class Outside:
     """What the world has sent so far, by partition.
 
@@ -143,7 +176,8 @@ class Tap(Source):
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         end, rows = dict(position), 0
-        for name, there in self._outside.there.items():
+        last_first = sorted(self._outside.there.items(), key=lambda of: (end.get(of[0], 0), of[0]))
+        for name, there in last_first:
             at = end.get(name, 0)
             taken = min(there - at, limit.rows - rows)
             if taken > 0 and name not in limit.paused:
@@ -220,6 +254,8 @@ def draw(
     if "groups" in program.sinks:
         told, counts = Windows(program.width, "number"), streams["counts"]
         streams["groups"] = pipeline.compute("groups", told, keys={counts: "group"})
+    if "alarms" in program.sinks:
+        streams["alarms"] = pipeline.compute("alarms", Alarms(), keys={hits: "key"})
     for name, stream in streams.items():
         sink = Delivering(name, recorder, disk, store)
         pipeline.sink(name, stream, sink, weak=weak and name == "windows")
@@ -239,5 +275,5 @@ class KernelClock(Clock):
         return self._disk.kernel.now_us + self._off_us
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
-        kernel = self._disk.kernel
-        kernel.sleep(min(1_000_000, max(1_000, until_us - self._off_us - kernel.now_us)))
+        left_us = until_us - self._off_us - self._disk.kernel.now_us
+        woken.wait(min(1_000_000, max(1_000, left_us)) / 1e6)

@@ -219,6 +219,8 @@ def _follow(control: Control, id_: int, output: str) -> None:
 def migrations(context: click.Context, storage: str | None, output: str) -> None:
     """Show migrations: those under way or queued, and the newest that have ended."""
     if context.invoked_subcommand is not None:
+        said = {"output": output, **({} if storage is None else {"storage": storage})}
+        context.default_map = dict.fromkeys(migrations.commands, said)
         return
     if storage is None:
         raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")

@@ -22,7 +22,8 @@ from headrace.topology import Pipeline
 _OPTIONS = [
     click.argument("target"),
     storage_option,
-    click.option("--workers", type=click.IntRange(1), help="How many workers.  [default: task slots]"),
+    click.option("--workers", type=click.IntRange(1),
+                 help="How many workers.  [default: those that there are; task slots at first]"),
     click.option("--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"),
     click.option(
         "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True

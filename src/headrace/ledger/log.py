@@ -34,6 +34,7 @@ import msgspec
 
 from headrace.errors import (
     AlreadyExists,
+    CommitUnknown,
     Damaged,
     Fenced,
     ListLags,
@@ -71,12 +72,6 @@ FILE_FOLDERS = ("runs/", OUTPUTS, "streams/")
 _MOST_DIGITS = 18
 #: So many manifests are asked for at once, where reads are done side by side.
 _AT_ONCE = 16
-
-
-class CommitUnknown(StorageError):
-    """Whether a step was committed cannot be told at the moment. The same manifest may be tried."""
-
-    code = "HR310"
 
 
 class Stretch(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from headrace.topology import Node
 
 
 class PendingTimer(msgspec.Struct, frozen=True, order=True):
-    """A timer that is set and has not fired. They sort as they will fire.
+    """A timer that is set and has not fired. They sort by the times that they are set for.
 
     Attributes:
         time_us: the time it is set for, in microseconds since 1970 UTC.
@@ -90,7 +90,7 @@ class StoredKeys:
         }
 
     def timers(self, key: Any) -> list[PendingTimer]:
-        """Return the pending timers of a key, in the order in which they will fire."""
+        """Return the pending timers of a key, by the times that they are set for."""
         state = self._of_key(key)
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)

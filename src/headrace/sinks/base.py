@@ -47,7 +47,7 @@ class Sink:
     commit; the same is true of it.
     """
 
-    #: Whether delivering a step again has no further effect.
+    #: Whether delivering a step again has no further effect; for who reads the drawing.
     idempotent: bool = False
 
     def check(self, columns: pa.Schema) -> None:

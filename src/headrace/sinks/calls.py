@@ -17,9 +17,9 @@ class Calls(Sink):
     Args:
         function: takes the step and a ``pyarrow.Table``; or, if it has one parameter without a default, a
             :class:`~headrace.sinks.Delivery`, which also says where the rows come from.
-        idempotent: whether a repeated step has no further effect; say so if the function uses the
-            step to recognise what it has seen. Otherwise delivery is at least once: after a crash the
-            last steps come again, with the same numbers and the same rows.
+        idempotent: whether a repeated step has no further effect, for who reads the drawing: say so if
+            the function uses the step to recognise what it has seen. It is called alike in any case:
+            after a crash the last steps come again, with the same numbers and the same rows.
     """
 
     def __init__(

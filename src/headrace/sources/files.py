@@ -362,7 +362,8 @@ class Files(Source):
             raise BadInput(
                 f"{self._pattern} matches no file",
                 place=self._pattern,
-                remedy="mend the path; with watch=True the pipeline waits for files",
+                remedy="mend the path; with watch=True, format= and a type that has the time's column "
+                "the pipeline waits for files",
             )
         index = len(before)
         here = index < len(names) and names[index] == at.name

@@ -38,7 +38,7 @@ class SparkReader(Source):
         time_unit: the unit of event times that are numbers.
 
     Guarantees: those of the reader: a step is exactly-once if ``read`` of the same partition gives the
-        same rows again. ``commit(end)`` is called after the step that recorded it was committed.
+        same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
     """
 
     def __init__(

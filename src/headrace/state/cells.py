@@ -119,7 +119,7 @@ class ValueHandle(_Handle):
 
     @property
     def exists(self) -> bool:
-        """Whether the key has a value (a default is none)."""
+        """Whether the key has a value. (A default is none; a mutable one becomes one once it is read.)"""
         return self._cursor.slots[self._slot] is not MISSING
 
     def clear(self) -> None:

@@ -21,7 +21,8 @@ def open_store(location: str) -> Store:
     """Return the store at a location.
 
     Args:
-        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``),
+        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``,
+            ``webhdfs://HOST:PORT/PATH``),
             with ``?cache=256MiB`` for how much a process keeps of what it has read; or
             ``MODULE:CLASS:REST`` for a class of one's own, which driver and executors can import, and
             which is called with the rest.

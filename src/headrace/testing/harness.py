@@ -478,7 +478,10 @@ class Harness(MovesState):
         return self._stored(computation).state(key)
 
     def timers(self, computation: str, key: Any) -> list[PendingTimer]:
-        """Return the pending timers of a key, in the order in which they will fire."""
+        """Return the pending timers of a key, by the times that they are set for.
+
+        (In a step, event timers fire before wall timers, and those of columnar computations name by name.)
+        """
         return self._stored(computation).timers(key)
 
     def per_worker(self, computation: str) -> dict[int, dict[str, Any]]:

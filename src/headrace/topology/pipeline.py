@@ -149,7 +149,8 @@ class Pipeline(Drawn):
             name: the computation's name; it keys its durable state.
             computation: the user's object.
             keys: for each input stream, the column (or columns, for a tuple) that is the key
-                there; ``"key"`` is the key of the computation that produced the stream.
+                there; ``"key"`` is the key of the computation that produced the stream, if its
+                records have no column of that name.
             on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
                 ``skip`` the record (counted), or send it to the stream ``dead_letter``.
             late: what happens to a record behind the watermark: it is dropped, sent to the ``side``
