@@ -32,7 +32,7 @@ from tests.checkpoints.damage import (
     truncated,
     without,
 )
-from tests.support.results import record
+from tests.support.results import recording
 
 
 class World:
@@ -190,21 +190,28 @@ def test_every_byte_many_lengths_and_every_pair_of_a_small_checkpoint() -> None:
         for name, data in files.items()
         for at in range(0, len(data), 200)
     ]
-    begun, done = time.monotonic(), Counter[tuple[str, str]]()
-    pairs = list(itertools.combinations(sorted(files), 2))
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(os.cpu_count(), initializer=_prepare, initargs=(files,)) as pool:
-        for found in pool.imap_unordered(_sweep, parts):
-            done += found
-        for found in pool.imap_unordered(_swap, pairs):
-            done += found
-    figures: dict[str, dict[str, int]] = {}
-    for (what, how), count in sorted(done.items()):
-        figures.setdefault(what, {})[how] = count
-    size = sum(map(len, files.values()))
-    seconds = round(time.monotonic() - begun)
-    record(
-        "damage", {"files": len(files), "bytes": size, **figures, "wrong": 0, "seconds": seconds}
-    )
-    print(figures, f"{size} bytes, {seconds} s")
-    assert sum(figures["flips"].values()) == size
+    with recording("damage") as keep:
+        begun, done = time.monotonic(), Counter[tuple[str, str]]()
+        pairs = list(itertools.combinations(sorted(files), 2))
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(os.cpu_count(), initializer=_prepare, initargs=(files,)) as pool:
+            for found in pool.imap_unordered(_sweep, parts):
+                done += found
+            for found in pool.imap_unordered(_swap, pairs):
+                done += found
+        figures: dict[str, dict[str, int]] = {}
+        for (what, how), count in sorted(done.items()):
+            figures.setdefault(what, {})[how] = count
+        size = sum(map(len, files.values()))
+        seconds = round(time.monotonic() - begun)
+        keep(
+            {
+                "files": len(files),
+                "bytes": size,
+                **figures,
+                "run_every": _RUN_EVERY,
+                "seconds": seconds,
+            }
+        )
+        print(figures, f"{size} bytes, {seconds} s")
+        assert sum(figures["flips"].values()) == size

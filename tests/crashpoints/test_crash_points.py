@@ -19,7 +19,7 @@ import pytest
 
 from tests.crashpoints.scenarios import STORIES, Fault, operations, strike
 from tests.support.faults import ACTS
-from tests.support.results import record
+from tests.support.results import recording
 
 #: So many points of a story are tried in the suite, about; and so many pairs of them.
 _SOME, _SOME_PAIRS = 30, 6
@@ -81,17 +81,18 @@ def test_all_crash_points(name: str) -> None:
     begun, total = time.monotonic(), operations(name)
     singles = [(name, (fault,)) for fault in points(total)]
     doubles = [(name, faults) for faults in pairs(total)[::3]]
-    struck, troubles = Counter[int](), []
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        for faults, reached, trouble in pool.imap_unordered(_strike, [*singles, *doubles], 8):
-            struck[faults] += reached
-            troubles += [trouble] if trouble else []
-    figures = {
-        "operations": total, "points": len(singles), "struck": struck[1],
-        "share": struck[1] / len(singles), "crashes_in_recovery": len(doubles),
-        "wrong": len(troubles), "seconds": round(time.monotonic() - begun),
-    }  # fmt: skip
-    print(name, figures)
-    record(f"crash_points_{name}", figures)
-    assert not troubles, "\n\n".join(troubles[:5])
-    assert figures["share"] == 1.0
+    with recording(f"crash_points_{name}") as keep:
+        struck, troubles = Counter[int](), []
+        with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+            for faults, reached, trouble in pool.imap_unordered(_strike, [*singles, *doubles], 8):
+                struck[faults] += reached
+                troubles += [trouble] if trouble else []
+        figures = {
+            "operations": total, "points": len(singles), "struck": struck[1],
+            "share": struck[1] / len(singles), "crashes_in_recovery": len(doubles),
+            "wrong": len(troubles), "seconds": round(time.monotonic() - begun),
+        }  # fmt: skip
+        print(name, figures)
+        keep(figures)
+        assert not troubles, "\n\n".join(troubles[:5])
+        assert figures["share"] == 1.0

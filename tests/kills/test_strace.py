@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.results import record
+from tests.support.results import recording
 
 SCRIPT = Path(__file__).with_name("struck_driver.py")
 RECORDS = 120
@@ -134,14 +134,15 @@ def test_killed_three_hundred_times_drivers_lose_nothing(tmp_path: Path) -> None
     print(f"seeds from {first} on")
     kills: Counter[str] = Counter()
     cores = os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
-        for seed in itertools.count(first, cores):
-            seeds = range(seed, seed + cores)
-            for found in pool.map(partial(strike_in_its_folder, tmp_path), seeds):
-                kills += found
-            figures = {"seeds": [first, seeds[-1]], "kills": dict(kills), "lost_or_twice": 0}
-            record("strace_kills", figures)
-            if kills.total() >= 300:
-                break
-    print(f"{kills.total()} kills: {figures}")
-    assert all(kills[call] for call in CALLS)
+    with recording("strace_kills") as keep:
+        with ThreadPoolExecutor(cores) as pool:
+            for seed in itertools.count(first, cores):
+                seeds = range(seed, seed + cores)
+                for found in pool.map(partial(strike_in_its_folder, tmp_path), seeds):
+                    kills += found
+                figures = {"seeds": [first, seeds[-1]], "kills": dict(kills)}
+                keep(figures)
+                if kills.total() >= 300:
+                    break
+        print(f"{kills.total()} kills: {figures}")
+        assert all(kills[call] for call in CALLS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.planted.bugs import BUGS, BY_NAME, CONTROLS, Bug
 from tests.planted.planting import PATCHES, ROOT, patch_of, search, search_all, told
-from tests.support.results import record
+from tests.support.results import recording
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -37,8 +37,9 @@ def test_without_a_protection_the_suite_fails(bug: Bug) -> None:
 
 @pytest.mark.soak
 def test_all_planted_bugs_are_found() -> None:
-    findings = list(search_all(BUGS, jobs=2))
-    print(*map(told, findings), sep="\n")
-    missed = [finding.name for finding in findings if not finding.found]
-    record("planted", {"missed": missed, "findings": [asdict(finding) for finding in findings]})
-    assert not missed
+    with recording("planted") as keep:
+        findings = list(search_all(BUGS, jobs=2))
+        print(*map(told, findings), sep="\n")
+        missed = [finding.name for finding in findings if not finding.found]
+        keep({"missed": missed, "findings": [asdict(finding) for finding in findings]})
+        assert not missed

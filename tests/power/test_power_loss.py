@@ -31,7 +31,7 @@ from tests.power.worlds import (
     taken_over,
     trouble,
 )
-from tests.support.results import record
+from tests.support.results import recording
 
 
 def once(name: str, drawn: int, part: slice, *, exactly: bool = False) -> Counter[str]:
@@ -188,12 +188,13 @@ def _soak(case: tuple[str, str, int]) -> Counter[str]:
 def test_power_loss_in_all_ways(kind: str) -> None:
     """All moments of a first run, each with recoveries from it; all names that another could rely on."""
     cases = [(kind, name, part) for name in WORLDS for part in range(_PARTS)]
-    begun, total = time.monotonic(), Counter[str]()
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        for counted in pool.imap_unordered(_soak, cases):
-            total += counted
-    total["operations"] //= _PARTS  # (each part counts all operations and moments)
-    total["moments"] //= _PARTS
-    figures = {**+total, "wrong": 0, "seconds": round(time.monotonic() - begun)}
-    print(kind, figures)
-    record(f"power_loss {kind}", figures)
+    with recording(f"power_loss {kind}") as keep:
+        begun, total = time.monotonic(), Counter[str]()
+        with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+            for counted in pool.imap_unordered(_soak, cases):
+                total += counted
+        total["operations"] //= _PARTS  # (each part counts all operations and moments)
+        total["moments"] //= _PARTS
+        figures = {**+total, "seconds": round(time.monotonic() - begun)}
+        print(kind, figures)
+        keep(figures)

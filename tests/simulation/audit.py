@@ -14,7 +14,15 @@ from headrace.errors import Damaged, Expired, NotFound, SourceChanged, StorageEr
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
 from headrace.storage.memory import MemoryStore
-from tests.simulation.oracle import Sums, computed, expected, open_windows, read_of
+from tests.simulation.oracle import (
+    LATER,
+    Sums,
+    computed,
+    expected,
+    later_windows,
+    open_windows,
+    read_of,
+)
 from tests.simulation.recorder import Effects, Recorder, WrongEffect, differences
 from tests.simulation.storage import ProcessStore
 from tests.support.faults import SimulatedCrash
@@ -78,11 +86,17 @@ def check_state(world: World, checkpoint: Checkpoint) -> bool:
     """
     head, sinks = checkpoint.head, world.program.sinks
     of = computed(read_of(world.outside.sent, world.read_until(head)), world.program)
-    for name, sums in (("windows", of.windows), ("groups", of.groups)):
-        if name in sinks:
-            mark = world.check_watermark(head, name)
-            wanted = open_windows(sums, world.program.width, mark)
-            _compare(checkpoint, name, _windows(checkpoint, name), wanted)
+    width = world.program.width
+    for name in [name for name in ("windows", "groups", "later") if name in sinks]:
+        mark = world.check_watermark(head, name)
+        match name:
+            case "later":
+                wanted = later_windows(of.windows, width, mark)
+                wanted = open_windows(wanted, LATER * width, mark)
+            case _:
+                sums = of.windows if name == "windows" else of.groups
+                wanted = open_windows(sums, width, mark)
+        _compare(checkpoint, name, _windows(checkpoint, name), wanted)
     if "counts" in sinks:
         _compare(checkpoint, "counts", _numbers(checkpoint), of.state)
     if "alarms" in sinks:

@@ -53,6 +53,7 @@ WANTED = [
     "task given up, in the middle of a task", "task run twice, in the middle of a task",
     "while faults happen: windows that are over are told", "what was to be copied has expired",
     "while faults happen: groups that are over are told",
+    "while faults happen: later that are over are told",
     "while faults happen: alarms that are over are told", "cleaned from outside", "stopped: ListLags",
     "a long run",
 ]  # fmt: skip

@@ -14,6 +14,8 @@ from typing import Any
 Row = tuple[Any, ...]
 #: Of each key, and window, how many there were and their sum.
 Sums = dict[tuple[int, int], list[int]]
+#: The windows of what windows tell are so many times as wide.
+LATER = 3
 #: Before all times; and after all times, where nothing comes any more.
 BEGIN, END = -1 << 63, (1 << 63) - 1
 
@@ -77,6 +79,16 @@ def computed(partitions: dict[str, list[Sent]], program: Program) -> Computed:
     return found
 
 
+def later_windows(windows: Sums, width: int, mark: int) -> Sums:
+    """Return the wider windows of what is told of those that are over, by how many records these had."""
+    found: Sums = defaultdict(lambda: [0, 0])
+    for (_, window), (count, total) in windows.items():
+        end = (window + 1) * width
+        if end <= mark:
+            _add(found[count, end // (LATER * width)], total)
+    return found
+
+
 def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, Counter[Row]]:
     """Return how often each row is to have its effect, by sink; rows are (key, time, values …)."""
     of = computed(partitions, program)
@@ -84,6 +96,9 @@ def expected(partitions: dict[str, list[Sent]], program: Program) -> dict[str, C
         "counts": of.rows,
         "windows": Counter(_told(of.windows, program.width)),
         "groups": Counter(_told(of.groups, program.width)),
+        "later": Counter(
+            _told(later_windows(of.windows, program.width, END), LATER * program.width)
+        ),
     }
     return {sink: found[sink] for sink in program.sinks if sink in found}
 

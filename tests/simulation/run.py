@@ -35,11 +35,11 @@ _MOST_RECORDS = 400
 #: Some kinds of those who look on are there in such a part of the runs.
 _PART = 0.2
 #: Results that come when time has passed.
-_BY_TIME = ("windows", "groups", "alarms")
+_BY_TIME = ("windows", "groups", "later", "alarms")
 #: What a run's pipeline consists of.
 _SINKS = [
     ("counts",), ("windows",), ("counts", "groups"), ("counts", "windows", "groups"),
-    ("counts", "alarms"), ("windows", "alarms"),
+    ("counts", "alarms"), ("windows", "alarms"), ("windows", "later"), ("counts", "windows", "later"),
 ]  # fmt: skip
 
 
@@ -257,7 +257,7 @@ class World:
     def _too_late(self) -> list[str]:
         """Return which windows were told later than in the step whose watermark has passed them."""
         wrong = []
-        for sink in ("windows", "groups"):
+        for sink in ("windows", "groups", "later"):
             passed = sorted(self.passed.get(sink, {}).items())
             for id_, rows in sorted(self.recorder.deliveries(sink).items()):
                 for key, end, *_ in rows:

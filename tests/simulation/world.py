@@ -13,7 +13,7 @@ from headrace.driver import Clock
 from headrace.eventtime.timestamps import to_micros
 from headrace.schema import ValueType
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
-from tests.simulation.oracle import Program, Sent
+from tests.simulation.oracle import LATER, Program, Sent
 from tests.simulation.recorder import Recorder
 from tests.simulation.storage import Disk, ProcessStore
 
@@ -251,6 +251,9 @@ def draw(
     if "windows" in program.sinks:
         told = Windows(program.width, "amount")
         streams["windows"] = pipeline.compute("windows", told, keys={hits: "key"})
+    if "later" in program.sinks:
+        told = Windows(LATER * program.width, "total")
+        streams["later"] = pipeline.compute("later", told, keys={streams["windows"]: "count"})
     if "groups" in program.sinks:
         told, counts = Windows(program.width, "number"), streams["counts"]
         streams["groups"] = pipeline.compute("groups", told, keys={counts: "group"})

@@ -22,7 +22,7 @@ from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 from headrace.summary import StepSummary
 from tests.spark.conftest import session
-from tests.support.results import record
+from tests.support.results import recording
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -109,21 +109,22 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
         if summary.step >= STEPS:
             driver.ask_to_stop(drain=False)
 
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
-        spark.stop()
-    for row in seen:
-        print(row)
-    record(f"flat_{exchange}", seen)
-    assert received[0] >= STEPS - 1
-    early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
-    for name, slack in {
-        "storage_files": 1.2, "storage_kib": 1.2, "shuffle_files": 1.0, "driver_rss_mib": 1.1,
-        "jvm_rss_mib": 1.15, "jvm_heap_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0,
-        "python_workers": 1.0,
-    }.items():  # fmt: skip
-        first, last = max(row[name] for row in early), max(row[name] for row in late)
-        assert last <= first * slack + 4, f"{name} grew from {first} to {last}"
+    with recording(f"flat_{exchange}") as keep:
+        driver.listeners.append(note)
+        try:
+            driver.run()
+        finally:
+            driver.close()
+            spark.stop()
+        for row in seen:
+            print(row)
+        keep(seen)
+        assert received[0] >= STEPS - 1
+        early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
+        for name, slack in {
+            "storage_files": 1.2, "storage_kib": 1.2, "shuffle_files": 1.0, "driver_rss_mib": 1.1,
+            "jvm_rss_mib": 1.15, "jvm_heap_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0,
+            "python_workers": 1.0,
+        }.items():  # fmt: skip
+            first, last = max(row[name] for row in early), max(row[name] for row in late)
+            assert last <= first * slack + 4, f"{name} grew from {first} to {last}"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import flights, processes
 from tests.support.outputs import all_steps
-from tests.support.results import record
+from tests.support.results import recording
 
 DEMO = "examples/flights/demo.py"
 ROWS = "1000"
@@ -83,12 +83,13 @@ def test_a_hundred_kills_leave_no_trace_in_the_output(stream: Path, tmp_path: Pa
     print(f"seed {seed}")
     rng, round_ = random.Random(seed), 0
     done: dict[str, int] = {}
-    while sum(done.values()) < 100:
-        round_ += 1
-        data = tmp_path / f"round-{round_}"
-        for what, count in killed_until_done(stream, data, 10, rng).items():
-            done[what] = done.get(what, 0) + count
-        check(stream, data)
-        shutil.rmtree(data)
-        record("kills", {"seed": seed, "rounds": round_, "killed": done, "lost_or_twice": 0})
-    print(f"{done} in {round_} rounds")
+    with recording("kills") as keep:
+        while sum(done.values()) < 100:
+            round_ += 1
+            data = tmp_path / f"round-{round_}"
+            for what, count in killed_until_done(stream, data, 10, rng).items():
+                done[what] = done.get(what, 0) + count
+            check(stream, data)
+            shutil.rmtree(data)
+            keep({"seed": seed, "rounds": round_, "killed": done})
+        print(f"{done} in {round_} rounds")
