@@ -430,9 +430,18 @@ def numbering(pipeline: hr.Pipeline) -> Any:
 
 
 def overtaken(
-    pause: str, order: int, drawn: Callable[[Any], hr.Pipeline], workers: int = 2, **settings: int
+    pause: str | int,
+    order: int,
+    drawn: Callable[[Any], hr.Pipeline],
+    workers: int = 2,
+    **settings: int,
 ) -> dict[int, list[list[Any]]]:
     """Let a driver stand still in its second or third step until another one has ended all input.
+
+    Args:
+        pause: at which operation of its storage; or how many operations after the step's intent.
+        order: in the how many-th step.
+        drawn: returns the pipeline, with a sink.
 
     Returns:
         What both have given a sink, by id.
@@ -445,7 +454,10 @@ def overtaken(
     def turn(what: str) -> None:
         if what.startswith("create intents/"):
             seen["intents"] += 1
-        if what.startswith(pause) and seen["intents"] > order and not paused.is_set():
+        if seen["intents"] <= order or paused.is_set():
+            return
+        seen["since"] += 1
+        if seen["since"] == pause if isinstance(pause, int) else what.startswith(pause):
             paused.set()
             assert go_on.wait(60)
 
@@ -498,9 +510,9 @@ def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("pause", [*PAUSES, "read runs/"])
+@pytest.mark.parametrize("pause", [*PAUSES, "read runs/", 2, 3, 4])
 def test_a_driver_that_is_overtaken_computes_nothing_from_what_the_other_has_committed_since(
-    pause: str, order: int
+    pause: str | int, order: int
 ) -> None:
     """It keeps no state in memory; and the files that it wants to read are gone when it goes on."""
 
