@@ -132,7 +132,7 @@ class RecordedSparkMarket(SparkMarket):
 
     def _read(self, kind: str, columns: tuple[str, ...], by: str = "date_time") -> DataFrame:
         folder = str(Path(self._recorded.file(Kind(kind), 0)).parent)
-        schema = self._spark.read.parquet(self._recorded.file(Kind(kind), 0)).schema
-        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", self._pieces)
+        schema = self.spark.read.parquet(self._recorded.file(Kind(kind), 0)).schema
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", self._pieces)
         found = reader.parquet(folder).select(*(columns or schema.names))
         return found.withWatermark(by, self.delay) if by in columns else found

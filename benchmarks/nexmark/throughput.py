@@ -4,9 +4,9 @@
 files, only those columns that a query asks for, in as many tasks and rows a step. Counted are events of the
 whole timeline, of all kinds. Both are durable: state, offsets and answers' place in the stream survive a
 crash. Ours hand their answers to a sink that drops them, once they are staged; Spark's go to its ``noop``
-sink, and its state to the store that it has by default. They take turns; what is told is the median of
-several runs. The first part of the events warms up, and the last step, in which all that is open is
-answered here, is not counted.
+sink, and its state to the store that it has by default (to RocksDB for 4 and 6: nothing else will do).
+They take turns; what is told is the median of several runs. The first part of the events warms up, and the
+last step, in which all that is open is answered here, is not counted.
 
 How many answers each gave stands beside it: Spark leaves open what its watermark has not passed at the end,
 and answers again with each micro-batch where a query has no end (in update mode).
@@ -30,6 +30,7 @@ import headrace as hr
 from benchmarks.harness import figure, local_session, parser, show, write
 from benchmarks.nexmark.recorded import Recorded, RecordedMarket, RecordedSparkMarket
 from headrace.nexmark.queries import NAMES, module_of
+from headrace.nexmark.queries.spark_market import native_writer
 from headrace.nexmark.timeline import Timeline
 from headrace.runners.spark import SparkRunner
 
@@ -86,8 +87,7 @@ def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> 
 def native(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query in plain PySpark."""
     market = RecordedSparkMarket(spark, recorded, step // recorded.piece)
-    writer = query.native(market).writeStream.format("noop")
-    writer = writer.outputMode("update" if hasattr(query, "LATEST") else "append")
+    writer = native_writer(query, market).format("noop")
     running = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     running.awaitTermination()
     ran = Ran()

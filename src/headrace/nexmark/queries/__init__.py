@@ -4,7 +4,7 @@
 returns the computation whose output is the answer. ``native(market)`` is the same in plain PySpark,
 where that can say it; it returns a streaming DataFrame. The module's text says by which rule, wherever
 known versions differ; ``LATEST`` names the columns of which the last row is the answer, where a query
-answers again and again.
+answers again and again; ``BY_HAND`` that ``native`` keeps state of its own.
 
 Of events of one time the one with the lower number is the earlier. Auctions are decided when they
 close.

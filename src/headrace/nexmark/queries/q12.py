@@ -5,7 +5,7 @@ Which window a bid is in depends on when it is worked on; only a bidder's totals
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import headrace as hr
 from headrace.eventtime.timestamps import DurationLike, duration_micros, to_micros
@@ -13,7 +13,13 @@ from headrace.nexmark.queries.market import Market
 from headrace.schema import TIMESTAMP
 from headrace.topology import Node
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
+
 WINDOW = "10s"
+LATEST = ["key", "window_end"]
 
 
 class ByTheClock(hr.ColumnarComputation):
@@ -45,3 +51,13 @@ def migratable(market: Market, window: str = WINDOW) -> Node:
     return market.pipeline.compute(
         "q12", ByTheClock(window), keys={market.bids("bidder"): "bidder"}
     )
+
+
+def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
+    """Counts by bidder and window of the clock, as it is when a batch begins."""
+    from pyspark.sql import functions as f
+
+    bids = market.bids("bidder").withColumn("at", f.current_timestamp())
+    counts = bids.withWatermark("at", "0 seconds").groupBy(f.window("at", window), "bidder")
+    found = counts.agg(f.count("*").alias("bids"))
+    return found.selectExpr("bidder as key", "bids", "window.end as window_end")

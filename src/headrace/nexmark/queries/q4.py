@@ -6,12 +6,20 @@ again with each bid, and cuts the mean off; Beam takes means of windows of closi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.winners import Winners
+from headrace.nexmark.queries.winners import Winners, native_winners
 from headrace.topology import Node
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
+
 LATEST = ["key"]
+BY_HAND = True
 
 
 def migratable(market: Market) -> Node:
@@ -22,3 +30,11 @@ def migratable(market: Market) -> Node:
     winners = draw("winners", Winners(["category"]), keys={auctions: "id", bids: "auction"})
     mean = hr.ops.Running(average=hr.ops.Mean("price"))
     return draw("q4", mean, keys={winners: "category"})
+
+
+def native(market: SparkMarket) -> DataFrame:
+    """Winners by a join, and means that are kept by hand (with RocksDB: nothing else keeps such state)."""
+    from headrace.nexmark.queries.spark_means import RunningMean
+
+    sold = native_winners(market, ["expires", "category"]).groupBy("category")
+    return sold.transformWithState(RunningMean(), "key bigint, average double", "append", "none")

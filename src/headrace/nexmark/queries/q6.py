@@ -9,7 +9,7 @@ auction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,10 +17,16 @@ import headrace as hr
 from headrace.computation import Declaration, InputStream
 from headrace.nexmark.draws import I64
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.winners import Winners
+from headrace.nexmark.queries.winners import Winners, native_winners
 from headrace.topology import Node
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
+
 LAST = 10
+BY_HAND = True
 
 
 class MeanOfLast(hr.ColumnarComputation):
@@ -75,3 +81,12 @@ def migratable(market: Market) -> Node:
 
 def _named(won: hr.KeyedBatch) -> dict[str, Any]:
     return {"auction": won.row_keys.values, "seller": won["seller"], "price": won["price"]}
+
+
+def native(market: SparkMarket) -> DataFrame:
+    """Winners by a join, and each seller's last prices kept by hand (with RocksDB, as query 4)."""
+    from headrace.nexmark.queries.spark_means import MeanOfLast as Kept
+
+    sold = native_winners(market, ["expires", "seller"]).groupBy("seller")
+    answer = "key bigint, auction bigint, average double"
+    return sold.transformWithState(Kept(LAST), answer, "append", "none")

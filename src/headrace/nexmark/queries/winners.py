@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,11 @@ import headrace as hr
 from headrace.computation import Declaration, InputStream
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.nexmark.queries.spark_market import SparkMarket
 
 #: A bid's rank is one number: its price, and below that how early it is.
 _EVENT_BITS = 36
@@ -107,3 +112,29 @@ def rank_of(price: I64, event: I64) -> I64:
     """Return numbers of which the highest is the best bid: that of the highest price, then the earliest."""
     ranks: I64 = (price << _EVENT_BITS) + _FIRST - event
     return ranks
+
+
+def native_winners(
+    market: SparkMarket, auction: Sequence[str], bid: Sequence[str] = ()
+) -> DataFrame:
+    """Bids joined with their auctions, and of each auction the best, once it has closed; in plain PySpark.
+
+    Bids are kept for the join for as long as an auction is open at most.
+
+    Args:
+        market: where both come from.
+        auction: which columns of the auction are asked for, besides its id; ``expires`` is among them.
+        bid: which columns of the bid, besides its price and event.
+    """
+    from pyspark.sql import functions as f
+
+    auctions = market.auctions("id", *auction, "date_time", by="expires")
+    auctions = auctions.withColumnRenamed("date_time", "opens")
+    bids = market.bids("event", "auction", "price", *bid, "date_time")
+    # (The second bound is what lets Spark forget bids: by the watermark of `expires`.)
+    while_open = "date_time between opens and expires"
+    longest = f"date_time >= expires - interval {market.longest_open_us} microseconds"
+    pairs = auctions.join(bids, f.expr(f"id = auction and {while_open} and {longest}"))
+    asked = f.struct("price", "event", *bid)
+    best = f.max_by(asked, f.struct("price", -f.col("event"))).alias("best")
+    return pairs.groupBy("id", *auction).agg(best).select("id", *auction, "best.*")
