@@ -10,7 +10,7 @@ import msgspec
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.errors import HeadraceError, InvariantBroken
+from headrace.errors import Damaged, ListLags, NewerFormat, NotFound
 from headrace.ledger.manifest import manifest_name
 from headrace.storage import MemoryStore
 from tests.checkpoints.worlds import draw, driven, items, push_what_was_read
@@ -71,12 +71,13 @@ class Overtaken(MemoryStore):
 
 
 def tried(do: Callable[[], Any]) -> Any:
-    """Return what comes of something; ``REFUSED`` for a typed error. Anything else goes through."""
+    """Return what comes of something; ``REFUSED`` where it is told that storage is damaged.
+
+    Anything else goes through, also what user code would raise that was given damaged data.
+    """
     try:
         return do()
-    except InvariantBroken:
-        raise
-    except HeadraceError:
+    except (Damaged, NewerFormat, NotFound, ListLags):
         return REFUSED
 
 

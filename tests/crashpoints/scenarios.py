@@ -10,7 +10,7 @@ from collections.abc import Callable
 import headrace as hr
 from headrace.control import Control
 from headrace.driver import Clock, Driver
-from headrace.errors import HeadraceError
+from headrace.errors import Damaged, HeadraceError, InvariantBroken
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
@@ -245,7 +245,8 @@ def strike(name: str, *faults: Fault) -> int:
         except SimulatedCrash:
             pass
         except HeadraceError as error:
-            assert error.code != "HR999", f"{name}, {fault}: {error}"
+            wrong = isinstance(error, (InvariantBroken, Damaged))
+            assert not wrong, f"{name}, {fault}: {error}"
         struck += store.operations >= fault[0]
     try:
         story.tell(FaultStore(story.inner))
