@@ -40,11 +40,14 @@ class _Module:
 
     def __init__(self, module: ModuleType) -> None:
         self.defined: dict[str, _Definition] = {}
-        self.imported: dict[str, str] = {}
+        self.imported: dict[str, tuple[str, str]] = {}
         source = inspect.getsource(module)
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(_PACKAGE):
-                self.imported |= {alias.name: str(node.module) for alias in node.names}
+        tree = ast.parse(source)
+        for part in ast.walk(tree):  # (also what a function imports)
+            if isinstance(part, ast.ImportFrom) and str(part.module).startswith(_PACKAGE):
+                origin = str(part.module)
+                self.imported |= {a.asname or a.name: (origin, a.name) for a in part.names}
+        for node in tree.body:
             for name in _defines(node):
                 self.defined[name] = _Definition(node, source.splitlines())
 
@@ -85,10 +88,10 @@ def _needed(
         if name in module.defined:
             yield place, name
         elif name in module.imported:
-            origin = module.imported[name]
+            origin, known_as = module.imported[name]
             if origin not in modules:
                 modules[origin] = _Module(importlib.import_module(origin))
-            yield origin, name
+            yield origin, known_as
 
 
 def _defines(node: ast.stmt) -> list[str]:

@@ -8,7 +8,13 @@ from benchmarks.nexmark.lines import lines_of, table
 def test_lines_are_those_of_what_a_query_names_without_texts_and_blanks() -> None:
     assert lines_of("q2", "migratable") == 4, "a constant, the head, and two lines"
     assert lines_of("q2", "native") == 4
-    assert lines_of("q6", "native") is None
+    assert lines_of("q6", "backwards") is None
+
+
+def test_what_a_function_imports_counts_too() -> None:
+    by_hand, joined = lines_of("q6", "native"), lines_of("q9", "native")
+    assert by_hand is not None and joined is not None
+    assert by_hand > joined + 10, "the class that keeps prices"
 
 
 def test_what_queries_share_counts_for_each_of_them() -> None:

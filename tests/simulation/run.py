@@ -286,9 +286,14 @@ class World:
 
 
 def simulate(seed: int) -> Outcome:
-    """Run a seed."""
-    logging.getLogger("headrace").setLevel(logging.CRITICAL)
-    return World(seed).run()
+    """Run a seed; what drivers log meanwhile is nobody's business."""
+    log = logging.getLogger("headrace")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return World(seed).run()
+    finally:
+        log.setLevel(before)
 
 
 if __name__ == "__main__":
