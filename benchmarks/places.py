@@ -30,15 +30,13 @@ class Place:
     Args:
         started: gives a Spark session.
         store_of: gives the storage in a folder.
-        stay: whether the session serves all runs; else each has a new one.
         settings: how workloads run.
     """
 
     def __init__(
-        self, started: Callable[[], Any], store_of: Callable[[Path], Store], *, stay: bool,
-        **settings: Any,
-    ) -> None:  # fmt: skip
-        self._started, self._store_of, self._stay = started, store_of, stay
+        self, started: Callable[[], Any], store_of: Callable[[Path], Store], **settings: Any
+    ) -> None:
+        self._started, self._store_of = started, store_of
         self._settings = settings
         self._spark: Any = None
 
@@ -63,12 +61,10 @@ class Place:
             )  # fmt: skip
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            if not self._stay:
-                self.close()
 
     def warm_up(self, workload: Workload, load: Load, **settings: Any) -> None:
         """Run a workload for nobody where a new session is to serve all runs: the JVM compiles for long."""
-        if self._stay and self._spark is None:
+        if self._spark is None:
             self.run(workload, msgspec.structs.replace(load, migrate=None, seconds=5.0), **settings)
 
     def close(self) -> None:
@@ -81,7 +77,7 @@ class Place:
 @contextmanager
 def local(slots: int = 2) -> Iterator[Place]:
     """Run in this process, on a local disk; the session stays warm."""
-    place = Place(lambda: local_session(slots), LocalStore, stay=True)
+    place = Place(lambda: local_session(slots), LocalStore)
     try:
         yield place
     finally:
@@ -89,17 +85,11 @@ def local(slots: int = 2) -> Iterator[Place]:
 
 
 @contextmanager
-def two_hosts(
-    *, call_ms: float = 10.0, megabytes: float = 100.0, stay: bool = True
-) -> Iterator[Place]:
+def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Place]:
     """Run on a standalone master with two workers on two loopback addresses, each with one task slot.
 
     They share nothing but a store as slow as one across a network: each call takes ``call_ms``, and it
-    carries so many megabytes a second.
-
-    Args:
-        call_ms, megabytes: how slow the store is.
-        stay: whether one session serves all runs, and stays warm; else each has a new one.
+    carries so many megabytes a second. The session stays warm.
     """
     path = {"spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this code, and the store
     folder = Path(tempfile.mkdtemp(prefix="headrace-hosts-"))
@@ -108,7 +98,7 @@ def two_hosts(
             place = Place(
                 lambda: session(master, **cluster_settings(slots=1), **path),
                 lambda at: ThrottledStore(f"{call_ms:g}:{megabytes:g}:{at / uuid.uuid4().hex[:8]}"),
-                stay=stay, exchange="driver", slices=64,
+                exchange="driver", slices=64,
             )  # fmt: skip
             try:
                 yield place

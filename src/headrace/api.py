@@ -19,6 +19,7 @@ from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.lease import Lease
+from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
@@ -32,6 +33,8 @@ from headrace.topology import Pipeline
 
 #: How often a thread looks for an answer of its own process.
 _LOOK_EVERY_S = 0.005
+#: And how often for one of another process, which is in the storage.
+_LOOK_IN_STORAGE_EVERY_S = 0.1
 
 RunnerName = Literal["spark", "inline"]
 
@@ -138,13 +141,14 @@ class Job(PlacesWorkers):
     def answered(self, command: Command, within_s: float) -> Answer | None:
         """Ask for something; return the answer, or None when there was none in time."""
         deadline = time.monotonic() + within_s
-        while self.head is None and self.running and time.monotonic() < deadline:
+        while self._newest() is None and self.running and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
         number = Control(self._driver.store).put(command)
         self._driver.look_for_commands()
         while True:
             running = self.running
-            for answer in self.current().answers:
+            head = self._newest()
+            for answer in [] if head is None else head.answers:
                 if answer.number == number:
                     return answer
             if not running:
@@ -154,7 +158,11 @@ class Job(PlacesWorkers):
                 )
             if time.monotonic() >= deadline:
                 return None
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S if self.leads else _LOOK_IN_STORAGE_EVERY_S)
+
+    def _newest(self) -> Head | None:
+        """Return the pipeline as of its newest step, whoever leads it; None before that."""
+        return self.head if self.leads else Ledger(self._driver.store).open()
 
     @property
     def running(self) -> bool:
@@ -198,7 +206,7 @@ class Job(PlacesWorkers):
             sending the code. Soft state is read again from storage when it is needed.
         """
         change = Change(pipeline.copy(), begin or {}, forget)
-        change.plan = self._driver.plan_change(change)
+        change.tell(self._driver.plan_change(change))
         if not dry_run:
             self._driver.ask_to_change(change)
         return change

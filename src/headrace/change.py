@@ -30,6 +30,7 @@ class Change:
         self._done = threading.Event()
         self._step: int | None = None
         self._error: BaseException | None = None
+        self._told: ChangePlan | None = None  # what who asked was told that it comes to
 
     def __repr__(self) -> str:
         return f"Change({self.plan})"
@@ -59,6 +60,29 @@ class Change:
         return self._step
 
     # -- the driver's side --------------------------------------------------------------------
+
+    def tell(self, plan: ChangePlan) -> None:
+        """Tell who asks what it comes to, as things stand."""
+        self.plan = self._told = plan
+
+    def check_still(self, plan: ChangePlan) -> None:
+        """Check that it undoes nothing but what who asked was told; another change may have come first.
+
+        Raises:
+            ChangeRefused: when it does.
+        """
+        if self._told is None:
+            return
+        undone = {
+            *(set(plan.removed) - set(self._told.removed)),
+            *(set(plan.replaced) - set(self._told.replaced)),
+            *(set(plan.sinks_removed) - set(self._told.sinks_removed)),
+        }
+        if undone:
+            raise ChangeRefused(
+                f"it would undo another change, which came first: {', '.join(sorted(undone))}",
+                remedy="begin with job.pipeline.copy() as it is now",
+            )
 
     def applied(self, step: int, paused_s: float) -> None:
         """Tell that it took effect."""

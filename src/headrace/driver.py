@@ -81,6 +81,7 @@ from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint, stage
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
+from headrace.sinks.base import Sink
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
 from headrace.storage.probe import check_creates
@@ -187,7 +188,8 @@ class Driver:
         self._drain = drain
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
-        self._started: Pipeline | None = None  # what the runner is ready for
+        self._started: tuple[Pipeline, frozenset[str]] | None = None  # drawing, and what of it runs
+        self._let_go: list[Sink] = []  # closed as soon as the drawing without them has claimed
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
@@ -266,18 +268,22 @@ class Driver:
         workers = self.coordinator.begins_with.workers
         if self._started is None:
             self.runner.start(self.pipeline, self.store, workers)
-        elif set(self._started.nodes) != set(self.pipeline.nodes):
+        elif self._started != self._drawn:
             self.runner.prepare(self.pipeline)()
-        self._started = self.pipeline
+        self._started = self._drawn
 
     def step_back(self) -> None:
-        """Let go of sources and sinks after another driver has taken over; the runner stays ready."""
+        """Let go of sources, and of a change that was not committed, after another driver has taken over.
+
+        The runner stays ready; sinks stay open, since they are delivered to by who leads again.
+        """
         self.pulse.lost()
-        self.requests.ready = None
+        before = self.requests.overtaken()
+        if before is not None:
+            self.drawing, self.pipeline = before.drawing, before.pipeline
+            self._let_go = []
         self._deliveries.close()
         self._intake.rest()
-        for node in self.drawing.sinks.values():
-            node.sink.close()
         self._deliveries = Deliveries(
             self.drawing, self.store, self._stopwatch, concurrent=self.runner.concurrent
         )
@@ -425,8 +431,8 @@ class Driver:
         self._deliveries.close()
         self._tries.close()
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
-            for node in self.drawing.sinks.values():
-                stack.callback(node.sink.close)
+            for sink in [*self._let_go, *(node.sink for node in self.drawing.sinks.values())]:
+                stack.callback(sink.close)
             stack.callback(self._intake.close)
             stack.callback(self.runner.close)
 
@@ -449,6 +455,7 @@ class Driver:
             if instruction.manifest.claim:
                 self.requests.begun(head)
                 self.pulse.claimed(head.epoch)
+                self._close_sinks()
             return Committed(head, instruction.manifest)
         tried = self._tries.newest
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
@@ -581,7 +588,6 @@ class Driver:
         assert ready is not None
         before = self.drawing
         ready.switch()
-        self._started = ready.pipeline
         if ready.change is not None:
             self.drawing = ready.pipeline
             self._deliveries.close()  # nothing is under way
@@ -590,12 +596,17 @@ class Driver:
             )
         beginning = [] if ready.change is None else ready.change.plan.beginning
         self._draw(ready.pipeline, ready.standing, beginning)
+        self._started = self._drawn
         self._intake.let_go()
-        sinks = {id(node.sink) for node in self.drawing.sinks.values()}
-        for node in before.sinks.values():  # (one that a command removed may be restored)
-            if id(node.sink) not in sinks:
-                node.sink.close()
+        kept = {id(node.sink) for node in self.drawing.sinks.values()}
+        sinks = [node.sink for node in before.sinks.values()]
+        self._let_go = [sink for sink in sinks if id(sink) not in kept]
         return Opened(head, self.clock.now_us(), ready.answers(head.step + 1))
+
+    @property
+    def _drawn(self) -> tuple[Pipeline, frozenset[str]]:
+        """What the runner is to be ready for."""
+        return self.drawing, frozenset(self.pipeline.nodes)
 
     # -- sinks --------------------------------------------------------------------------------
 
@@ -638,6 +649,12 @@ class Driver:
                 productions, files=files, inline=adopted.inline_outputs, unstaged=adopted.unstaged
             )
         self._deliveries.give(instruction.sinks, productions)
+
+    def _close_sinks(self) -> None:
+        """Close those that only the drawing before had (one that a command removed may be restored)."""
+        sinks, self._let_go = self._let_go, []
+        for sink in sinks:
+            sink.close()
 
     def _await_sinks(self) -> Woken:
         while True:

@@ -33,7 +33,7 @@ from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.steering import has_turn
-from headrace.errors import HeadraceError, StorageError
+from headrace.errors import ChangeRefused, HeadraceError, StorageError
 from headrace.intake import Intake
 from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
 from headrace.ledger.lease import Beats
@@ -73,6 +73,7 @@ class Ready(msgspec.Struct, frozen=True):
     Attributes:
         pipeline, standing: what is drawn, and what is not.
         switch: lets the runner run it.
+        before: what runs until then.
         begun: when getting ready began, by the monotonic clock.
         change: the API's change; None for a command.
         asked: the command; None for the API.
@@ -81,6 +82,7 @@ class Ready(msgspec.Struct, frozen=True):
     pipeline: Pipeline
     standing: Standing
     switch: Callable[[], None]
+    before: Current
     begun: float
     change: Change | None = None
     asked: Asked | None = None
@@ -175,6 +177,23 @@ class Requests:
         if ready is not None and ready.change is not None:
             ready.change.applied(head.step, time.perf_counter() - ready.begun)
 
+    def overtaken(self) -> Current | None:
+        """Give up what was ready, since another driver has taken over; return what ran before.
+
+        A command stays where it is, for whoever leads; a change of this process is refused.
+        """
+        ready, self.ready = self.ready, None
+        if ready is None:
+            return None
+        if ready.change is not None:
+            ready.change.refused(
+                ChangeRefused(
+                    "another driver has taken over before the change was in effect",
+                    remedy="ask for it again when this one leads",
+                )
+            )
+        return ready.before
+
     def close(self) -> None:
         """Tell those who wait for a change that there is none, from now on."""
         self._closed = True
@@ -190,6 +209,7 @@ class Requests:
         head = current.head
         try:
             plan = plan_of(change, head, current.pipeline)
+            change.check_still(plan)
             gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
             standing = Standing(frozenset(gone), frozenset(plan.forgotten))
             switch = self._prepare(change.pipeline, standing, head)
@@ -197,7 +217,7 @@ class Requests:
             change.refused(error)
             return None
         change.plan = plan
-        self.ready = Ready(change.pipeline, standing, switch, begun, change=change)
+        self.ready = Ready(change.pipeline, standing, switch, current, begun, change=change)
         return ChangeAsked()
 
     def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | Steer:
@@ -221,7 +241,7 @@ class Requests:
             except Exception as error:  # (whatever a source raises that is opened)
                 result = error.what if isinstance(error, HeadraceError) else repr(error)
             else:
-                self.ready = Ready(pipeline, result, switch, begun, asked=asked)
+                self.ready = Ready(pipeline, result, switch, current, begun, asked=asked)
                 return ChangeAsked()
         answer = answer_to(asked, result, head.step + 1)
         if isinstance(result, Standing) and kind in ("drain_hosts", "undrain_hosts"):

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
 from headrace.eventtime.parsing import to_micros_column
@@ -249,7 +250,23 @@ def column_to_python(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         micros = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
         return [None if at is None else from_micros(at) for at in micros]
+    if pa.types.is_date32(kind):
+        column = _within_dates(column)
     return typing.cast("list[Any]", column.to_pylist())
+
+
+def _within_dates(column: pa.Array) -> pa.Array:
+    """Return dates, those that Python has not as the first or the last that it has."""
+    days = column.view(pa.int32())
+    ends = pc.min_max(days)
+    first, last = (pa.scalar(end).cast(pa.int32()).as_py() for end in (date.min, date.max))
+    if ends["min"].as_py() is None or first <= ends["min"].as_py() <= ends["max"].as_py() <= last:
+        return column
+    nearest = pc.max_element_wise(
+        pc.min_element_wise(days, pa.scalar(last, pa.int32()), skip_nulls=False),
+        pa.scalar(first, pa.int32()), skip_nulls=False,
+    )  # fmt: skip
+    return nearest.view(pa.date32())
 
 
 def value_type_of(declared: Any, *, place: str = "") -> ValueType:

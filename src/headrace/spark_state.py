@@ -128,7 +128,8 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     pin_us = duration_micros(known.get("pinfor", _PIN_FOR))
     step = _number(known, "step")
     return _Asked(
-        known["path"], known["computation"], known.get("section"), step,
+        # (executors may have another working directory)
+        open_store(known["path"]).location, known["computation"], known.get("section"), step,
         _number(known, "parts") or _PARTS, pin_us,
     )  # fmt: skip
 

@@ -202,6 +202,29 @@ def test_a_computation_that_is_removed_while_it_catches_up_is_waited_for_no_long
     assert len(flat(collected, "count")) == 200
 
 
+def test_a_computation_whose_state_is_given_up_while_it_catches_up_begins_now() -> None:
+    collected, store = Collected(), MemoryStore()
+
+    def add_it(driver: Driver) -> None:
+        ask(driver, lambda drawing: add(drawing, "late", Count(), collected),
+            begin={"late": "beginning"})  # fmt: skip
+
+    def forget_it(driver: Driver) -> None:
+        def replaced(drawing: hr.Pipeline) -> None:
+            drawing.replace("late", Count())
+
+        assert driver.coordinator.head is not None
+        assert driver.coordinator.head.catch_up is not None, "it has arrived too early"
+        ask(driver, replaced, forget=["late"])
+
+    acts = {100: add_it, 120: forget_it}
+    head = run(begin(items(300), collected, count=Count()), store, acts).coordinator.head
+    assert head is not None
+    assert head.catch_up is None
+    assert head.counts["late"].records == 300 - 120
+    assert sorted(int(row[-1].split()[1]) for row in flat(collected, "late"))[-1] < 120
+
+
 def test_a_computation_may_be_removed_when_a_step_of_its_catching_up_was_begun_only() -> None:
     """Its weak sink may have seen that step: the next driver finds what was to be read in it."""
 

@@ -431,6 +431,38 @@ def test_a_change_through_the_job_says_its_plan_and_its_step_and_a_dry_run_chang
     assert all(value.startswith("v2") for value in late)
 
 
+def test_a_change_that_was_asked_for_before_another_one_took_effect_does_not_undo_it() -> None:
+    """Both begin with what runs; what the first one does, who asked for the second was not told of."""
+    asked: list[Change] = []
+
+    def also(drawing: hr.Pipeline, name: str) -> hr.Pipeline:
+        drawing.compute(name, Count(), keys={drawing.streams()["items"]: "page"})
+        return drawing
+
+    def both(summary: hr.StepSummary) -> None:
+        if not asked:
+            first = also(job.pipeline.copy(), "added")
+            first.replace("count", CountBetter())
+            on_top = also(first.copy(), "on_top")
+            drawings = [first, also(job.pipeline.copy(), "more"), on_top]
+            asked.extend([job.change(drawing) for drawing in drawings])
+
+    job = hr.run(
+        begin(items(2_000), Collected(), count=Count()), storage=MemoryStore(), runner="inline",
+        settings=hr.Settings(limit=hr.Limit(1, 1 << 20)), listeners=[both],
+    )  # fmt: skip
+    with job:
+        while not asked:
+            job.pass_time()
+        assert asked[0].wait(60)
+        with pytest.raises(ChangeRefused, match=r"would undo another change.*: added, count"):
+            asked[1].wait(60)
+        assert asked[2].wait(60)
+        assert list(job.pipeline.nodes) == ["count", "added", "on_top"]
+        known = job.change(also(begin([], Collected(), count=Count()), "more"), dry_run=True)
+        assert known.plan.removed == ["added", "on_top"], "who is told may do so"
+
+
 def test_who_waits_for_a_change_is_told_when_the_pipeline_has_ended() -> None:
     job = hr.run(
         begin(items(5), Collected(), count=Count()), storage=MemoryStore(), runner="inline"

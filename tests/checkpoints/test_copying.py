@@ -10,8 +10,10 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.errors import Damaged, Expired, HeadraceError, PipelineError
+from headrace.errors import AlreadyExists, Damaged, Expired, HeadraceError, PipelineError
 from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import manifest_name
+from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.checkpoints.damage import Files, Overtaken, files_of, flipped, run_on, store_of
 from tests.checkpoints.test_reading import everything
@@ -205,3 +207,38 @@ def test_a_pipeline_that_has_done_nothing_can_be_copied() -> None:
     assert Checkpoints(store).copy(None, target).files == 0
     assert head_without_history(target, 0) == head_without_history(store, 0)
     hr.testing.drive(draw(), storage=target, clock=SECOND).close()
+
+
+class Meets(MemoryStore):
+    """A store whose creates take effect and are sent again, so that each meets itself."""
+
+    def create(self, name: str, data: bytes) -> None:
+        super().create(name, data)
+        raise AlreadyExists(f"{name} exists", place=self.location)
+
+
+def test_a_copy_to_where_each_create_is_sent_twice_is_whole(files: Files) -> None:
+    target = Meets()
+    copied = Checkpoints(store_of(files)).copy(None, target)
+    assert list(Checkpoints(target).verify()) == []
+    assert Checkpoints(target).open().step == copied.step
+
+
+def test_a_copy_never_takes_what_another_has_made_for_its_own(files: Files) -> None:
+    """The other one creates just before it: after it has looked, and before it creates."""
+
+    class Late(MemoryStore):
+        def create(self, name: str, data: bytes) -> None:
+            if name == manifest_name(0):
+                super().create(name, b"what another pipeline begins with")
+            super().create(name, data)
+
+    with pytest.raises(PipelineError, match="is not empty"):
+        Checkpoints(store_of(files)).copy(None, Late())
+
+
+def test_a_pin_whose_create_is_sent_twice_is_a_pin() -> None:
+    store = Meets()
+    name = Pins(store).put(3, now_us=0, for_us=SECOND, nonce="a")
+    assert Pins(store).lowest(SECOND) == 3
+    Pins(store).drop(name)

@@ -72,6 +72,12 @@ def test_it_says_at_the_beginning_what_has_to_be_installed(
         ["q1", "--migrate", "batched:0"],
         ["q1", "--rate", "1000", "--dilation", "7"],
         ["q1", "--migrate", "fluid", "--workers", "1"],
+        ["q1", "--prepare"],
+        ["q1", "--bins", "0"],
+        ["q1", "--duration", "0s"],
+        ["q1", "--json", "nowhere/q1.json"],
+        ["q1", "--json", "."],
+        ["q1", "--plot", "q1.foo"],
     ],
 )
 def test_what_it_does_not_know_is_wrong_usage(wrong: list[str]) -> None:

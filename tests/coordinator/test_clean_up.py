@@ -12,13 +12,19 @@ import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.coordinator.clean_up import next_boundary
 from headrace.coordinator.settings import Settings, check_settings
+from headrace.driver import Driver
 from headrace.errors import PipelineError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.manifest import Head
 from headrace.ledger.pins import LONGEST_US, SLACK_US, Pins
+from headrace.opened import open_state
+from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
+from tests.change.worlds import Count, Item
+from tests.change.worlds import items as words
 from tests.checkpoints.worlds import SECOND, driven, items
 
+WORDS = words(200)
 LAYOUT = contiguous(4, 2).to_wire()
 
 
@@ -124,3 +130,36 @@ def test_pins_are_looked_for_only_when_the_boundary_might_move() -> None:
     with driven(store, steps=40, base_every=8, retain_steps=2):
         assert 3 <= store.lists <= 40 // 8
     assert hr.Settings().retain_us == 0
+
+
+def test_a_step_that_is_pinned_while_there_is_nothing_to_do_stays() -> None:
+    """However long ago the newest step was, and whatever was known of pins then."""
+    store = MemoryStore()
+    pipeline = hr.Pipeline("words")
+    stream = pipeline.inject("items", hr.sources.Iterable(WORDS, Item, event_time="at"))
+    pipeline.compute("count", Count(), keys={stream: "page"})
+    settings = hr.Settings(limit=hr.Limit(2, 1 << 20), base_every=4, retain_steps=2)
+    driver = Driver(pipeline, store, InlineRunner(), workers=1, bins=4, settings=settings)
+    driver.open()
+    pinned: list[int] = []
+    while (stop := driver.turn()) is None and len(pinned) < 4:
+        head = driver.coordinator.head
+        if (
+            head is None
+            or head.step in [0, *pinned]
+            or next_boundary(head, settings) == head.boundary
+        ):
+            continue
+        # (the next step lets go of all before another base)
+        state = open_state(store, head.boundary, pin_for="1h")
+        was = state.read("count")
+        pinned.append(head.step)
+        while driver.turn() is None and driver.coordinator.head == head:
+            pass
+        assert driver.coordinator.head is not None
+        assert driver.coordinator.head.boundary == head.boundary
+        assert state.read("count") == was
+        for name in store.list("pins/"):
+            Pins(store).drop(name)
+    assert stop is None
+    driver.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PipelineError
 from headrace.nexmark.bids import channels
+from headrace.nexmark.draws import Draws
 from headrace.nexmark.events import columns_of, read, schema_of
 from headrace.nexmark.timeline import Kind, Timeline
 from tests.nexmark import plain
@@ -179,6 +180,12 @@ def test_another_seed_gives_other_contents_at_the_same_times() -> None:
     assert one["event"].equals(other["event"]) and one["date_time"].equals(other["date_time"])
     for name in ("auction", "bidder", "price", "channel", "extra"):
         assert not one[name].equals(other[name])
+
+
+def test_seeds_of_any_size_and_sign_give_contents_of_their_own() -> None:
+    seeds = [0, -1, -2, -1_000, 2**53, 2**53 + 1, 2**63, 2**63 + 1]
+    drawn = {Draws(seed).bits("price", 0, 8).tobytes() for seed in seeds}
+    assert len(drawn) == len(seeds)
 
 
 def test_no_two_fields_are_drawn_alike() -> None:

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.control import Control
+from headrace.errors import PipelineError
+from headrace.ledger.commands import Command
 from headrace.nexmark.harness.latency import Done, Latencies, ccdf
 from headrace.nexmark.harness.load import Load, Query
 from headrace.nexmark.harness.running import run
@@ -113,3 +116,23 @@ def test_a_migration_lasts_until_the_step_is_committed_in_which_it_ends(tmp_path
         assert moved.held_s <= moved.began_s <= moved.ended_s - 0.02
         if len(during.events):
             assert (during.due_us + during.late_us).max() / 1e6 >= moved.began_s
+
+
+def test_who_is_stopped_from_outside_says_so_and_waits_for_nothing(tmp_path: Path) -> None:
+    """Someone runs ``headrace stop`` on its storage."""
+    store, asked = LocalStore(tmp_path), list[int]()
+
+    def stop(summary: hr.StepSummary) -> None:
+        if not asked:
+            asked.append(Control(store).put(Command("stop")))
+
+    load = Load(rate=1_000, seconds=3_600.0, warm_s=0.0, cool_s=0.0)
+    query = Query(module_of("q1").migratable, Timeline(rate=1_000))
+    with pytest.raises(PipelineError, match="has ended before all was seen: stopped"):
+        run(query, load, runner="inline", storage=store, listeners=[stop])
+
+
+def test_nothing_that_was_seen_has_no_buckets() -> None:
+    found = Latencies.of([], Pace(10, begin_us=0))
+    assert list(found.buckets()) == []
+    assert found.max_ms == 0.0

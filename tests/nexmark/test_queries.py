@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections import Counter
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
 from headrace.nexmark.queries import q12
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.timeline import BASE_US, Timeline
-from tests.nexmark.oracle import QUERIES, Oracle, difference
-from tests.nexmark.runs import CRASHES, CRASHES_OF_ONE, Run
+from headrace.nexmark.timeline import BASE_US, Kind, Timeline
+from headrace.storage import MemoryStore
+from tests.nexmark.oracle import QUERIES, Oracle, all_events
+from tests.nexmark.runs import CRASHES, CRASHES_OF_ONE, Run, check_against
 
 EVENTS = 20_000
 #: Twenty seconds of events, in which hundreds of auctions are open at a time.
@@ -35,10 +39,7 @@ def oracle_of(timeline: Timeline) -> Oracle:
 
 
 def check(query: str, timeline: Timeline, workers: int, step: int, **how: Any) -> None:
-    oracle = oracle_of(timeline)
-    expected = oracle.answer(query)
-    assert expected.num_rows
-    assert difference(expected, Run(query, timeline, workers, step, **how).answers()) == (0, 0)
+    check_against(oracle_of(timeline), query, timeline, workers, step, **how)
 
 
 @pytest.mark.parametrize("named, workers, step", CASES)
@@ -121,6 +122,21 @@ def test_a_query_of_one_worker_answers_two_million_events_through_crashes(
     query: str, named: str
 ) -> None:
     check(query, ALL[named], 1, 100_000, crashes=CRASHES_OF_ONE)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_windows_of_the_clock_count_every_bid_once_through_crashes_and_moves(workers: int) -> None:
+    """Which window a bid is in, the clock decides; how many there are of each bidder, the events."""
+    timeline, store = TIMELINES["out of order"], MemoryStore()
+    crashes = CRASHES if workers > 1 else CRASHES_OF_ONE
+    run = Run("q12", timeline, workers, 600, crashes=crashes, moves=workers > 1, store=store)
+    run.query = SimpleNamespace(migratable=partial(q12.migratable, window="30ms"))
+    told = Counter[int]()
+    for row in run.answers().to_pylist():
+        told[row["key"]] += row["bids"]
+    for row in Checkpoints(store).open().read("q12").to_pylist():  # (windows that are not over)
+        told[row["key"]] += row["count"]
+    assert told == Counter(all_events(timeline, Kind.BID)["bidder"].to_pylist())
 
 
 def test_windows_of_the_clock_count_every_bid_once() -> None:

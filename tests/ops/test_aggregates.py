@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.errors import PipelineError
+from headrace.errors import BadInput, PipelineError
 from headrace.ops import Count, Max, Mean, Min, Running, Sum
 from tests.ops.support import FAULTS, ITEMS, WAYS, Item, last_of_each, on_time, run
 
@@ -105,6 +105,23 @@ def test_times_booleans_and_bytes_can_be_aggregated_too() -> None:
     assert last_of_each(steps)["a"] == (
         timedelta(seconds=5), timedelta(seconds=3), 1, False, 0.5, b"y",
     )  # fmt: skip
+
+
+BIG = 1_700_000_000_000_000_000  # nanoseconds since 1970
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_mean_of_integers_is_right_or_says_that_their_sum_is_too_large(rows: int) -> None:
+    """(Where many come at once, and where they come to one after another.)"""
+    for sign in (1, -1):
+        few = [Item("a", at, x=sign * BIG) for at in range(5)]
+        steps, _ = run(lambda: Running(mean=Mean("x")), few, rows=rows)
+        assert last_of_each(steps)["a"] == (float(sign * BIG),)
+        with pytest.raises(BadInput, match=r"sum of column 'x'.* more than 64 bits"):
+            run(lambda: Running(mean=Mean("x")), [*few, Item("a", 5, x=sign * BIG)], rows=rows)
+    mixed = [Item("a", at, x=BIG * (-1) ** at) for at in range(20)]
+    steps, _ = run(lambda: Running(mean=Mean("x")), mixed, rows=rows)
+    assert last_of_each(steps)["a"] == (0.0,)
 
 
 def draw(operator: Any, *types: Any) -> hr.Stream:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace import rehearsal
+from headrace.change import Change
 from headrace.cli import main
 from headrace.control import Control
 from headrace.driver import Driver, Fresh
@@ -21,7 +22,7 @@ from headrace.ledger.lease import Beats
 from headrace.ledger.manifest import Head
 from headrace.reign import Reign
 from headrace.runners.inline import InlineRunner
-from headrace.storage import LocalStore, MemoryStore
+from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
 
@@ -352,3 +353,98 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
     rehearsal.rehearse()
     assert set(done) == {"process_record", "process_timer", "process_batch", "process_timers"}
     assert not list(tmp_path.iterdir())
+
+
+class Silent(hr.Computation):
+    """Counts its records in state, and tells nobody."""
+
+    seen = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.value += 1
+
+
+class Connection(hr.sinks.Calls):
+    """A sink that holds something, and lets go of it when it is closed."""
+
+    closed = False
+
+    def deliver(self, step: int, rows: Any) -> None:
+        assert not self.closed, "it is delivered to after it was closed"
+        super().deliver(step, rows)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _nowhere(step: int, rows: Any) -> None:
+    pass
+
+
+def with_silent(held: hr.sinks.Sink) -> hr.Pipeline:
+    pipeline = drawing(Collected())
+    pipeline.compute("silent", Silent(), keys={pipeline.streams()["items"]: "page"})
+    pipeline.sink("held", pipeline.nodes["count"], held)
+    return pipeline
+
+
+def claims(store: Store) -> None:
+    """Let another driver claim, and be gone."""
+    rival = Driver(with_silent(Connection(_nowhere)), store, InlineRunner(), settings=SETTINGS)
+    rival.open()
+    rival.turn()
+    rival.close()
+
+
+@pytest.mark.parametrize("what", ["add", "remove", "replace"])
+def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_it_was(
+    what: str,
+) -> None:
+    store, held, asked = MemoryStore(), Connection(_nowhere), list[Change]()
+
+    def change() -> None:
+        changed = job.pipeline.copy()
+        begin = {}
+        match what:
+            case "add":
+                changed.compute("late", Silent(), keys={changed.streams()["items"]: "page"})
+                begin["late"] = "beginning"
+            case "remove":
+                changed.remove("silent", sinks=["held"])
+            case "replace":
+                changed.replace("count", CountBetter())
+        asked.append(job.change(changed, begin=begin))  # type: ignore[arg-type]
+
+    def note(summary: hr.StepSummary) -> None:
+        if summary.step == 5:
+            change()
+            claims(store)
+
+    with hr.run(with_silent(held), storage=store, runner="inline", settings=SETTINGS, standby=True,
+                lease=QUICK, listeners=[note]) as job:  # fmt: skip
+        until(lambda: asked)
+        with pytest.raises(ChangeRefused, match="another driver has taken over"):
+            asked[0].wait(60)
+        until(lambda: job.leads and job.current().epoch == 3)
+        until(lambda: job.current().positions["items"] > 99)
+        assert set(job.current().counts) == {"count", "silent"}
+        change()
+        assert asked[1].wait(60)
+        step = job.current().step
+        until(lambda: job.current().step > step + 3)
+        head = job.current()
+        assert held.closed == (what == "remove")
+        if what == "add":
+            until(lambda: job.current().catch_up is None)
+            head = job.current()
+            assert head.counts["late"].records == head.counts["silent"].records
+
+
+def test_what_a_job_that_stands_by_asks_for_is_answered_by_who_leads(tmp_path: Path) -> None:
+    with job(tmp_path, Collected()) as leading, job(tmp_path, Collected(), standby=True) as waiting:
+        until(lambda: leading.head is not None and leading.head.step > 3)
+        waiting.pause()
+        until(lambda: leading.current().paused)
+        waiting.resume()
+        until(lambda: not leading.current().paused)
+        assert not waiting.leads

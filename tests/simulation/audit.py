@@ -13,8 +13,10 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import Damaged, Expired, NotFound, SourceChanged, StorageError
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
 from headrace.storage.memory import MemoryStore
 from tests.simulation.oracle import (
+    BEGIN,
     LATER,
     Sums,
     computed,
@@ -78,6 +80,19 @@ def clean(world: World) -> None:
             continue
 
 
+def check_watermark(head: Head, name: str, bounds: tuple[int, int]) -> int:
+    """Check that a watermark is right; return it.
+
+    Raises:
+        WrongEffect: when it is behind what is known of the input, or ahead of it.
+    """
+    mark, _ = head.watermarks.get(name, (BEGIN, BEGIN))
+    low, high = bounds
+    if not low <= mark <= high:
+        raise WrongEffect(f"the watermark of {name} is {mark} at step {head.step}, not {low}")
+    return mark
+
+
 def check_state(world: World, checkpoint: Checkpoint) -> bool:
     """Compare all state with that of the oracle, as of the checkpoint's step; say whether there was any.
 
@@ -86,9 +101,9 @@ def check_state(world: World, checkpoint: Checkpoint) -> bool:
     """
     head, sinks = checkpoint.head, world.program.sinks
     of = computed(read_of(world.outside.sent, world.read_until(head)), world.program)
-    width = world.program.width
+    width, bounds = world.program.width, world.bounds_of_watermarks(head)
     for name in [name for name in ("windows", "groups", "later") if name in sinks]:
-        mark = world.check_watermark(head, name)
+        mark = check_watermark(head, name, bounds)
         match name:
             case "later":
                 wanted = later_windows(of.windows, width, mark)

@@ -18,12 +18,16 @@ from hypothesis import strategies as st
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources import Files, Limit
 from headrace.sources.base import Split
+from headrace.storage import MemoryStore
 
 
 class Hit(msgspec.Struct):
     page: str
     n: int
     note: str | None = None
+
+
+LIMIT = Limit(100, 1 << 20)
 
 
 def write(path: Path, rows: list[dict[str, Any]], kind: str) -> Path:
@@ -128,6 +132,64 @@ def test_a_file_that_sorts_before_those_that_were_read_is_not_lost_silently(tmp_
     write(tmp_path / "a", example(2), "jsonl")
     with pytest.raises(SourceChanged, match="sort before"):
         source.offer(offer.end, Limit(10, 1 << 20))
+
+
+def watched(folder: Path) -> Files:
+    return Files(folder, event_time="at", schema={"n": int}, format="jsonl", watch=True)
+
+
+def test_a_late_file_is_found_also_when_files_that_were_read_are_gone(tmp_path: Path) -> None:
+    """Their number says nothing then; who watches knows their names."""
+    for name in "abcd":
+        write(tmp_path / name, example(2), "jsonl")
+    source = watched(tmp_path)
+    position = read_to(source)
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").unlink()
+    assert source.offer(position, LIMIT) is None
+    write(tmp_path / "a", example(2), "jsonl")  # (what was read may come back)
+    assert source.offer(position, LIMIT) is None
+    write(tmp_path / "cc", example(2), "jsonl")
+    with pytest.raises(SourceChanged, match="sort before"):
+        source.offer(position, LIMIT)
+
+
+def test_what_another_driver_has_read_meanwhile_is_not_late(tmp_path: Path) -> None:
+    write(tmp_path / "a", example(2), "jsonl")
+    source, other = watched(tmp_path), watched(tmp_path)
+    position = read_to(source)
+    write(tmp_path / "b", example(2), "jsonl")
+    write(tmp_path / "c", example(2), "jsonl")
+    source.open(MemoryStore())
+    assert source.offer(read_to(other, position), LIMIT) is None
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["earlier", "the last"])
+def test_who_begins_at_the_beginning_is_refused_where_files_that_were_read_are_gone(
+    tmp_path: Path, last: bool
+) -> None:
+    for name in "abc":
+        write(tmp_path / name, example(2), "jsonl")
+    source = watched(tmp_path)
+    position = read_to(source)
+    assert source.again().offer_until(source.start(), position, LIMIT) is not None
+    (tmp_path / ("c.jsonl" if last else "a.jsonl")).unlink()
+    write(tmp_path / "d", example(2), "jsonl")
+    for until in (position, read_to(source, position)):
+        with pytest.raises(SourceChanged, match="would not read the same"):
+            source.again().offer_until(source.start(), until, LIMIT)
+
+
+def test_who_begins_at_the_beginning_reads_no_file_that_came_since(tmp_path: Path) -> None:
+    for name in "ac":
+        write(tmp_path / name, example(2), "jsonl")
+    source = Files(tmp_path, event_time="at", schema={"n": int}, format="jsonl")
+    offer = source.offer(source.start(), LIMIT)
+    assert offer is not None
+    write(tmp_path / "b", example(2), "jsonl")
+    again = source.again().offer_until(source.start(), offer.end, LIMIT)
+    assert again is not None
+    assert again.rows == offer.rows == 4
 
 
 BAD_LINES = [

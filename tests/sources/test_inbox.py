@@ -824,3 +824,25 @@ def test_the_header_is_of_the_size_that_is_read(store: Store) -> None:
     a = producer(store)
     a.finish()
     assert len(store.read("from-a/000000000000")) == HEADER_BYTES == 64
+
+
+@pytest.mark.parametrize("cleans", [(True, False), (False, True), (True, True), (False, False)])
+@pytest.mark.parametrize("same", [True, False], ids=["one object", "two objects"])
+def test_two_injectors_of_an_inbox_that_is_cleaned_are_refused(
+    store: Store, cleans: tuple[bool, bool], same: bool
+) -> None:
+    """The one would delete what the other has not read."""
+    sources = [
+        hr.sources.Inbox(store, inboxes.Item, event_time="at", clean=clean) for clean in cleans
+    ]
+    if same:
+        sources = [sources[0], sources[0]]
+    drawn = hr.Pipeline("both")
+    streams = [drawn.inject(name, one) for name, one in zip("ab", sources, strict=True)]
+    drawn.compute("tell", inboxes.Tell(), keys=dict.fromkeys(streams, "who"))
+    if any(one.consumes for one in sources):
+        with pytest.raises(PipelineError, match="'a' and 'b' read the same Inbox") as caught:
+            drawn.check_complete()
+        assert "draw one injector" in str(caught.value)
+    else:
+        drawn.check_complete()

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import ArrayType, StructType, TimestampType
 
 import headrace as hr
+from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver import Driver, Settings
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.ledger.manifest import manifest_name
@@ -371,6 +372,31 @@ def test_a_deleted_checkpoint_is_refused_with_the_remedy(local_spark: Any, tmp_p
     assert "restore that checkpoint" in str(caught.value)
 
 
+def read_on(spark: Any, folder: Path, store: LocalStore, read: int) -> None:
+    source = stream_of(spark, folder)
+    source.offer = _never_final(source.offer)  # type: ignore[method-assign]
+    run_until(source, store, Collected(), read, InlineRunner())
+
+
+def test_state_that_is_older_than_the_query_is_refused_and_skips_no_batch(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    """What the query has given to the one pipeline, it does not give to a copy of an earlier step."""
+    add_file(tmp_path, 0)
+    read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 10)
+    Checkpoints(LocalStore(tmp_path / "store")).copy(None, LocalStore(tmp_path / "copy"))
+    for number in (1, 2):
+        add_file(tmp_path, number)
+    read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 30)
+    add_file(tmp_path, 3)
+    for name, lacks in (("copy", 1), ("new", 0)):
+        with pytest.raises(SourceChanged, match=f"batch {lacks} was not seen here") as caught:
+            run_until(stream_of(local_spark, tmp_path), LocalStore(tmp_path / name), Collected(), 40,
+                      InlineRunner())  # fmt: skip
+        assert "restore the checkpoint that the query had" in str(caught.value)
+    read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 40)
+
+
 def test_a_dataframe_that_is_no_stream_is_refused(local_spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="not a streaming one"):
         hr.sources.SparkStream(local_spark.range(3), event_time="id", checkpoint=str(tmp_path))
@@ -434,3 +460,44 @@ def test_an_inbox_that_tasks_read_gives_the_steps_that_it_gives_inline(
         drawn.append(collected.rows())
     assert drawn[0] == drawn[1]
     assert sum(len(step) for step in drawn[0]["told"]) == 24
+
+
+class Connected(Numbered):
+    """Holds a connection until it is stopped."""
+
+    made = 0
+
+    def __init__(self, limit: str, kind: str) -> None:
+        super().__init__(limit, kind)
+        self.connected = True
+        Connected.made += 1
+
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
+        assert self.connected, "it is used after it was stopped"
+        return super().latestOffset(start, limit)
+
+    def commit(self, end: Any) -> None:
+        assert self.connected, "it is used after it was stopped"
+
+    def stop(self) -> None:
+        self.connected = False
+
+
+class Service(DataSource):
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return Connected(self.options["limit"], "rows")
+
+
+def test_a_reader_that_was_stopped_is_not_used_again_but_made_anew(tmp_path: Path) -> None:
+    """So a driver goes on that has let go of its sources: after a handover in vain, or standing by."""
+    (tmp_path / "limit").write_text("20")
+    source = hr.sources.SparkReader(Service({"limit": str(tmp_path / "limit")}), event_time="at")
+    collected, store, made = Collected(), LocalStore(tmp_path / "store"), Connected.made
+    run_until(source, store, collected, 20, InlineRunner())
+    (tmp_path / "limit").write_text("40")
+    run_until(source, store, collected, 40, InlineRunner())
+    assert totals(collected) == expected(40)
+    assert Connected.made == made + 1, "one more, since the first was made with the source"

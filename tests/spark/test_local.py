@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,8 +18,11 @@ import headrace as hr
 from headrace.errors import PipelineError, UserCodeError
 from headrace.ledger.log import Ledger
 from headrace.observe.top import ENGINE, phases_of
+from headrace.runners import spark_task
 from headrace.runners.spark import SparkRunner
 from headrace.runners.spool import HostSpool
+from headrace.step import layer
+from headrace.step.wire import Header, Parcel, ParcelLost
 from headrace.storage import LocalStore, MemoryStore
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.oracle.timelines import outcome
@@ -310,3 +314,44 @@ def test_the_time_of_a_try_is_at_least_that_of_the_slowest_tasks(
     assert sum(timing.deliver_us for timing in timings) > 0, "delivered while the next step ran"
     engine = next(phase for phase in phases_of(timings) if phase.name == ENGINE)
     assert engine.share > 0
+
+
+def _fails(_: Any) -> Any:
+    raise OSError("no process could be started")
+
+
+def test_processes_that_cannot_be_kept_warm_end_no_driver(
+    local_spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spark_task, "nothing", _fails)
+    SparkRunner(local_spark.sparkContext).keep_warm()
+    assert "could not be kept warm" in caplog.text
+
+
+@pytest.mark.parametrize("swept", [1, 2])
+def test_a_file_that_a_driver_sweeps_while_executors_look_for_it_is_written_again(
+    local_spark: Any, tmp_path: Path, swept: int
+) -> None:
+    """A standby gets ready beside a driver that leads, and sweeps what nobody needs."""
+
+    class Swept(LocalStore):
+        def write(self, name: str, data: bytes) -> None:
+            super().write(name, data)
+            if name.startswith("probes/") and len(gone) < swept:
+                gone.append(name)
+                self.delete(name)
+
+    gone: list[str] = []
+    runner = SparkRunner(local_spark.sparkContext)
+    runner.start(draw(DEEP, Collected()), Swept(tmp_path), 2)
+    runner.close()
+    assert len(gone) == swept
+
+
+def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
+    """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
+    plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
+    parcels = [Parcel(Header(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
+    layer._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
+    with pytest.raises(ParcelLost, match="another try"):
+        layer._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 from tests.nexmark.oracle import QUERIES as SQL
 from tests.nexmark.oracle import Oracle, all_events, difference, last_of
-from tests.nexmark.runs import Run
+from tests.nexmark.runs import check_against
 
 pytestmark = pytest.mark.spark
 
@@ -157,10 +157,8 @@ def check_of_ours(spark: Any, query: str, folder: Path) -> None:
     """Check a query while its state moves, on Spark, against SQL over the same events."""
     timeline = Timeline(events=20_000, rate=1_000, in_flight=300, disorder=2_048, seed=1)
     runner, store = SparkRunner(spark.sparkContext), LocalStore(folder)
-    found = Run(query, timeline, 2, 1_500, moves=True, store=store, runner=runner).answers()
-    expected = Oracle(timeline).answer(query)
-    assert expected.num_rows
-    assert difference(expected, found) == (0, 0)
+    how = {"moves": True, "store": store, "runner": runner}
+    check_against(Oracle(timeline), query, timeline, 2, 1_500, **how)
 
 
 def test_a_query_answers_as_sql_does_while_its_state_moves(spark: Any, tmp_path: Path) -> None:

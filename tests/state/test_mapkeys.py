@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
@@ -124,6 +125,20 @@ def test_numbers_of_types_that_cannot_be_told_apart_are_refused_as_keys(kind: An
         pipeline = hr.Pipeline("refused")
         stream = pipeline.inject("asked", hr.sources.Iterable([], Asked, event_time="at"))
         pipeline.compute("it", computation(kind), keys={stream: "key"}).state_types()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        (float, math.nan), (Decimal, Decimal("nan")), (tuple[float, str], (math.nan, "a")),
+        (int | float, -math.nan), (Point, Point(math.nan)), (Pair, Pair(math.nan)),
+        (float | None, math.nan),
+    ],
+)  # fmt: skip
+def test_what_is_not_equal_to_itself_is_no_key(kind: Any, key: Any) -> None:
+    """In memory each would be another entry, and in storage all of them one."""
+    with pytest.raises(ValueError, match="NaN cannot be the key"):
+        MapKeyCodec(kind, place="here").keep(key)
 
 
 @given(

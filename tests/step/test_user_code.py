@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -441,3 +442,80 @@ def test_a_key_that_is_no_date_is_refused_for_several_would_be_the_same_key(
     with pytest.raises(BadInput, match="is no date") as caught:
         run_inline(pipeline)
     assert "record 2" in str(caught.value)
+
+
+DAYS = [0, 2_932_896, -719_162]  # 1970, and the last and the first that Python has
+
+
+def dated(folder: Path, column: pa.Array, kind: hr.Computation, key: str, **how: Any) -> Collected:
+    """Run a computation over a column of dates or durations that is read from Parquet."""
+    table = pa.table({"when": column, "key": ["a"] * len(column), "at": range(len(column))})
+    pq.write_table(table, folder / "dated.parquet")
+    pipeline, collected = hr.Pipeline("dates"), Collected()
+    stream = pipeline.inject("dated", hr.sources.Files(folder, event_time="at"))
+    node = pipeline.compute("it", kind, keys={stream: key}, **how)
+    pipeline.sink("out", node, collected.sink("out"))
+    run_inline(pipeline)
+    return collected
+
+
+@pytest.mark.parametrize("kind", [CountsRecords, CountsBatches])
+@pytest.mark.parametrize("day", [None, DAYS[1] + 1, DAYS[2] - 1])
+def test_a_key_that_is_no_day_of_the_calendar_is_refused(
+    kind: Any, day: int | None, tmp_path: Path
+) -> None:
+    days = pa.array(DAYS if day is None else [0, day], pa.int32()).view(pa.date32())
+    if day is None:
+        assert len(dated(tmp_path, days, kind(), "when").steps["out"][0][1]) == 3
+        return
+    with pytest.raises(BadInput, match=r"is no date: -?\d+ days since 1970") as caught:
+        dated(tmp_path, days, kind(), "when")
+    assert "record 2" in str(caught.value)
+
+
+class SaysWhen(hr.Computation):
+    out = hr.Output(date)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value.when or date(1970, 1, 1))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_value_that_is_no_day_of_the_calendar_is_the_last_or_the_first_that_is(
+    on_error: Any, tmp_path: Path
+) -> None:
+    """As times are: one record of many ends nothing, and is nobody's error."""
+    days = pa.array([5, DAYS[1] + 1, DAYS[2] - 7, None], pa.int32()).view(pa.date32())
+    found = dated(tmp_path, days, SaysWhen(), "key", on_error=on_error)
+    said = [row[-1] for row in found.steps["out"][0][1]]
+    assert said == [date(1970, 1, 6), date.max, date.min, date(1970, 1, 1)]
+
+
+def test_durations_finer_than_a_microsecond_are_cut_as_times_are(tmp_path: Path) -> None:
+    for spans in ([1_001, 2_999, 3_000], [1_001, None, 2_000]):
+        column = pa.array(spans, pa.duration("ns"))
+        found = dated(tmp_path, column, hr.ops.Running(total=hr.ops.Sum("when")), "key")
+        (row,) = found.steps["out"][0][1]
+        assert row[-1] == timedelta(microseconds=sum((span or 0) // 1_000 for span in spans))
+
+
+class SaysTexts(hr.ColumnarComputation):
+    out = hr.Output(str)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        assert all(isinstance(text, str) for text in batch["text"]), "a null reads as empty"
+        ctx.produce("out", batch.row_keys, batch["text"])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_text_that_is_not_there_reads_as_empty_in_whatever_type_it_is_stored(
+    kind: pa.DataType, tmp_path: Path
+) -> None:
+    table = pa.table({"text": pa.array([None, "x", "é"], kind), "key": ["a"] * 3, "at": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "texts.parquet")
+    pipeline, collected = hr.Pipeline("texts"), Collected()
+    stream = pipeline.inject("texts", hr.sources.Files(tmp_path, event_time="at"))
+    node = pipeline.compute("it", SaysTexts(), keys={stream: "key"})
+    pipeline.sink("out", node, collected.sink("out"))
+    run_inline(pipeline)
+    assert [row[-1] for row in collected.steps["out"][0][1]] == ["", "x", "é"]

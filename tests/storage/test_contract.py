@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -150,3 +151,14 @@ def test_a_location_may_name_a_store_of_ones_own(tmp_path: Path) -> None:
     assert LocalStore(tmp_path).read("name") == b"content"
     with pytest.raises(PipelineError, match="Path is no store"):
         open_store(f"pathlib:Path:{tmp_path}")
+
+
+def test_a_local_store_whose_folder_was_removed_makes_it_again(tmp_path: Path) -> None:
+    """A process may live longer than what it has written: the next pipeline has the same place."""
+    store = LocalStore(tmp_path / "store")
+    store.create("a/one", b"1")
+    store.write("b/two", b"2")
+    shutil.rmtree(tmp_path / "store")
+    store.create("a/one", b"3")
+    store.write("b/two", b"4")
+    assert (store.read("a/one"), store.read("b/two")) == (b"3", b"4")

@@ -11,6 +11,7 @@ their steps on from there. See ``docs/how-to/back-up-and-verify.md``.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -102,12 +103,19 @@ def take_place(first: Manifest, step: int, to: Store) -> None:
     there = next((name for name in names if not name.startswith(PROBES)), None)
     if there is None:
         marked = msgspec.structs.replace(first, copied=step)
-        try:
-            to.create(manifest_name(0), MANIFESTS.encode(marked))
+        if _is_created(to, manifest_name(0), MANIFESTS.encode(marked)):
             return
-        except AlreadyExists:
-            there = manifest_name(0)
+        there = manifest_name(0)
     raise _no_place(to, f"is not empty: {there} is there")
+
+
+def _is_created(to: Store, name: str, data: bytes) -> bool:
+    """Create a name; say whether it is there with this content, by this very call or a copy of the same."""
+    try:
+        to.create(name, data)
+    except AlreadyExists:
+        return to.read(name) == data
+    return True
 
 
 def _no_place(to: Store, why: str) -> PipelineError:
@@ -125,10 +133,16 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
         newest: the manifest of the step that was copied.
         before: the sum of all manifests before it.
         to: the target, with all files.
+
+    Raises:
+        PipelineError: when it is another one by now.
     """
     if newest.step > 1:
-        to.create(CLEANED_MARK, b"")
+        with contextlib.suppress(AlreadyExists):
+            to.create(CLEANED_MARK, b"")
     whole = msgspec.structs.replace(
         newest, base=before, boundary=newest.step, cleaned=newest.step, timing=None
     )
-    to.create(manifest_name(newest.step), MANIFESTS.encode(whole))
+    name = manifest_name(newest.step)
+    if not _is_created(to, name, MANIFESTS.encode(whole)):
+        raise _no_place(to, f"is not empty: {name} is there")

@@ -20,7 +20,7 @@ from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head
 from headrace.opened import pinned
-from headrace.storage import LocalStore, open_store
+from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,8 +99,8 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     return 0 if answer is None else answer.migration
 
 
-def ledger_of(storage: str) -> Ledger:
-    """Return the ledger of a storage that is there.
+def store_of(storage: str) -> Store:
+    """Return a storage that is there.
 
     Raises:
         NothingThere: when it is not.
@@ -108,7 +108,16 @@ def ledger_of(storage: str) -> Ledger:
     store = open_store(storage)
     if isinstance(store, LocalStore) and not (place := Path(store.location)).is_dir():
         raise NothingThere(f"{storage} is {'no directory' if place.exists() else 'not there'}")
-    return Ledger(store)
+    return store
+
+
+def ledger_of(storage: str) -> Ledger:
+    """Return the ledger of a storage that is there.
+
+    Raises:
+        NothingThere: when it is not.
+    """
+    return Ledger(store_of(storage))
 
 
 def head_of(storage: str) -> Head:
@@ -134,8 +143,7 @@ def checkpoints_of(storage: str) -> Checkpoints:
     Raises:
         NothingThere: when none has.
     """
-    ledger_of(storage)
-    store = open_store(storage)
+    store = store_of(storage)
     if not store.list(MANIFEST_FOLDER):
         raise no_pipeline(storage)
     return Checkpoints(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ _OPTIONS = [
                  help=f"Move a part of the state to other workers and back: {STRATEGIES}"),
     click.option("--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."),
     click.option("--workers", type=click.IntRange(1), default=2, show_default=True),
-    click.option("--bins", type=int, default=4_096, show_default=True),
+    click.option("--bins", type=click.IntRange(1), default=4_096, show_default=True),
     click.option("--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True),
     click.option("--storage", help="A new place for the state.  [default: one that is deleted at the end]"),
     click.option("--plot", type=click.Path(path_type=Path),
@@ -65,6 +66,7 @@ def nexmark(
     """
     with typed_errors(), tempfile.TemporaryDirectory(prefix="headrace-nexmark-") as scratch:
         _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
+        _check_places(file, plot)
         _run(query, _new(storage or scratch), plot, file, output, **how)
 
 
@@ -80,6 +82,22 @@ def _check_installed(names: list[str]) -> None:
                 f"a query under load needs the package {name}",
                 remedy="pip install 'headrace[nexmark]'",
             )
+
+
+def _check_places(file: Path | None, plot: Path | None) -> None:
+    """Refuse to begin where what was seen could not be written in the end.
+
+    Raises:
+        UsageError: then.
+    """
+    for option, path in (("--json", file), ("--plot", plot)):
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise click.UsageError(f"{option} {path}: it cannot be written there")
+    if plot is not None:
+        from headrace.nexmark.harness.picture import kinds
+
+        if plot.suffix.removeprefix(".") not in kinds():
+            raise click.UsageError(f"--plot {plot}: it is one of {', '.join(sorted(kinds()))}")
 
 
 def _new(storage: str) -> Store:
@@ -112,6 +130,10 @@ def _run(
     )  # fmt: skip
     if rate % dilation:
         raise click.UsageError(f"--dilation {dilation} does not divide --rate {rate}")
+    if prepare and migrate is None:
+        raise click.UsageError("--prepare goes with --migrate")
+    if duration <= 0:
+        raise click.UsageError("--duration is nothing: there would be nothing to look at")
     if migrate is not None and workers < 2:
         raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
     timeline = Timeline(rate=rate // dilation, in_flight=in_flight, disorder=disorder, seed=seed)

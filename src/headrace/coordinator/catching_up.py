@@ -24,9 +24,11 @@ def to_catch_up(head: Head | None, shape: Shape) -> CatchUp | None:
         again = streams_again(shape, shape.beginning)
         return CatchUp(shape.beginning, retained=-1 if again else None)
     at = None if head is None else head.catch_up
-    if at is None or set(at.names) <= set(shape.nodes):
+    if at is None:
         return None
-    return msgspec.structs.replace(at, names=[n for n in at.names if n in shape.nodes])
+    # (one whose state is given up begins anew, and now)
+    behind = [name for name in at.names if name in shape.nodes and name not in shape.forgotten]
+    return None if behind == at.names else msgspec.structs.replace(at, names=behind)
 
 
 def resting(head: Head, shape: Shape, *, replays: bool) -> list[str]:
@@ -56,7 +58,7 @@ def what_to_read_again(head: Head, shape: Shape, at: CatchUp, limit: Limit) -> P
         return PollAgain({}, {}, limit)
     starts = {
         name: start
-        for name, start in shape.injectors.items()
+        for name, start in shape.firsts(head).items()
         if set(shape.readers[name]) & set(at.names) and name not in at.ended
     }
     return PollAgain(

@@ -242,8 +242,6 @@ class Coordinator:
         clean = self._clean_up.after(head)
         if clean is not None:
             todo.append(clean)
-        if self._clean_up.wants_pins(head):
-            todo.append(LookForPins())
         return [*todo, *self._go_on()]
 
     def _note_step(self, event: Committed) -> Adopted | None:
@@ -415,7 +413,9 @@ class Coordinator:
         )
         planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
         self._pending = _Pending(planned.as_try(try_))
-        return [self._run_of(self._pending.planned)]
+        # (not sooner: readers may pin a step for as long as there is nothing to do)
+        look = [LookForPins()] if self._clean_up.wants_pins(self._head) else []
+        return [*look, self._run_of(self._pending.planned)]
 
     def _run_of(self, planned: PlannedStep) -> Run:
         weak = bool(self.shape.weak)

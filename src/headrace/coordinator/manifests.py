@@ -82,6 +82,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         drained_hosts=event.drained_hosts,
         halt=event.halt,
         forgotten=forgotten,
+        starts=shape.begun(head),
         catch_up=to_catch_up(head, shape),
         light=head is not None and head.is_behind,
         **({} if course is None else course.told(head)),

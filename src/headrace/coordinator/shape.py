@@ -22,7 +22,7 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         name: the pipeline's name.
         layers: how many layers of computations it has.
-        injectors: each injector's position before its first record.
+        injectors: each injector's position before its first record, as its source says it now.
         live: the injectors whose input is not bounded, and which are paced by time.
         rules: how each injector's watermark follows from what is known of it.
         readers: for each injector the computations that its records come to, on any way.
@@ -61,7 +61,19 @@ class Shape(msgspec.Struct, frozen=True):
 
     def starts(self, head: Head) -> dict[str, Position]:
         """Return where the next step begins, by injector."""
-        return {name: head.positions.get(name, at) for name, at in self.injectors.items()}
+        return {name: head.positions.get(name, at) for name, at in self.firsts(head).items()}
+
+    def firsts(self, head: Head | None) -> dict[str, Position]:
+        """Return where each injector began: what its source says now may be later (the newest offset)."""
+        noted = {} if head is None else head.starts
+        return {name: noted.get(name, at) for name, at in self.injectors.items()}
+
+    def begun(self, head: Head | None) -> dict[str, Position]:
+        """Return where those injectors begin of which nobody knew that before."""
+        if head is None:
+            return self.injectors
+        known = {*head.positions, *head.starts}
+        return {name: at for name, at in self.injectors.items() if name not in known}
 
 
 def shape_of(

@@ -186,6 +186,8 @@ class Head(msgspec.Struct, frozen=True):
         layout: bins and owners.
         identity: what the pipeline's durable data depends on.
         positions: how far each injector was read.
+        starts: where each injector began, by the claim that knew it first. (Those that an older version
+            began are missing.)
         ended: injectors whose input has ended.
         highest: highest event time seen, by injector.
         frontiers: what is known of each injector, and the watermarks that it has reached.
@@ -277,6 +279,7 @@ class Head(msgspec.Struct, frozen=True):
     halt: Halt | None = None
     clock_us: int = 0
     clock_before: dict[int, int] = {}
+    starts: dict[str, Any] = {}
 
     @property
     def stops_here(self) -> bool:
@@ -374,6 +377,7 @@ class Manifest(msgspec.Struct, frozen=True):
         claim: whether the step is empty and only claims the epoch.
         clock_us, seed: what the step took for the time and for chance.
         divisions: what it read.
+        starts: of a claim: where injectors begin of which nobody knew that before.
         highest, watermarks, percentiles, oldest, next_wall_timer: event time after it.
         frontiers: what has become of the injectors; of their partitions those that changed.
         runs, outputs, retained, slice: the exact files that it made.
@@ -459,6 +463,7 @@ class Manifest(msgspec.Struct, frozen=True):
     halt: Halt | None = None
     copied: int = -1
     staged: dict[int, list[FileRef]] = {}
+    starts: dict[str, Any] = {}
 
     @property
     def has_outputs(self) -> bool:
@@ -514,6 +519,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         drained_hosts=_or(manifest.drained_hosts, head.drained_hosts),
         identity=manifest.identity or head.identity,
         positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
+        starts={**manifest.starts, **head.starts},
         ended=sorted({*head.ended, *(n for n, d in divisions.items() if d.final)}),
         highest={**head.highest, **manifest.highest},
         frontiers={**head.frontiers, **_frontiers_after(head, manifest)},

@@ -11,11 +11,12 @@ behind may lose its pin early; one whose clock is further ahead has none.
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import msgspec
 
-from headrace.errors import Damaged, NewerFormat, NotFound, PipelineError
+from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
 
@@ -81,7 +82,8 @@ class Pins:
                 remedy=f"pin for at most {LONGEST_US // 3_600_000_000} hours; then put another one",
             )
         name = f"{FOLDER}{step:012d}-{nonce}"
-        self._store.create(name, PINS.encode(Pin(step, now_us, now_us + for_us, by)))
+        with contextlib.suppress(AlreadyExists):  # by this very call: nobody else has the nonce
+            self._store.create(name, PINS.encode(Pin(step, now_us, now_us + for_us, by)))
         return name
 
     def drop(self, name: str) -> None:

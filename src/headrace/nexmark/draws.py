@@ -38,7 +38,10 @@ class Draws:
 
     def bits(self, field: str, first: int, last: int) -> Bits:
         """Return 64 random bits for each position from ``first`` to before ``last``."""
-        key = [self._seed & 0xFFFF_FFFF_FFFF_FFFF, zlib.crc32(field.encode())]
+        seed = self._seed & 0xFFFF_FFFF_FFFF_FFFF
+        key = np.array(
+            [seed, zlib.crc32(field.encode())], dtype=np.uint64
+        )  # (a list may become floats)
         skipped = first % _WORDS
         generator = np.random.Philox(key=key, counter=[first // _WORDS, 0, 0, 0])
         drawn: Bits = generator.random_raw(skipped + last - first)[skipped:]

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.computation import InputStream
-from headrace.errors import PipelineError
+from headrace.errors import BadInput, PipelineError
 from headrace.ops.columns import I64, Mask, column_type, field_of, values_of, with_nulls
 from headrace.state.columns import Column, ColumnType
 from headrace.state.rows import KeyedBatch
@@ -208,7 +208,32 @@ class Sum(_Added):
 
 
 class Mean(_Added):
-    """The mean of a column of numbers: a float, from the exact sum where they are integers."""
+    """The mean of a column of numbers: a float, from the exact sum where they are integers.
+
+    Raises (while it runs):
+        BadInput: when that sum needs more than 64 bits.
+    """
+
+    def combined(self, partial: Partial, starts: I64) -> Partial:
+        sums = partial[self._column("sum")]
+        if len(sums) and _largest(sums) * len(sums) >= _wraps_at(sums):
+            self._check(np.add.reduceat(sums.astype(np.float64), starts), sums)
+        return super().combined(partial, starts)
+
+    def merged(self, one: Partial, other: Partial) -> Partial:
+        sums, more = one[self._column("sum")], other[self._column("sum")]
+        if len(sums) and _largest(sums) + _largest(more) >= _wraps_at(sums):
+            self._check(sums.astype(np.float64) + more, sums)
+        return super().merged(one, other)
+
+    def _check(self, about: Column, sums: Column) -> None:
+        """Check that sums, which are known to within a float's digits, have not wrapped."""
+        if (np.abs(about) >= _wraps_at(sums)).any():
+            raise BadInput(
+                f"the sum of column {self.column!r}, for its mean, needs more than 64 bits",
+                remedy="convert the column to float before, or to numbers that are smaller: "
+                "milliseconds, or what is above some base",
+            )
 
     @property
     def field(self) -> pa.Field:
@@ -217,6 +242,18 @@ class Mean(_Added):
     def result(self, partial: Partial) -> pa.Array:
         count = partial[self._column("count")]
         return with_nulls(pa.array(partial[self._column("sum")] / np.maximum(count, 1)), count > 0)
+
+
+def _largest(sums: Column) -> float:
+    """Return the largest of some sums, whatever its sign; 0 of floats, which do not wrap."""
+    if sums.dtype.kind == "f":
+        return 0.0
+    return max(float(sums.max()), -float(sums.min()))
+
+
+def _wraps_at(sums: Column) -> float:
+    """Return from where on sums are not what they should be any more, by a margin for floats' rounding."""
+    return 2.0 ** (64 if sums.dtype.kind == "u" else 63) * (1 - 1e-6)
 
 
 class _Extreme(Aggregate):

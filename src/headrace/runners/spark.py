@@ -44,6 +44,9 @@ from headrace.topology import Pipeline
 
 log = logging.getLogger("headrace.spark")
 
+#: So often it is tried whether executors see the storage, if what they were to see is deleted meanwhile.
+_PROBES = 3
+
 #: Settings of a session that Headrace starts: (key, value, what it costs to miss it).
 SESSION_SETTINGS: list[tuple[str, str, str]] = [
     ("spark.python.unix.domain.socket.enabled", "true", "a stage takes twice as long over TCP"),
@@ -200,24 +203,35 @@ class SparkRunner(Runner):
 
     def _probe(self, store: Store, workers: int) -> None:
         """Check that every executor sees the storage; get Python processes started meanwhile."""
+        tasks = max(workers, self.default_workers())
+        blind: list[str] = []
+        for _ in range(_PROBES):
+            blind, still_there = self._blind(store, tasks)
+            if not blind:
+                return
+            if still_there:
+                break
+            # (a driver that leads meanwhile has swept it away, while executors were being started)
+        raise StorageNotShared(
+            f"executors on {', '.join(blind)} do not see what the driver writes",
+            place=store.location,
+            remedy="use a directory that all hosts mount",
+        )
+
+    def _blind(self, store: Store, tasks: int) -> tuple[list[str], bool]:
+        """Return the hosts that do not see a file of ours, and whether it was there all the while."""
         name, content = f"{PROBES}{uuid.uuid4().hex}", os.urandom(16)
         store.write(name, content)
         try:
-            tasks = max(workers, self.default_workers())
             assert self._crews is not None
             check = functools.partial(
                 spark_task.probe, self._crews.code, store.location, name, content
             )
             seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
+            still_there = name in store.list(PROBES)
         finally:
             store.delete(name)
-        blind = sorted({host for same, host, _ in seen if not same})
-        if blind:
-            raise StorageNotShared(
-                f"executors on {', '.join(blind)} do not see what the driver writes",
-                place=store.location,
-                remedy="use a directory that all hosts mount",
-            )
+        return sorted({host for same, host, _ in seen if not same}), still_there
 
     # -- a try --------------------------------------------------------------------------------
 
@@ -229,13 +243,17 @@ class SparkRunner(Runner):
         except HeadraceError:
             raise
         except Exception as error:
-            if self._crews is not None:
-                self._crews.forget_shuffles()
-            self._homes.look_at_once()
+            self._look_anew()
             raise TryFailed(_short(error)) from error
         finally:
             if self._spool is not None:
                 self._spool.clear()
+
+    def _look_anew(self) -> None:
+        """Rely on nothing that executors had: some may be gone."""
+        if self._crews is not None:
+            self._crews.forget_shuffles()
+        self._homes.look_at_once()
 
     def _set(self, name: str, data: bytes) -> None:
         self._sc.setLocalProperty(name, spark_task.pack(data))
@@ -303,9 +321,13 @@ class SparkRunner(Runner):
 
     def keep_warm(self) -> None:
         tasks = self.default_workers()
-        self._sc.parallelize(range(tasks), tasks).mapPartitions(spark_task.nothing).collect()
-        if self._crews is not None:
-            self._crews.keep_warm()
+        try:
+            self._sc.parallelize(range(tasks), tasks).mapPartitions(spark_task.nothing).collect()
+            if self._crews is not None:
+                self._crews.keep_warm()
+        except Exception as error:  # nothing was being computed; a try that fails is tried again
+            log.warning("processes could not be kept warm: %s", _short(error))
+            self._look_anew()
 
     def close(self) -> None:
         for name in self._properties:

@@ -39,13 +39,16 @@ def shuffle_cleaner(rdd: Any) -> Any:
 
     Reason: Spark removes them when the driver's JVM collects its garbage, which may be in half an hour; and
     an RDD that is run again would find the last step's map outputs and skip its map stages.
-    Without it: None; the caller then builds a new RDD for each step.
+    Without it, or where the session has no cleaner (``spark.cleaner.referenceTracking`` is off): None; the
+    caller then builds a new RDD for each step.
 
     It waits until the files are gone: left to itself, Spark would remove them while the next step
     writes its own under the same shuffle id.
     """
     try:
         java_rdd = rdd._jrdd.rdd()
+        if java_rdd.sparkContext().cleaner().isEmpty():
+            return None
         clean = java_rdd.cleanShuffleDependencies
         clean(True)
     except Exception:

@@ -93,6 +93,9 @@ class Source(ABC):
     replays: bool = True
     #: Whether it can be read again from its start while it is being read: see :meth:`again`.
     rereads: bool = False
+    #: Whether what a checkpoint has is taken away: deleted, or told to be done to whoever gives it. Then
+    #: one injector alone can read it.
+    consumes: bool = False
 
     @abstractmethod
     def values(self) -> ValueType:
@@ -100,7 +103,11 @@ class Source(ABC):
 
     @abstractmethod
     def start(self) -> Position:
-        """Return the position before the first record."""
+        """Return the position before the first record.
+
+        What it says when a pipeline first begins with it is noted, and holds from then on: so it may be
+        where the input ends just now.
+        """
 
     @abstractmethod
     def offer(self, position: Position, limit: Limit) -> Offer | None:
@@ -151,6 +158,10 @@ class Source(ABC):
         Args:
             store: the pipeline's storage, for sources that keep something there.
         """
+
+    def reads_the_same(self, other: Source) -> bool:
+        """Say whether another source, or this one, gives what this one does: of two injectors."""
+        return self is other
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         """Return the event times of values of this source's type, in microseconds.

@@ -30,6 +30,7 @@ from headrace.schema import ValueType, value_type_of, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns, holds_times
 from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
+from headrace.storage.base import Store
 
 Format = Literal["jsonl", "csv", "parquet"]
 
@@ -60,6 +61,8 @@ class _Position(msgspec.Struct, frozen=True):
         ended: whether that was all of it when it was last looked at.
         parts: what the last division was made of: (file, from, to).
         levels: of how many parts names are; 0 where that was not noted.
+        read: how many files were read before ``name``, also those that are gone by now; -1 where that was
+            not noted.
     """
 
     done: int = 0
@@ -68,6 +71,7 @@ class _Position(msgspec.Struct, frozen=True):
     ended: bool = False
     parts: list[tuple[str, int, int]] = []
     levels: int = 0
+    read: int = -1
 
 
 class Files(Source):
@@ -121,6 +125,7 @@ class Files(Source):
         self.bounded = not watch
         self._event_time = event_time
         self._listed: list[str] | None = None
+        self._known: set[str] | None = None  # all that was listed since it was opened
         self._remembered: tuple[Any, pa.Table] | None = None
         self._format = format or self._format_of_path()
         if self._format not in ("jsonl", "csv", "parquet"):
@@ -279,12 +284,16 @@ class Files(Source):
         return at
 
     def start(self) -> Position:
-        return msgspec.to_builtins(_Position())
+        return msgspec.to_builtins(_Position(read=0))
+
+    def open(self, store: Store) -> None:
+        self._known = None  # another driver may have read what has come since
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = self._at(position)
         root, names = self._root(), self._list()
-        index, offset = self._find(at, names)
+        first, offset = self._find(at, names)
+        index = first
         parts: list[tuple[str, int, int]] = []
         rows = size = 0
         ended = False
@@ -305,23 +314,31 @@ class Files(Source):
         final = index == len(names) and not self._watch
         if not parts and not final:
             return None
+        gone = bool(at.offset) and names[first : first + 1] != [at.name]
+        read = at.read if at.read < 0 else at.read + gone + index - first
         if index == len(names):
-            end = _Position(index, _AFTER_ALL, 0, True, parts, self._levels())
+            end = _Position(index, _AFTER_ALL, 0, True, parts, self._levels(), read)
         else:
-            end = _Position(index, names[index], offset, ended, parts, self._levels())
+            end = _Position(index, names[index], offset, ended, parts, self._levels(), read)
         return Offer(msgspec.to_builtins(end), rows, size, final=final, empty=not parts)
 
     rereads = True
 
+    def for_tasks(self) -> Source:
+        other = copy.copy(self)
+        other._listed = other._known = other._remembered = None
+        return other
+
     def again(self) -> Source:
         other = copy.copy(self)
-        other._listed = other._remembered = None
+        other._known = other._remembered = None
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
         at, last = self._at(position), self._at(until)
         if (at.name, at.offset) >= (last.name, last.offset):
             return None
+        self._check_all_there(last)
         offer = self.offer(position, limit)
         if offer is None:
             return None
@@ -333,8 +350,27 @@ class Files(Source):
             for name, first, to in end.parts
             if (name, first) < (last.name, last.offset)
         ]
-        cut = _Position(last.done, last.name, last.offset, last.ended, parts, last.levels)
+        cut = _Position(
+            last.done, last.name, last.offset, last.ended, parts, last.levels, last.read
+        )
         return Offer(msgspec.to_builtins(cut), offer.rows, offer.bytes, empty=not parts)
+
+    def _check_all_there(self, until: _Position) -> None:
+        """Check that the files that were read up to a position, and no others, can be read again.
+
+        Raises:
+            SourceChanged: when they cannot.
+        """
+        names = self._list()
+        there = sum(name < until.name for name in names)
+        lost = bool(until.offset) and until.name not in names
+        if lost or until.read not in (-1, there):
+            raise SourceChanged(
+                "files that were read are not there any more, or others have come between them: what "
+                "begins at the beginning would not read the same",
+                place=self._pattern,
+                remedy="put the files back as they were read; or let it begin now",
+            )
 
     def _find(self, at: _Position, names: list[str]) -> tuple[int, int]:
         """Return which file is to be read next, and from where.
@@ -344,7 +380,8 @@ class Files(Source):
             BadInput: when there is nothing to be read, and nothing is waited for.
         """
         before = [name for name in names if name < at.name]
-        if len(before) > at.done:
+        known, self._known = self._known, {*(self._known or ()), *names}
+        if len(before) > at.done or (known is not None and not known.issuperset(before)):
             raise SourceChanged(
                 f"files have appeared that sort before {at.name!r}, which is being read",
                 place=self._pattern,

@@ -7,6 +7,7 @@ driver, a query, a checkpoint) is not used.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ class SparkReader(Source):
         same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
     """
 
+    consumes = True
+
     def __init__(
         self,
         source: DataSource,
@@ -64,7 +67,8 @@ class SparkReader(Source):
         self._values = value_type_of_schema(pa.schema([_in_utc(field) for field in self._arrow]))
         self._zone = time_zone
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
-        self._reader = _stream_reader(source, schema)
+        self._made_of: tuple[Any, ...] = source, schema
+        self._reader: Any = _stream_reader(source, schema)
 
     def values(self) -> ValueType:
         return self._values
@@ -72,25 +76,37 @@ class SparkReader(Source):
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         return self._columns.times_of(values)
 
+    @property
+    def _live(self) -> Any:
+        """The reader; another one where this source was closed before, and is used again."""
+        if self._reader is None:
+            self._reader = _stream_reader(*self._made_of)
+        return self._reader
+
+    def for_tasks(self) -> Source:
+        other = copy.copy(self)
+        other._reader, other._made_of = self._live, ()
+        return other
+
     def start(self) -> Position:
-        return self._reader.initialOffset()
+        return self._live.initialOffset()
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        end = self._reader.latestOffset(position, limit.rows)
+        end = self._live.latestOffset(position, limit.rows)
         if end == position:
             return None
         # How much there is cannot be asked; tasks read it, as Spark would have them do.
         return Offer(end, limit.rows, limit.bytes)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
-        partitions = self._reader.partitions(start, end)
+        partitions = self._live.partitions(start, end)
         return [
             Split([number], cloudpickle.dumps(partition), f"partition {number} of {start} to {end}")
             for number, partition in enumerate(partitions)
         ]
 
     def read(self, split: Split) -> pa.Table:
-        rows = self._reader.read(pickle.loads(split.data))
+        rows = self._live.read(pickle.loads(split.data))
         try:
             table = _as_table(iter(rows), self._arrow, self._zone)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
@@ -102,10 +118,12 @@ class SparkReader(Source):
         return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
 
     def committed(self, position: Position) -> None:
-        self._reader.commit(position)
+        self._live.commit(position)
 
     def close(self) -> None:
-        self._reader.stop()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.stop()
 
 
 class _Reader:

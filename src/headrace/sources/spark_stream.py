@@ -56,10 +56,14 @@ class SparkStream(Source):
         time_zone, time_unit: of event times that name none, or are numbers.
 
     Guarantees: exactly once. A repeated batch is recognised; a query that is not the one that the state
-        was made with (a deleted checkpoint) is refused. Timers and other injectors go on between batches.
+        was made with (a deleted checkpoint) is refused, and so is one that has given batches elsewhere
+        (state that is older than the checkpoint, such as a copy). Timers and other injectors go on
+        between batches.
 
     Cost: a batch passes through the driver. Use files, or a ``SparkReader``, for what tasks can read.
     """
+
+    consumes = True
 
     def __init__(
         self,
@@ -131,6 +135,9 @@ class SparkStream(Source):
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         return self._columns.times_of(values)
 
+    def reads_the_same(self, other: Source) -> bool:
+        return isinstance(other, SparkStream) and other._checkpoint == self._checkpoint
+
     def start(self) -> Position:
         return {"query": None, "batch": -1, "file": None}
 
@@ -155,6 +162,8 @@ class SparkStream(Source):
                 place=self._checkpoint,
                 remedy="restore the query's checkpoint and its input: the batch was seen already",
             )
+        if self._current is not None:
+            self._check_query(end, self._current)
         return self._current is not None
 
     def _next(self, position: Position) -> _Batch | None:
@@ -164,17 +173,33 @@ class SparkStream(Source):
                 batch = self._waiting.get_nowait()
             except queue.Empty:
                 return None
-            if position["query"] not in (None, batch.query):
-                raise SourceChanged(
-                    f"the streaming query is {batch.query}, but the state was made with query "
-                    f"{position['query']}: its checkpoint was deleted or replaced",
-                    place=self._checkpoint,
-                    remedy="restore that checkpoint; or start anew with a new storage directory, since "
-                    "which rows this query has given before cannot be known",
-                )
+            self._check_query(position, batch)
             if batch.number > position["batch"]:
+                self._check_order(position, batch)
                 return batch
             batch.committed.set()
+
+    def _check_query(self, position: Position, batch: _Batch) -> None:
+        if position["query"] not in (None, batch.query):
+            raise SourceChanged(
+                f"the streaming query is {batch.query}, but the state was made with query "
+                f"{position['query']}: its checkpoint was deleted or replaced",
+                place=self._checkpoint,
+                remedy="restore that checkpoint; or start anew with a new storage directory and a new "
+                "checkpoint, since which rows this query has given before cannot be known",
+            )
+
+    def _check_order(self, position: Position, batch: _Batch) -> None:
+        """Check that nothing lies between what was seen and a batch: Spark numbers them without gaps."""
+        wanted = position["batch"] + 1
+        if batch.number != wanted:
+            raise SourceChanged(
+                f"the streaming query gives batch {batch.number}, but batch {wanted} was not seen here: "
+                "the query has given it to another storage, or to a later state of this one",
+                place=self._checkpoint,
+                remedy="restore the checkpoint that the query had at this state of the storage; or start "
+                "anew with a new storage directory and a new checkpoint",
+            )
 
     def _end_of_query(self, position: Position) -> Offer | None:
         query = self._query

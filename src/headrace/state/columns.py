@@ -60,7 +60,7 @@ class ColumnType:
             column = column.dictionary_decode()
         kind = column.type
         if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-            column = column.cast(self.arrow).view(pa.int64())
+            column = in_micros(column, self.arrow).view(pa.int64())
         elif pa.types.is_date32(kind):
             column = column.view(pa.int32())
         array: Column = column.to_numpy(zero_copy_only=False)
@@ -171,3 +171,8 @@ def _empty(kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
     if pa.types.is_binary(kind):
         return b""
     return dtype.type(0)
+
+
+def in_micros(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times or durations in the unit of a type; what is finer is cut."""
+    return column.cast(kind, safe=column.type.unit != "ns")

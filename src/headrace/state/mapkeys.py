@@ -7,6 +7,7 @@ A map in memory goes by equality, its rows in storage by bytes. ``1`` for ``1.0`
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterator
@@ -72,8 +73,15 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
     Args:
         value: of a declared type.
         mixed: whether a float may stand where an integer may.
+
+    Raises:
+        ValueError: for one that is not equal to itself.
     """
     match value:
+        case float() | Decimal() if math.isnan(value):
+            raise ValueError(
+                "NaN cannot be the key of a map: it is equal to nothing, not to itself"
+            )
         case float():
             is_one = mixed and value.is_integer() and _LEAST <= value < _END
             return int(value) if is_one else value + 0.0  # (-0.0 + 0.0 is 0.0)

@@ -16,7 +16,7 @@ from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.columns import Column, ColumnType, own
+from headrace.state.columns import Column, ColumnType, in_micros, own
 from headrace.state.index import U64
 from headrace.state.runs import HASH
 
@@ -386,7 +386,7 @@ def _without_nulls(column: pa.Array, kind: ColumnType) -> pa.Array:
     if not column.null_count:
         return column
     if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
-        column = column.cast(kind.arrow).view(pa.int64())
+        column = in_micros(column, kind.arrow).view(pa.int64())
     elif pa.types.is_date32(column.type):
         column = column.view(pa.int32())
     return pc.fill_null(column, pa.scalar(kind.empty, column.type))
@@ -400,6 +400,8 @@ def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
         kind = pa.timestamp("us", tz=kind.tz)
     if pa.types.is_duration(kind):
         kind = pa.duration("us")
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        kind = pa.string() if pa.types.is_large_string(kind) else pa.binary()
     try:
         return ColumnType(name, kind)
     except TypeError:

@@ -436,5 +436,6 @@ def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:
     ensure(producers == expected, f"layer {layer} got parcels from {producers}, not {expected}")
     for parcel in parcels:
         head = parcel.header
-        same = (head.epoch, head.step, head.try_) == (plan.epoch, plan.step, plan.try_)
-        ensure(same and head.layer == layer - 1, "a parcel of another try arrived")
+        ensure(head.layer == layer - 1, "a parcel of another layer arrived")
+        if (head.epoch, head.step, head.try_) != (plan.epoch, plan.step, plan.try_):
+            raise ParcelLost("a parcel of another try is in its place")

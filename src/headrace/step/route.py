@@ -30,6 +30,7 @@ from headrace.topology import Node, Pipeline, Salt, Stream
 #: The order of produced records is that of their producer's hash. Injected ones are in order where they
 #: are read; where they come by way of a check of their ids it is that of their positions.
 ORDER = "__order"
+_DAY_US = 86_400_000_000
 _ROW_BITS = 40
 #: Up to so many workers, one pass over the owners for each is cheaper than a sort.
 _FEW_WORKERS = 8
@@ -155,7 +156,7 @@ class InputFormat:
                     remedy="filter such records out before, or key the stream by a column that is "
                     "always there; nothing of this step was committed",
                 )
-            if pa.types.is_timestamp(column.type):
+            if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
                 self._check_dates(column, name, batch, place)
             found.append(column if column.type == field.type else column.cast(field.type))
         return found
@@ -168,13 +169,17 @@ class InputFormat:
         Raises:
             BadInput: for one that is none.
         """
-        micros = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
-        wrong = (micros.to_numpy() < FIRST_DATE_US) | (micros.to_numpy() > LAST_DATE_US)
+        if pa.types.is_date32(column.type):
+            at, unit, in_us = column.view(pa.int32()).to_numpy(), "days", _DAY_US
+        else:
+            micros = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+            at, unit, in_us = micros.cast(pa.int64()).to_numpy(), "microseconds", 1
+        wrong = (at < FIRST_DATE_US // in_us) | (at > LAST_DATE_US // in_us)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise BadInput(
                 f"the key {name!r} of computation {self.node.name!r} is no date: "
-                f"{micros[row].as_py()} microseconds since 1970",
+                f"{at[row]} {unit} since 1970",
                 place=self._place_of(batch, row, place),
                 remedy="give times of the years 1 to 9999 (is the unit right?), or key the stream by the "
                 "number; nothing of this step was committed",

@@ -43,7 +43,7 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ParcelLost(Exception):
-    """What was put into a spool is not there any more: the try is lost, and nothing else."""
+    """What was sent is not there, or is of another try: this one is lost, and nothing else."""
 
 
 class Spool(ABC):

@@ -124,7 +124,7 @@ class LocalStore(Store):
 
         Also when it is there: who made it may have been killed before its name was durable.
         """
-        if directory in self._known_directories:
+        if directory in self._known_directories and directory.is_dir():
             return
         path_up = [directory, *directory.parents]
         self._lasting.difference_update(path for path in path_up if not path.exists())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -123,7 +124,8 @@ class Drawn:
         """Check what can be known only when the drawing is done.
 
         Raises:
-            PipelineError: for a pipeline that would do nothing.
+            PipelineError: for a pipeline that would do nothing, and for injectors that would take their
+                records away from each other.
         """
         if not self.injectors or not self.nodes:
             raise PipelineError(
@@ -135,4 +137,12 @@ class Drawn:
                 raise PipelineError(
                     f"no computation reads injector {name!r}",
                     remedy="remove it, or name it in the keys= of a computation",
+                )
+        for one, other in itertools.combinations(self.injectors.values(), 2):
+            takes = one.source.consumes or other.source.consumes
+            if takes and one.source.reads_the_same(other.source):
+                raise PipelineError(
+                    f"injectors {one.name!r} and {other.name!r} read the same "
+                    f"{type(one.source).__name__}: what the one has read is gone for the other",
+                    remedy="draw one injector, and let several computations read its stream",
                 )

@@ -82,6 +82,8 @@ class Latencies:
 
     def buckets(self) -> Iterator[tuple[float, Latencies]]:
         """Return the latencies of every 250 ms, with when these begin, in seconds."""
+        if not len(self.due_us):
+            return
         bucket = self.due_us // BUCKET_US
         edges = np.flatnonzero(np.diff(bucket, prepend=-1))
         for first, last in zip(edges, [*edges[1:], len(bucket)], strict=True):

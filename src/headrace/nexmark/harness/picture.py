@@ -16,6 +16,13 @@ TIME = "s since events began to come"
 _SHOWN = {100.0: "#c0392b", 99.0: "#e59866", 50.0: "#2471a3"}
 
 
+def kinds() -> set[str]:
+    """Return what pictures there are, by the ends of their names."""
+    from matplotlib.figure import Figure
+
+    return {*Figure().canvas.get_supported_filetypes()}
+
+
 def draw(seen: Seen, load: Load, title: str, file: Path) -> None:
     """Draw it into a file: latency, memory, and the long tail. Grey is when state moves."""
     picture, (late, memory, rare) = figure(3, 1, figsize=(9, 8), height_ratios=[3, 1, 2])

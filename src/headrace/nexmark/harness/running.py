@@ -9,6 +9,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.api import RunnerName
+from headrace.errors import PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load, Workload
@@ -85,8 +86,16 @@ def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
 
 
 def _pass(job: hr.Job) -> None:
-    """Wait a little; raise what has ended the job, if something has."""
-    job.wait(_LOOK_EVERY_S)
+    """Wait a little; raise what has ended the job, if something has.
+
+    Raises:
+        HeadraceError: that; or that somebody has stopped it.
+    """
+    if job.wait(_LOOK_EVERY_S):
+        raise PipelineError(
+            f"it has ended before all was seen: {job.ended}",
+            remedy="let it run for as long as it is looked at",
+        )
 
 
 def _halves(layout: Layout, workers: int) -> list[tuple[list[str], int, int]]:

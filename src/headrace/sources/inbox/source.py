@@ -106,7 +106,7 @@ class Inbox(Source):
                 "an inbox that refuses all producers reads nothing", remedy="declare producers="
             )
         self._accepts = others == "accept" or (others is None and producers is None)
-        self._cleans = clean
+        self._cleans = self.consumes = clean
         self._reader = _Reader(type, event_time, time_zone, time_unit)
         self._forget()
 
@@ -121,6 +121,9 @@ class Inbox(Source):
 
     def values(self) -> ValueType:
         return self._reader.values
+
+    def reads_the_same(self, other: Source) -> bool:
+        return isinstance(other, Inbox) and other._store.location == self._store.location
 
     def start(self) -> Position:
         return msgspec.to_builtins(InboxPosition())
