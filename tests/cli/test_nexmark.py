@@ -26,7 +26,8 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
     tmp_path: Path,
 ) -> None:
     file, picture = tmp_path / "q17.json", tmp_path / "q17.png"
-    moving = ["--migrate", "batched:2", "--prepare", "--disorder", "50", "--seed", "3"]
+    moving = ["--migrate", "batched:2", "--prepare"]
+    moving += ["--disorder", "50", "--seed", "3", "--hot-bidders", "9"]
     found = cli("q17", *QUICK, *moving, "--json", str(file), "--plot", str(picture))
     assert found.exit_code == 0, found.output
     (
@@ -37,6 +38,7 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
     facts: dict[str, Any] = msgspec.json.decode(file.read_bytes())
     assert facts["query"] == "q17"
     assert (facts["timeline"]["disorder"], facts["timeline"]["seed"]) == (50, 3)
+    assert (facts["timeline"]["hot_bidders"], facts["timeline"]["hot_sellers"]) == (9, 4)
     assert [one["bins"] for one in facts["migrations"]] == [4, 4]
     assert facts["latency_ms"]["all"]["max"] >= facts["latency_ms"]["all"]["p50"] > 0
     assert facts["load"]["migrate"] == {"type": "batched", "bins": 2, "gap": True}

@@ -57,6 +57,7 @@ def test_spark_reads_the_same_events_as_a_batch_and_as_a_stream(spark: Any, tmp_
 def test_what_spark_is_asked_for_and_cannot_be_is_refused(spark: Any) -> None:
     for options in (
         {"colour": "red"},
+        {"kind": "bid", "events": "1", "beginMicros": "1"},
         {"kind": "colour"},
         {"events": "many"},
         {"parts": "0"},

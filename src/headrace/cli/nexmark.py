@@ -35,6 +35,12 @@ _OPTIONS = [
                  help="How many times faster event time passes."),
     click.option("--in-flight", type=click.IntRange(1), default=100, show_default=True,
                  help="How many auctions are open at a time."),
+    click.option("--hot-sellers", type=click.IntRange(1), default=4, show_default=True,
+                 help="All but one of so many auctions are the hot seller's."),
+    click.option("--hot-auctions", type=click.IntRange(1), default=2, show_default=True,
+                 help="All but one of so many bids are for the hot auction."),
+    click.option("--hot-bidders", type=click.IntRange(1), default=4, show_default=True,
+                 help="All but one of so many bids are the hot bidder's."),
     click.option("--disorder", type=click.IntRange(1), default=1, show_default=True,
                  help="Events are shuffled within groups of so many."),
     click.option("--seed", type=int, default=0, show_default=True, help="Another one, other contents."),
@@ -114,8 +120,8 @@ def _new(storage: str) -> Store:
 
 def _run(
     query: str, storage: Store, plot: Path | None, file: Path | None, output: str, *, rate: int,
-    duration: int, warm_up: int, cool_down: int, dilation: int, in_flight: int, disorder: int,
-    seed: int, migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any,
+    duration: int, warm_up: int, cool_down: int, dilation: int, migrate: Strategy | None, prepare: bool,
+    workers: int, bins: int, runner: Any, **knobs: int,
 ) -> None:  # fmt: skip
     # What measures and draws needs more packages than what runs pipelines.
     from headrace.nexmark.harness.load import Load, Query
@@ -136,7 +142,7 @@ def _run(
         raise click.UsageError("--duration is nothing: there would be nothing to look at")
     if migrate is not None and workers < 2:
         raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
-    timeline = Timeline(rate=rate // dilation, in_flight=in_flight, disorder=disorder, seed=seed)
+    timeline = Timeline(rate=rate // dilation, **knobs)
     workload = Query(module_of(query).migratable, timeline, tasks=workers)
     with ProgressLine(query) as progress:
         seen = run(workload, load, runner=runner, storage=storage, listeners=[progress])

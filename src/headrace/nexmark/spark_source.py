@@ -180,6 +180,11 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         if known[name] not in ("kind", "columns")
     }
     asked = {name: _number(name, value) for name, value in numbers.items()}
+    if "beginMicros" in asked and "eventsPerSecond" not in asked:
+        raise PipelineError(
+            f"{FORMAT}: option 'beginMicros' says from when on events come by the clock, and none do",
+            remedy='say .option("eventsPerSecond", …), too, or leave it out',
+        )
     kind = kind_of(given.get("kind", Kind.EVENT))
     chosen = given["columns"].split(",") if "columns" in given else None
     knobs: dict[str, Any] = {knob: asked[name] for name, knob in _KNOBS.items() if name in asked}

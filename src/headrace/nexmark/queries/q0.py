@@ -1,4 +1,7 @@
-"""Query 0, pass through: every bid as it is. What a pipeline costs that does nothing."""
+"""Query 0, pass through: every bid as it is. What a pipeline costs that does nothing.
+
+Bids go to their auction's worker nevertheless, as in all queries here; other forms of it move nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Query 17, auction statistics: of each auction and day the bids, by rank, and the least, greatest and
 mean price.
+
+The mean is a float; nexmark-flink cuts it off to whole numbers. Each answer is what is so far.
 """
 
 from __future__ import annotations

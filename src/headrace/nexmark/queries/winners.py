@@ -115,7 +115,7 @@ def rank_of(price: I64, event: I64) -> I64:
 
 
 def native_winners(
-    market: SparkMarket, auction: Sequence[str], bid: Sequence[str] = ()
+    market: SparkMarket, auction: Sequence[str], bid: Sequence[str] | None = None
 ) -> DataFrame:
     """Bids joined with their auctions, and of each auction the best, once it has closed; in plain PySpark.
 
@@ -124,17 +124,21 @@ def native_winners(
     Args:
         market: where both come from.
         auction: which columns of the auction are asked for, besides its id; ``expires`` is among them.
-        bid: which columns of the bid, besides its price and event.
+        bid: which columns of the bid, besides its price and event; if not said, its price alone.
     """
     from pyspark.sql import functions as f
 
+    columns = ["price"] if bid is None else ["price", "event", *bid]
+
     auctions = market.auctions("id", *auction, "date_time", by="expires")
     auctions = auctions.withColumnRenamed("date_time", "opens")
-    bids = market.bids("event", "auction", "price", *bid, "date_time")
+    bids = market.bids("auction", *columns, "date_time")
     # (The second bound is what lets Spark forget bids: by the watermark of `expires`.)
     while_open = "date_time between opens and expires"
     longest = f"date_time >= expires - interval {market.longest_open_us} microseconds"
     pairs = auctions.join(bids, f.expr(f"id = auction and {while_open} and {longest}"))
-    asked = f.struct("price", "event", *bid)
-    best = f.max_by(asked, f.struct("price", -f.col("event"))).alias("best")
-    return pairs.groupBy("id", *auction).agg(best).select("id", *auction, "best.*")
+    groups = pairs.groupBy("id", *auction)
+    if bid is None:
+        return groups.agg(f.max("price").alias("price"))
+    best = f.max_by(f.struct(*columns), f.struct("price", -f.col("event"))).alias("best")
+    return groups.agg(best).select("id", *auction, "best.*")
