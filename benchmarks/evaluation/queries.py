@@ -4,8 +4,9 @@ Half of what one worker owns moves to the other at a third of the time, and back
 once, batched, and batched with what moves copied ahead; of the queries with state that the paper does not
 have, the first and the last of these. They run on two hosts, with nothing shared but a store as slow as
 one across a network. Migrations begin between two ends of windows (of 10
-and 30 s of the clock). Compared are windows of one length: the longest latency while state moved, of the
-worse of both migrations and the median run, with the longest before, the median of all runs of the query.
+and 30 s of the clock). Before the clock begins, events have made state. Compared are windows of one length:
+the longest latency while state moved, of the worse of both migrations and the median run, with the longest
+before, the median of all runs of the query.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Case(msgspec.Struct, frozen=True):
     dilation: int = 1
     seconds_open: float = 10.0
 
-    def workload(self, rate: int) -> Query:
+    def workload(self, rate: int, history: int) -> Query:
         """Return it as a workload."""
         in_flight = max(100, round(rate * 3 / 50 * self.seconds_open))
         timeline = Timeline(rate=max(1, rate // self.dilation), in_flight=in_flight)
-        return Query(self.draw, timeline)
+        return Query(self.draw, timeline, history=history)
 
 
 def cases() -> dict[str, Case]:
@@ -76,6 +77,7 @@ def main() -> None:
     made.add_argument("--queries", nargs="*", default=list(cases()))
     made.add_argument("--rate", type=int, default=20_000)
     made.add_argument("--seconds", type=float, default=20.0, help="each of three windows")
+    made.add_argument("--history", type=int, default=2_000_000, help="events before the clock")
     made.add_argument("--warm", type=float, default=25.0)
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of those with state")
@@ -88,6 +90,7 @@ def main() -> None:
         made.error("a migration would begin where windows end: choose other --warm or --seconds")
     if chosen.quick:
         chosen.queries, chosen.seconds, chosen.warm = ["q3"], 5.0, 10.0
+        chosen.history = 200_000
     with two_hosts() if chosen.hosts == 2 else local() as place:
         found = {name: of_query(place, name, chosen) for name in chosen.queries}
     tell(found, chosen)
@@ -96,7 +99,7 @@ def main() -> None:
 def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, Runs]:
     """Run a query in each way; draw it."""
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
-    workload = cases()[name].workload(chosen.rate)
+    workload = cases()[name].workload(chosen.rate, chosen.history)
     ways = [COMPARED[0], COMPARED[-1]] if name in MORE else COMPARED
     runs = runs_of(place, workload, load, ways, 1 if name in STATELESS else chosen.runs)
     titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}

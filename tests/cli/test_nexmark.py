@@ -27,7 +27,7 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
 ) -> None:
     file, picture = tmp_path / "q17.json", tmp_path / "q17.png"
     moving = ["--migrate", "batched:2", "--prepare"]
-    moving += ["--disorder", "50", "--seed", "3", "--hot-bidders", "9"]
+    moving += ["--disorder", "50", "--seed", "3", "--hot-bidders", "9", "--history", "5000"]
     found = cli("q17", *QUICK, *moving, "--json", str(file), "--plot", str(picture))
     assert found.exit_code == 0, found.output
     (
@@ -36,7 +36,7 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
     ) = found.stdout.splitlines()
     assert first.startswith("q17: ") and "moved 4 bins" in found.stdout
     facts: dict[str, Any] = msgspec.json.decode(file.read_bytes())
-    assert facts["query"] == "q17"
+    assert (facts["query"], facts["history"]) == ("q17", 5_000)
     assert (facts["timeline"]["disorder"], facts["timeline"]["seed"]) == (50, 3)
     assert (facts["timeline"]["hot_bidders"], facts["timeline"]["hot_sellers"]) == (9, 4)
     assert [one["bins"] for one in facts["migrations"]] == [4, 4]

@@ -94,6 +94,21 @@ def test_state_moves_there_and_back_also_where_it_takes_longer_than_it_is_looked
     assert [(moved.bins, moved.state) for moved in seen.moved] == [(4, "done"), (4, "done")]
 
 
+def test_what_was_there_before_the_clock_began_is_in_the_state_and_is_not_looked_at(
+    tmp_path: Path,
+) -> None:
+    load = Load(
+        rate=1_000, seconds=1.0, warm_s=0.2, cool_s=0.2, bins=16, migrate=hr.all_at_once()
+    )  # fmt: skip
+    moved = []
+    for history in (0, 50_000):
+        query = Query(module_of("q18").migratable, Timeline(rate=load.rate), history=history)
+        seen = run(query, load, runner=InlineRunner(), storage=tmp_path / str(history))
+        moved.append(seen.moved[0].nbytes)
+        assert load.rate <= seen.latencies.events.sum() < 50_000
+    assert moved[1] > 5 * moved[0]
+
+
 class Slowed(LocalStore):
     """A store whose calls take a while, so that it takes a step to move state."""
 

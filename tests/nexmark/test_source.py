@@ -67,6 +67,18 @@ def test_a_pace_lets_events_come_when_they_are_due() -> None:
     assert last is not None and last.end == 100 and last.final
 
 
+def test_a_history_is_there_at_once_and_the_clock_begins_behind_it() -> None:
+    clock = Clock()
+    pace = Pace(10, now_us=clock)
+    source = Events(Timeline(events=2_000), "bid", pace=pace, history=1_500)
+    offers = source.offer(0, LIMIT), source.offer(1_000, LIMIT)
+    assert [offer and offer.end for offer in offers] == [1_000, 1_500] and not pace.begun
+    assert source.offer(1_500, LIMIT) is None and pace.begun
+    clock.now_us += 200_000
+    later = source.offer(1_500, LIMIT)
+    assert later is not None and later.end == 1_502
+
+
 @given(st.integers(1, 10**7), st.integers(0, 10**12))
 def test_an_event_is_there_from_when_it_is_due(rate: int, arrival: int) -> None:
     clock = Clock()

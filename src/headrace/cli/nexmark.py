@@ -31,6 +31,8 @@ _OPTIONS = [
                  help="What comes before, and is not looked at."),
     click.option("--cool-down", type=Duration(), default="2s", show_default=True,
                  help="What comes after, and is not looked at."),
+    click.option("--history", type=click.IntRange(0), default=0, show_default=True,
+                 help="So many events are there before the clock begins; state is made of them."),
     click.option("--dilation", type=click.IntRange(1), default=1, show_default=True,
                  help="How many times faster event time passes."),
     click.option("--in-flight", type=click.IntRange(1), default=100, show_default=True,
@@ -120,8 +122,8 @@ def _new(storage: str) -> Store:
 
 def _run(
     query: str, storage: Store, plot: Path | None, file: Path | None, output: str, *, rate: int,
-    duration: int, warm_up: int, cool_down: int, dilation: int, migrate: Strategy | None, prepare: bool,
-    workers: int, bins: int, runner: Any, **knobs: int,
+    duration: int, warm_up: int, cool_down: int, history: int, dilation: int,
+    migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any, **knobs: int,
 ) -> None:  # fmt: skip
     # What measures and draws needs more packages than what runs pipelines.
     from headrace.nexmark.harness.load import Load, Query
@@ -143,10 +145,11 @@ def _run(
     if migrate is not None and workers < 2:
         raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
     timeline = Timeline(rate=rate // dilation, **knobs)
-    workload = Query(module_of(query).migratable, timeline, tasks=workers)
+    workload = Query(module_of(query).migratable, timeline, history=history, tasks=workers)
     with ProgressLine(query) as progress:
         seen = run(workload, load, runner=runner, storage=storage, listeners=[progress])
-    facts = {"query": query, "timeline": msgspec.to_builtins(timeline), **told(seen, load)}
+    asked = {"query": query, "timeline": msgspec.to_builtins(timeline), "history": history}
+    facts = asked | told(seen, load)
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
     if plot is not None:

@@ -62,9 +62,12 @@ class Pace:
         return self.begin_us + seconds * _SECOND - (-rest * _SECOND // self.rate)
 
 
-def there(timeline: Timeline, pace: Pace | None) -> int | None:
-    """Return how many events have come by now; None where there is no end of them."""
+def there(timeline: Timeline, pace: Pace | None, history: int = 0) -> int | None:
+    """Return how many events have come by now, behind a history that was there before the clock began.
+
+    None where there is no end of them.
+    """
     if pace is None:
         return timeline.events
-    due = pace.due()
+    due = history + pace.due()
     return due if timeline.events is None else min(due, timeline.events)

@@ -41,6 +41,7 @@ class Events(Source):
         kind: ``"person"``, ``"auction"``, ``"bid"``, or ``"event"`` for all of them, in a struct each.
         columns: what is wanted of an event, all if not given; what is not costs nothing.
         pace: when events are due; all at once if not given.
+        history: so many events are there before the clock begins, which it does once a step has had them.
         tasks: how many tasks read a step side by side, at most.
     """
 
@@ -48,11 +49,13 @@ class Events(Source):
 
     def __init__(
         self, timeline: Timeline, kind: str | Kind = Kind.EVENT, *,
-        columns: Sequence[str] | None = None, pace: Pace | None = None, tasks: int = 2,
+        columns: Sequence[str] | None = None, pace: Pace | None = None, history: int = 0,
+        tasks: int = 2,
     ) -> None:  # fmt: skip
         self.timeline, self.kind = timeline, kind_of(kind)
         self._columns = columns_of(self.kind, columns)
         self._pace = pace
+        self._history = min(history, history if timeline.events is None else timeline.events)
         self._tasks = tasks
         self.bounded = pace is None
 
@@ -64,7 +67,9 @@ class Events(Source):
         return 0
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        return self._offer(position, there(self.timeline, self._pace), limit)
+        filled = self._pace is None or position >= self._history
+        come = there(self.timeline, self._pace, self._history) if filled else self._history
+        return self._offer(position, come, limit)
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
         return self._offer(position, until, limit)

@@ -62,19 +62,28 @@ class Query:
     Args:
         draw: its ``migratable``.
         timeline: the events.
+        history: so many of them are there before the clock begins, and are not looked at.
         tasks: how many tasks read each kind of them.
     """
 
     def __init__(
-        self, draw: Callable[[Market], Node], timeline: Timeline, *, tasks: int = 2
+        self,
+        draw: Callable[[Market], Node],
+        timeline: Timeline,
+        *,
+        history: int = 0,
+        tasks: int = 2,
     ) -> None:
-        self._draw, self._timeline, self._tasks = draw, timeline, tasks
+        self._draw, self._timeline = draw, timeline
+        self._history, self._tasks = history, tasks
         self._market: Market | None = None
 
     def draw(self, pipeline: Pipeline, pace: Pace) -> Node:
-        self._market = Market(pipeline, self._timeline, pace=pace, tasks=self._tasks)
+        self._market = Market(
+            pipeline, self._timeline, pace=pace, history=self._history, tasks=self._tasks
+        )
         return self._draw(self._market)
 
     def done(self, head: Head) -> int:
         assert self._market is not None
-        return self._market.done(head)
+        return max(0, self._market.done(head) - self._history)

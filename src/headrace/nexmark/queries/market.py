@@ -19,14 +19,16 @@ class Market:
         pipeline: where the query is drawn.
         timeline: the knobs.
         pace: when events are due; all at once if not given.
+        history: so many events are there before the clock begins.
         tasks: how many tasks read each kind side by side.
     """
 
     def __init__(
-        self, pipeline: hr.Pipeline, timeline: Timeline, *, pace: Pace | None = None, tasks: int = 2
-    ) -> None:
+        self, pipeline: hr.Pipeline, timeline: Timeline, *, pace: Pace | None = None,
+        history: int = 0, tasks: int = 2,
+    ) -> None:  # fmt: skip
         self.pipeline = pipeline
-        self._timeline, self._pace, self._tasks = timeline, pace, tasks
+        self._timeline, self._pace, self._history, self._tasks = timeline, pace, history, tasks
 
     def people(self, *columns: str) -> Stream:
         """Return who registers."""
@@ -46,6 +48,7 @@ class Market:
 
     def _inject(self, name: str, kind: Kind, columns: tuple[str, ...]) -> Stream:
         source = Events(
-            self._timeline, kind, columns=columns or None, pace=self._pace, tasks=self._tasks
-        )
+            self._timeline, kind, columns=columns or None, pace=self._pace, history=self._history,
+            tasks=self._tasks,
+        )  # fmt: skip
         return self.pipeline.inject(name, source, watermark=hr.exact())
