@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import random
 
+import msgspec
 import pytest
 
 from headrace.errors import Fenced, ListLags
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, manifest_name
+from headrace.ledger.log import Ledger, Stretch
+from headrace.ledger.manifest import Head, Manifest, manifest_name
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import Driver, manifest, run, split_brain
 
@@ -201,6 +202,69 @@ def test_a_list_that_shows_nothing_but_what_was_cleaned_away_since_lags_and_noth
         Ledger(store).open_stretch()
     store.shown = [manifest_name(head.step)]
     assert Ledger(store).open() == head
+
+
+class CleanedMeanwhile(Behind):
+    """A store of five steps, which is cleaned while somebody reads, and whose list falls far behind then.
+
+    Args:
+        at: the reading of which step lets its driver go on and clean, and the how many-th.
+        up_to: the first step that stays; by default the boundary.
+        light: which steps are.
+    """
+
+    def __init__(
+        self, at: int, time: int, up_to: int | None = None, light: range = range(0)
+    ) -> None:
+        super().__init__()
+        self._at, self._left, self._up_to = manifest_name(at), time, up_to
+        self._leads = Ledger(self)
+        self.head = self._leads.commit(None, manifest(None, "a0", claim=True))
+        for step in range(1, 5):
+            next_ = manifest(self.head, f"a{step}", claim=False)
+            self._commit(msgspec.structs.replace(next_, light=step in light))
+        self.shown = [manifest_name(step) for step in range(5)]
+
+    def _commit(self, next_: Manifest) -> None:
+        self.head = self._leads.commit(self.head, next_)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name == self._at and length is None and self.shown:
+            self._left -= 1
+            if not self._left:
+                self._go_on()
+        return super().read(name, offset, length)
+
+    def _go_on(self) -> None:
+        self.shown = [manifest_name(0)]
+        for step in range(5, 9):
+            boundary = self.head.step
+            self._commit(manifest(self.head, f"a{step}", claim=False, boundary=boundary, base=True))
+        self._leads.clean([], range(1, self._up_to or self.head.boundary))
+
+
+def test_who_reads_while_it_is_cleaned_goes_on_from_what_was_seen_where_the_list_falls_behind() -> (
+    None
+):
+    """(Found under seed 194024948: what was seen as the newest was there still, not what it needs.)"""
+    store = CleanedMeanwhile(3, time=1, up_to=4)
+    assert Ledger(store).open() == store.head
+    assert store.head.step == 8
+
+
+def test_who_reads_a_stretch_while_it_is_cleaned_goes_on_from_what_was_seen() -> None:
+    store = CleanedMeanwhile(2, time=2, up_to=4, light=range(2, 5))
+    assert Ledger(store).open_stretch() == Stretch(store.head)
+    assert store.head.step == 8
+
+
+def test_where_all_that_was_seen_is_gone_and_the_list_is_far_behind_it_is_said_that_it_lags() -> (
+    None
+):
+    with pytest.raises(ListLags):
+        Ledger(CleanedMeanwhile(3, time=1)).open()
+    with pytest.raises(ListLags):
+        Ledger(CleanedMeanwhile(2, time=2, light=range(2, 5))).open_stretch()
 
 
 def test_what_a_driver_has_left_that_stood_still_is_nobodys_newest_step() -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import overload
 
 import msgspec
 
@@ -120,19 +121,20 @@ class Ledger:
             Damaged, NewerFormat: for manifests that cannot be computed with.
             ListLags: when the storage does not show what is the newest step.
         """
-        newest = self._newest_step() if upto is None else upto
+        return self._open_newest(known) if upto is None else self._sum(upto, known)
+
+    def _open_newest(self, known: Head | None = None, seen: int | None = None) -> Head | None:
+        newest = self._newest_step(seen)
         while newest is not None:
             try:
                 head = self._sum(newest, known)
-                if upto is None and head is not known:
+                if head is not known:
                     self._check_current(head)
                 return head
             except (Damaged, ListLags):
-                if upto is not None:
-                    raise
                 # A running driver may have cleaned what is being read; then it has gone on, too.
-                now = self._newest_step()
-                if now is None or now <= newest:
+                now = self._newest_step(seen=newest)
+                if now <= newest:
                     self._check_shown(newest)
                     raise
                 newest = now
@@ -184,8 +186,9 @@ class Ledger:
             Fenced: when that head is not the newest by far.
             Damaged, NewerFormat: for manifests that cannot be computed with.
         """
+        seen: int | None = None
         while True:
-            head = on or self.open()
+            head = on or self._open_newest(seen=seen)
             if head is None or not head.is_behind:
                 return Stretch(head)
             since = range(head.checkpoint + 1, head.step + 1)
@@ -194,8 +197,8 @@ class Ledger:
                 return Stretch(head, checkpoint, [self.read(step)[0] for step in since])
             except Damaged:
                 # (a running driver that cleans has gone on, too)
-                now = self._newest_step()
-                has_gone_on = now is not None and now > head.step
+                seen = self._newest_step(seen=head.step)
+                has_gone_on = seen > head.step
                 if not has_gone_on and self._exists(manifest_name(head.step)):
                     raise
                 if on is not None:
@@ -318,11 +321,23 @@ class Ledger:
         """Say whether the manifest that follows a head is there; it may also be gone already."""
         return self._exists(manifest_name(head.step + 1))
 
-    def _newest_step(self) -> int | None:
+    @overload
+    def _newest_step(self, seen: None = None) -> int | None: ...
+
+    @overload
+    def _newest_step(self, seen: int) -> int: ...
+
+    def _newest_step(self, seen: int | None = None) -> int | None:
+        """Return the newest step, or None for a new store.
+
+        Args:
+            seen: the newest that was seen before; a list may have fallen behind it meanwhile.
+        """
         steps = steps_of(self._store.list(MANIFEST_FOLDER))
-        if not steps:
+        known = [*steps[-1:], *([] if seen is None else [seen])]
+        if not known:
             return None
-        step = steps[-1]
+        step = max(known)
         while self._exists(manifest_name(step + 1)):  # the list is only a hint
             step += 1
         return step
