@@ -178,7 +178,7 @@ def copy(world: World) -> None:
             raise
         except (SimulatedCrash, StorageError, NotFound):
             continue
-    while not world.finished:
+    while not world.rests:
         kernel.sleep(100_000)
     if step > 0:
         _go_on(world, to, step)

@@ -53,9 +53,13 @@ class Appending:
         )
 
     def read(self, position: Any) -> dict[str, int]:
-        """Return how many records of each partition were read up to a position."""
+        """Return how many records of each partition were read up to a position.
+
+        (A producer's last batch, which says that it has ended, has none.)
+        """
+        ended = position.get("ended", ())
         return {
-            name: sum(map(len, self._batches[name][:count]))
+            name: sum(map(len, self._batches[name][: count - (name in ended)]))
             for name, count in position.get("next", {}).items()
         }
 

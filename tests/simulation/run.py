@@ -88,6 +88,7 @@ class World:
         self.processes = rng.choice([1, 2, 3])
         self.concurrent = rng.random() < 0.5
         self.finished = False
+        self.senders: list[Actor] = []
         self.drivers = Drivers(self)
         self.appending: Appending | None = None
         if rng.random() < _PART:
@@ -184,6 +185,11 @@ class World:
 
     # -- from the beginning to the end --------------------------------------------------------
 
+    @property
+    def rests(self) -> bool:
+        """Whether the pipeline has ended, and whoever sends knows what of it was sent."""
+        return self.finished and all(sender.done for sender in self.senders)
+
     def _senders(self) -> list[Actor]:
         if self.appending is None:
             return [self.kernel.spawn("world", self.bring)]
@@ -198,8 +204,9 @@ class World:
         kernel = self.kernel
         if self.times > 1:
             kernel.saw("a long run")
+        self.senders = self._senders()
         actors = [
-            *self._senders(),
+            *self.senders,
             kernel.spawn("a", lambda: self.drivers.drive("a")),
             kernel.spawn("b", lambda: self.drivers.drive("b")),
             kernel.spawn("control", lambda: asking.ask(self)),
@@ -223,7 +230,7 @@ class World:
             return broken() or (kernel.events >= fewest and self.disk.faults >= FEWEST_FAULTS)
 
         def over() -> bool:
-            return broken() or (self.finished and (copying is None or copying.done))
+            return broken() or (self.rests and (copying is None or copying.done))
 
         with all_of(kernel, inline_bytes=self.inline_bytes):
             kernel.run(enough, _MOST_EVENTS)
