@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from headrace.errors import Fenced, ListLags
+from headrace.errors import Damaged, Fenced, ListLags, StorageError
 from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest, manifest_name
 from headrace.storage import MemoryStore, Store
@@ -267,27 +268,124 @@ def test_where_all_that_was_seen_is_gone_and_the_list_is_far_behind_it_is_said_t
         Ledger(CleanedMeanwhile(2, time=2, light=range(2, 5))).open_stretch()
 
 
-def test_what_a_driver_has_left_that_stood_still_is_nobodys_newest_step() -> None:
+@pytest.mark.parametrize("base", [False, True])
+def test_what_a_driver_has_left_that_stood_still_is_nobodys_newest_step(base: bool) -> None:
+    """(Without a base found under seed 2787131402: a manifest was told to be missing, and damaged.)"""
     store = Lagging()
     stale = Ledger(store)
-    stalled = stale.commit(None, manifest(None, "a0", claim=True))
-    for number in range(3):
-        stalled = stale.commit(stalled, manifest(stalled, f"a{number + 1}", claim=False))
-    rival = Ledger(store)
-    newest = rival.commit(stalled, manifest(stalled, "b4", claim=True))
-    for number in range(6):
-        boundary = newest.step if number else 0
-        newest = rival.commit(
-            newest, manifest(newest, f"b{number + 5}", claim=False, boundary=boundary, base=True)
-        )
-        rival.clean([], range(1, newest.boundary))
+    stalled = commit_on(stale, stale.commit(None, manifest(None, "a0", claim=True)), "a", 3)
+    newest = goes_on_and_cleans(store, stalled)
     with pytest.raises(Fenced):
-        stale.commit(stalled, manifest(stalled, "a4", claim=False, base=True))
+        stale.commit(stalled, manifest(stalled, "a4", claim=False, base=base))
     store.hidden = frozenset(manifest_name(step) for step in range(5, 30))
     with pytest.raises(ListLags):
         Ledger(store).open()
     store.hidden = frozenset()
     assert Ledger(store).open() == newest
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_what_two_drivers_have_left_that_stood_still_is_nobodys_newest_step(base: bool) -> None:
+    """Each leaves a manifest, and one seems to follow the other."""
+    store = Lagging()
+    first, second = Ledger(store), Ledger(store)
+    before = commit_on(first, first.commit(None, manifest(None, "a0", claim=True)), "a", 3)
+    stalled = second.commit(before, manifest(before, "b4", claim=True))
+    newest = goes_on_and_cleans(store, stalled)
+    with pytest.raises(Fenced):
+        first.commit(before, manifest(before, "a4", claim=False, boundary=2, base=base))
+    with pytest.raises(Fenced):
+        second.commit(stalled, manifest(stalled, "b5", claim=False, boundary=2, base=base))
+    store.hidden = frozenset(manifest_name(step) for step in range(6, 30))
+    with pytest.raises(ListLags):
+        Ledger(store).open()
+    store.hidden = frozenset()
+    assert Ledger(store).open() == newest
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_a_manifest_that_is_missing_among_those_that_are_kept_is_damage_and_no_list_that_lags(
+    before: int,
+) -> None:
+    store = MemoryStore()
+    leads, head = cleaned_far_beyond(store)
+    head = commit_on(leads, head, "b", 3)
+    store.delete(manifest_name(head.step - before))
+    with pytest.raises(Damaged, match="is missing"):
+        Ledger(store).open()
+
+
+def test_a_damaged_manifest_before_a_base_keeps_nobody_from_going_on() -> None:
+    store = MemoryStore()
+    leads, head = cleaned_far_beyond(store)
+    head = leads.commit(head, manifest(head, "b", claim=False, boundary=head.boundary, base=True))
+    name = manifest_name(head.step - 1)
+    store.write(name, store.read(name)[:-1])
+    assert Ledger(store).open() == head
+
+
+class Doubtful(MemoryStore):
+    """A store that creates a manifest, tells nothing, and lets others go on before it is asked again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.doubtful = ""
+        self.meanwhile: Callable[[], object] = int
+
+    def create(self, name: str, data: bytes) -> None:
+        super().create(name, data)
+        if name == self.doubtful:
+            raise StorageError("no reply")
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name == self.doubtful:
+            self.doubtful = ""
+            self.meanwhile()
+            raise StorageError("no reply")
+        return super().read(name, offset, length)
+
+
+def test_a_create_that_is_repeated_after_all_was_cleaned_away_hides_that_from_nobody() -> None:
+    """What is created again is not what others follow: else a third would take its head for still there."""
+    store = Doubtful()
+    first, second = Ledger(store), Ledger(store)
+    before = commit_on(first, first.commit(None, manifest(None, "a0", claim=True)), "a", 3)
+    seen: list[Head] = []
+
+    def go_on() -> None:
+        read = second.open()
+        assert read is not None
+        seen.append(read)
+        seen.append(goes_on_and_cleans(store, read))
+
+    store.doubtful, store.meanwhile = manifest_name(4), go_on
+    with pytest.raises(Fenced):
+        first.commit(before, manifest(before, "a4", claim=False))
+    stalled, newest = seen
+    assert stalled.step == 4
+    with pytest.raises(Fenced):
+        second.commit(stalled, manifest(stalled, "b5", claim=True))
+    assert Ledger(store).open() == newest
+
+
+def commit_on(leads: Ledger, head: Head, name: str, steps: int) -> Head:
+    """Commit so many steps on top of a head; return the head then."""
+    for number in range(steps):
+        head = leads.commit(head, manifest(head, f"{name}{number + 1}", claim=False))
+    return head
+
+
+def goes_on_and_cleans(store: Store, head: Head) -> Head:
+    """Let a rival claim, commit six steps and clean all before them; return its head."""
+    rival = Ledger(store)
+    head = rival.commit(head, manifest(head, "c0", claim=True))
+    for number in range(1, 7):
+        boundary = head.step if number > 1 else 0
+        head = rival.commit(
+            head, manifest(head, f"c{number}", claim=False, boundary=boundary, base=True)
+        )
+        rival.clean([], range(1, head.boundary))
+    return head
 
 
 def test_who_looks_on_sees_that_a_head_was_followed_though_all_that_followed_is_gone() -> None:

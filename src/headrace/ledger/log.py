@@ -22,7 +22,9 @@ a driver whose head is still there knows that the intent that it created or read
 A driver that takes over claims first and then looks for an intent; one that intends looks for a
 claim afterwards. So one of the two sees the other, whatever the new one's sinks are.
 
-**Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides.
+**Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides. What is
+sent again says so in its nonce. So no manifest that others follow can come back after it was cleaned away
+(sent again by who stalled then), and rule 2, which compares digests, takes nothing else for it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from headrace.errors import (
     Damaged,
     Fenced,
     ListLags,
+    NewerFormat,
     NotFound,
     StorageError,
     WrongPipeline,
@@ -75,6 +78,10 @@ _MOST_DIGITS = 18
 _AT_ONCE = 16
 
 
+#: A manifest and its digest.
+Read = tuple[Manifest, str]
+
+
 class Stretch(msgspec.Struct, frozen=True):
     """What there is: the newest head, and what leads to it from the last checkpoint.
 
@@ -105,6 +112,7 @@ class Ledger:
         self._reading = reading or InTurn()
         self._check_predecessor = check_predecessor
         self._probes: set[str] = set()  # that were there when it was swept last
+        self._untold = 0  # how often a manifest was sent, and nothing was told of it
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -121,35 +129,47 @@ class Ledger:
             Damaged, NewerFormat: for manifests that cannot be computed with.
             ListLags: when the storage does not show what is the newest step.
         """
-        return self._open_newest(known) if upto is None else self._sum(upto, known)
+        return self._open_newest(known) if upto is None else _sum(*self._chain(upto, known))
 
     def _open_newest(self, known: Head | None = None, seen: int | None = None) -> Head | None:
         newest = self._newest_step(seen)
         while newest is not None:
             try:
-                head = self._sum(newest, known)
-                if head is not known:
-                    self._check_current(head)
+                chain, before = self._chain(newest, known)
+                head = _sum(chain, before)
+                if chain:
+                    self._check_current(head, chain[0][0])
                 return head
             except (Damaged, ListLags):
                 # A running driver may have cleaned what is being read; then it has gone on, too.
                 now = self._newest_step(seen=newest)
                 if now <= newest:
-                    self._check_shown(newest)
+                    self._check_kept(newest)
                     raise
                 newest = now
         return None
 
-    def _check_shown(self, step: int) -> None:
-        """Check that a step that a list shows is there.
+    def _check_kept(self, step: int) -> None:
+        """Check that a step that seems to be the newest, and that cannot be opened, was not cleaned away.
+
+        See :meth:`_check_current`. Where it could be opened as of the step before the one that is missing,
+        what is missing is damage.
 
         Raises:
-            ListLags: when it was cleaned away since.
+            ListLags: when it was, or when it was left behind by a driver that was fenced.
         """
-        if not self._exists(manifest_name(step)):
+        found = self._read_if_there(step)
+        if found is None:
             raise self._was_cleaned(step)
+        if step < 2 or self._follows(found[0]) or not self._exists(CLEANED_MARK):
+            return
+        try:
+            chain, _ = self._chain(step - 2)
+            self._check_current(_sum(chain), chain[0][0])
+        except (Damaged, ListLags):
+            raise self._was_left(step) from None
 
-    def _check_current(self, head: Head) -> None:
+    def _check_current(self, head: Head, newest: Manifest) -> None:
         """Check that what seems to be the newest step is none that was cleaned away long ago.
 
         A list may lag so far behind that it shows manifest 0 alone, which is never deleted; and a driver
@@ -162,8 +182,19 @@ class Ledger:
         """
         first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
         unread = head.boundary < head.step == head.last_base
-        if first_is_gone or (unread and not self._exists(manifest_name(head.step - 1))):
-            raise self._lags(head.step, "others were cleaned away that it needs")
+        if first_is_gone or (unread and not self._follows(newest)):
+            raise self._was_left(head.step)
+
+    def _follows(self, manifest: Manifest) -> bool:
+        """Say whether the manifest that this one follows is there, damaged or not; and not another."""
+        try:
+            found = self._read_if_there(manifest.step - 1)
+        except (Damaged, NewerFormat):
+            return True
+        return found is not None and found[1] == manifest.predecessor
+
+    def _was_left(self, step: int) -> ListLags:
+        return self._lags(step, "others were cleaned away that it needs")
 
     def _was_cleaned(self, step: int) -> ListLags:
         return self._lags(step, "it was cleaned away, and so others have come since")
@@ -172,7 +203,7 @@ class Ledger:
         return ListLags(
             f"step {step} is not the newest: {why}",
             place=self._store.location,
-            remedy="the storage's list lags behind: start again when it shows what is there; or newer "
+            remedy="the storage's list lags behind: start again when it shows what is there; or "
             "manifests were taken away: bring them back",
         )
 
@@ -207,10 +238,12 @@ class Ledger:
                 if not has_gone_on:
                     raise self._was_cleaned(head.step) from None
 
-    def _sum(self, newest: int, known: Head | None) -> Head:
-        """Return the sum of all manifests up to a step, from the newest base on, or a head of theirs."""
-        chain: list[tuple[Manifest, str]] = []
-        head: Head | None = None
+    def _chain(self, newest: int, known: Head | None = None) -> tuple[list[Read], Head | None]:
+        """Return the manifests up to a step, newest first, and a head of theirs that was known.
+
+        Without one, from the newest base on.
+        """
+        chain: list[Read] = []
         for step, found in self._back_from(newest):
             manifest, digest = self._there(found, step)
             _check_finished(manifest, newest)
@@ -221,23 +254,19 @@ class Ledger:
                     remedy="restore the manifests from one copy of the storage",
                 )
             if known is not None and known.digest == digest:
-                head = known
-                break
+                return chain, known
             chain.append((manifest, digest))
             if manifest.base is not None:
                 break
-        for manifest, digest in reversed(chain):
-            head = fold(head, manifest, digest)
-        assert head is not None
-        return head
+        return chain, None
 
-    def _back_from(self, newest: int) -> Iterator[tuple[int, tuple[Manifest, str] | None]]:
+    def _back_from(self, newest: int) -> Iterator[tuple[int, Read | None]]:
         """Yield the manifests before and at a step, newest first, and their steps; read in lots."""
         for last in range(newest, -1, -_AT_ONCE):
             steps = range(last, max(last - _AT_ONCE, -1), -1)
             yield from zip(steps, self._reading.each(self._read_if_there, steps), strict=True)
 
-    def read(self, step: int) -> tuple[Manifest, str]:
+    def read(self, step: int) -> Read:
         """Return a step's manifest and its digest.
 
         Raises:
@@ -245,7 +274,7 @@ class Ledger:
         """
         return self._there(self._read_if_there(step), step)
 
-    def _there(self, found: tuple[Manifest, str] | None, step: int) -> tuple[Manifest, str]:
+    def _there(self, found: Read | None, step: int) -> Read:
         if found is None:
             raise Damaged(
                 f"manifest {step} is missing",
@@ -255,7 +284,7 @@ class Ledger:
             )
         return found
 
-    def _read_if_there(self, step: int) -> tuple[Manifest, str] | None:
+    def _read_if_there(self, step: int) -> Read | None:
         name = manifest_name(step)
         try:
             data = self._store.read(name)
@@ -367,51 +396,64 @@ class Ledger:
                 manifest.epoch == head.epoch + (1 if manifest.claim else 0),
                 "a driver commits only on top of a manifest of its own epoch",
             )
-        data = MANIFESTS.encode(manifest)
-        self._create(manifest, data)
+        committed = self._create(manifest)
         if head is not None and self._check_predecessor:
             self._require_head(head, manifest.epoch)
-        return fold(head, manifest, digest_of_bytes(data))
+        return _sum([committed], head)
 
-    def _create(self, manifest: Manifest, data: bytes) -> None:
-        """Create the manifest, or find out that this very one was created."""
+    def _create(self, manifest: Manifest) -> Read:
+        """Create the manifest, or find out that this very one was created; return it as it is there."""
         name = manifest_name(manifest.step)
         failure: StorageError | None = None
         for _ in range(RESOLVE_ATTEMPTS):
+            sent = self._sent(manifest)
+            data = MANIFESTS.encode(sent)
             try:
                 self._store.create(name, data)
-                return
+                return sent, digest_of_bytes(data)
             except AlreadyExists:
-                if self._is_mine_if_there(name, manifest):
-                    return
-                raise self._fenced_by_commit(manifest.epoch, manifest.step) from None
+                return self._mine_if_there(name, manifest)
             except StorageError as error:
                 failure = error
+                self._untold += 1
             try:
-                if self._is_mine(name, manifest):
-                    return
+                return self._mine(name, manifest)
             except NotFound:
                 assert failure is not None
                 raise failure from None
             except StorageError:
                 continue
-            raise self._fenced_by_commit(manifest.epoch, manifest.step)
         raise CommitUnknown(
             f"whether step {manifest.step} was committed is not known",
             place=name,
             remedy="see to the storage and start again; recovery finds out by reading it back",
         ) from failure
 
-    def _is_mine_if_there(self, name: str, manifest: Manifest) -> bool:
-        """Like :meth:`_is_mine`; a name that was there and is gone was another's, cleaned since."""
-        try:
-            return self._is_mine(name, manifest)
-        except NotFound:
-            return False
+    def _sent(self, manifest: Manifest) -> Manifest:
+        """Return the manifest as it is sent now: otherwise than any that was sent before."""
+        if not self._untold:
+            return manifest
+        return msgspec.structs.replace(manifest, nonce=f"{manifest.nonce}.{self._untold}")
 
-    def _is_mine(self, name: str, manifest: Manifest) -> bool:
-        found = MANIFESTS.decode(self._store.read(name), name)
-        return found.nonce == manifest.nonce and found.epoch == manifest.epoch
+    def _mine_if_there(self, name: str, manifest: Manifest) -> Read:
+        """Like :meth:`_mine`; a name that was there and is gone was another's, cleaned since."""
+        try:
+            return self._mine(name, manifest)
+        except NotFound:
+            raise self._fenced_by_commit(manifest.epoch, manifest.step) from None
+
+    def _mine(self, name: str, manifest: Manifest) -> Read:
+        """Return what is there in the manifest's place, if that is the manifest, whenever it was sent.
+
+        Raises:
+            Fenced: when it is another.
+            NotFound: when nothing is there.
+        """
+        data = self._store.read(name)
+        found = MANIFESTS.decode(data, name)
+        if found.nonce.partition(".")[0] != manifest.nonce or found.epoch != manifest.epoch:
+            raise self._fenced_by_commit(manifest.epoch, manifest.step)
+        return found, digest_of_bytes(data)
 
     def _fenced_by_commit(self, epoch: int, step: int) -> Fenced:
         return self._fenced(epoch, step, "its step was committed by another driver")
@@ -585,6 +627,15 @@ def step_of_file(name: str) -> int:
     """Return the step of a file that a try has made, by its name; -1 for a name that is none of ours."""
     step, _, rest = name.rpartition("/")[2].partition("-")
     return int(step) if rest and step.isdecimal() and len(step) <= _MOST_DIGITS else -1
+
+
+def _sum(chain: list[Read], before: Head | None = None) -> Head:
+    """Return the sum of manifests, newest first, on top of a head."""
+    head = before
+    for manifest, digest in reversed(chain):
+        head = fold(head, manifest, digest)
+    assert head is not None
+    return head
 
 
 def _check_finished(manifest: Manifest, newest: int) -> None:

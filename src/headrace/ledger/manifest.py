@@ -372,7 +372,8 @@ class Manifest(msgspec.Struct, frozen=True):
     Attributes:
         pipeline: whose step it is.
         step, epoch, try_: which one, in whose reign, by which try.
-        nonce: tells this manifest from any other of the step, when a reply was lost.
+        nonce: tells this manifest from any other of the step, when a reply was lost; with a dot and a
+            number when it was sent again.
         predecessor: digest of the manifest before.
         claim: whether the step is empty and only claims the epoch.
         clock_us, seed: what the step took for the time and for chance.
