@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.coordinator.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
@@ -191,6 +191,9 @@ def test_before_anything_was_opened_rates_are_assumed() -> None:
     st.floats(20, 20_000), st.floats(1e7, 1e9), st.sampled_from([0.0, 3_000.0, 50_000.0]),
     st.lists(st.tuples(st.integers(20, 200), st.integers(0, 10**8)), min_size=6, max_size=30),
 )  # fmt: skip
+@example(
+    20.0, 1e9, 50_000.0, [(20, 0)] * 5 + [(200, 10**8)]
+)  # two ways to fit; in one, bytes save time
 @settings(max_examples=80)
 def test_what_opening_takes_is_learnt_as_far_as_it_was_seen(
     bin_us: float, bytes_per_s: float, fixed_us: float, seen: list[tuple[int, int]]

@@ -13,8 +13,10 @@ _TRUST_US = 1_000.0
 _FIXED_US = 2_000.0
 #: What was seen counts so much after each further time.
 _FADING = 0.98
-#: What is measured differs from what is assumed by so many times, at most.
-_MOST = 1_000.0
+#: The least and the most that the factors may be: nothing takes less than no time, and what is measured
+#: differs from what is assumed by a thousand times, at most.
+_LEAST = np.array([0.0, 1e-3, 1e-3])
+_MOST = np.array([np.inf, 1e3, 1e3])
 #: So many bins must have been opened before one may speak of measuring.
 _LEAST_BINS = 8
 
@@ -55,16 +57,33 @@ class OpeningMeter:
         """How long it takes, by all that is known."""
         trust = _TRUST_US**2
         prior = trust * np.array([0.0, 1.0, 1.0])
-        matrix, vector = self._matrix + trust * np.eye(3), self._vector + prior
-        factors = np.linalg.solve(matrix, vector)
-        if factors[0] < 0:  # nothing takes less than no time
-            factors[1:] = np.linalg.solve(matrix[1:, 1:], vector[1:])
-        of_bins, of_bytes = np.clip(factors[1:], 1 / _MOST, _MOST).tolist()
-        fixed = _FIXED_US * max(0.0, float(factors[0]))
+        factors = _solve(self._matrix + trust * np.eye(3), self._vector + prior)
+        of_fixed, of_bins, of_bytes = factors.tolist()
         rounds, took = self._rounds.tolist()
         return OpeningRates(
             ASSUMED_BYTES_PER_S / of_bytes,
             ASSUMED_BIN_US * of_bins,
-            fixed + (took / rounds if rounds else 0.0),
+            _FIXED_US * of_fixed + (took / rounds if rounds else 0.0),
             self.bins >= _LEAST_BINS,
         )
+
+
+def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return the factors within their bounds that fit best.
+
+    One that is out of bounds is set to its bound, the farthest first, and the others are looked for again:
+    with what was too little or too much about it, they would not fit.
+    """
+    factors = np.zeros(len(vector))
+    free = np.ones(len(vector), dtype=bool)
+    while free.any():
+        rest = vector - matrix[:, ~free] @ factors[~free]
+        factors[free] = np.linalg.solve(matrix[np.ix_(free, free)], rest[free])
+        bounded = np.clip(factors, _LEAST, _MOST)
+        beyond = np.abs(factors - bounded)
+        if not beyond.any():
+            break
+        farthest = np.argmax(beyond)
+        factors[farthest] = bounded[farthest]
+        free[farthest] = False
+    return factors
