@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -784,6 +785,108 @@ def test_a_producer_that_cannot_know_what_became_of_its_batch_says_so(store: Sto
     assert slow.append(hits(1), sequence=1) == 1, "it can be repeated"
     assert slow.append(hits(6)) == 6
     assert reading.all() == [[6]]
+
+
+class SentAgain(Stalling):
+    """A batch is sent, and nothing is told of it, nor can it be read back; then it is sent again.
+
+    Args:
+        lands: whether it is there after the first time.
+
+    Attributes:
+        meanwhile: what happens between the two times.
+        then: what happens after the second.
+    """
+
+    def __init__(self, inner: Store, *, lands: bool) -> None:
+        super().__init__(inner)
+        self.then: Any = None
+        self._lands = lands
+        self._failing = ""
+
+    def create(self, name: str, data: bytes) -> None:
+        if self.meanwhile is not None and not self._failing:
+            if self._lands:
+                self.inner.create(name, data)
+            self._failing = name
+            raise StorageError("the reply was lost")
+        super().create(name, data)
+        if self.then is not None:
+            self.then()
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name == self._failing and self.meanwhile is not None:
+            raise StorageError("the disk hiccupped")
+        return self.inner.read(name, offset, length)
+
+
+def append_again(stale: Producer, sequence: int, lands: bool) -> int:
+    """Append what may have been appended; return how often that is there."""
+    if lands:
+        assert stale.append(hits(50), sequence=sequence) == sequence, "it can be repeated"
+        return 1
+    with contextlib.suppress(BatchConflict):  # the number is another's
+        assert stale.append(hits(50), sequence=sequence) == sequence
+    return 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("others", range(5))
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_batch_that_is_sent_again_past_a_clean_up_is_neither_lost_nor_doubled(
+    store: Store, before: int, others: int, lands: bool
+) -> None:
+    again = SentAgain(store, lands=lands)
+    stale = producer(again)
+    reading = Reading(inbox(store, clean=True))
+    for time in range(before):
+        stale.append(hits(time))
+    found = [time for step in reading.all() for time in step]
+
+    def meanwhile() -> None:
+        for time in range(others):
+            producer(store).append(hits(100 + time))
+            found.extend(reading.step())
+
+    again.meanwhile = meanwhile
+    try:
+        stale.append(hits(50))
+        times = 1
+    except StorageError as error:
+        assert "may have been appended" in str(error)
+        assert others >= 2, "which takes a clean-up"
+        times = append_again(stale, before, lands)
+    stale.append(hits(60))
+    found += [time for step in reading.all() for time in step]
+    assert sorted(found) == sorted([*range(before), *range(100, 100 + others), *([50] * times), 60])
+    assert Reading(inbox(store, clean=True), reading.position).step() == []
+
+
+def test_a_batch_behind_one_that_was_sent_again_after_its_clean_up_is_not_acknowledged(
+    store: Store,
+) -> None:
+    """Three processes: the one that sends again must not bring back what another one follows."""
+    again = SentAgain(store, lands=True)
+    producer(store).append(hits(0))
+    stale = producer(again)
+    reading = Reading(inbox(store, clean=True))
+    behind: list[Producer] = []
+
+    def meanwhile() -> None:
+        behind.append(producer(store))
+        for time in (2, 3, 4):
+            producer(store).append(hits(time))
+        assert reading.all() == [[0, 1, 2, 3, 4]]
+
+    def then() -> None:
+        again.then = None
+        with pytest.raises(BatchConflict, match="is not the one that batch 2 was to follow"):
+            behind[0].append(hits(7))
+
+    again.meanwhile, again.then = meanwhile, then
+    with contextlib.suppress(StorageError):
+        stale.append(hits(1), sequence=1)
+    assert reading.all() == []
 
 
 def test_a_batch_behind_the_ghost_of_another_is_not_acknowledged(store: Store) -> None:

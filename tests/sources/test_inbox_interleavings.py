@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from headrace.errors import StorageError
 from headrace.sources.inbox import Producer, recorded
 from headrace.storage import MemoryStore
-from tests.sources.test_inbox import Stalling
+from tests.sources.test_inbox import SentAgain, Stalling
 from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.inboxes import items, pipeline, producer, run_until_idle
 from tests.support.pipelines import Collected
@@ -135,6 +135,34 @@ class Interleavings(RuleBasedStateMachine):
         except StorageError:
             assert more > 1
             assert slow.append(batch, sequence=sequence) == sequence
+
+    @rule(name=names, rows=sizes, more=st.integers(0, 4), lands=st.booleans())
+    def sends_again_while_others_go_on(self, name: str, rows: int, more: int, lands: bool) -> None:
+        """A process is not told what became of its batch, stalls, and sends it again."""
+        again = SentAgain(self.inbox, lands=lands)
+        stale = producer(again, name)
+        sequence, batch = stale.next, self.new(name, rows)
+
+        def meanwhile() -> None:
+            if lands:
+                self.note(name, sequence, batch)
+            self.producers.pop(name, None)
+            for _ in range(more):
+                self.append(name, 1, False)
+                self.run(7)
+
+        again.meanwhile = meanwhile
+        try:
+            number = stale.append(batch)
+        except StorageError:
+            assert more > 1
+            if lands:
+                assert stale.append(batch, sequence=sequence) == sequence
+            return
+        if lands:
+            assert number == sequence
+        else:
+            self.note(name, number, batch)
 
     @rule(rows=st.integers(1, 7))
     def run(self, rows: int) -> None:

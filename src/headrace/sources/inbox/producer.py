@@ -2,7 +2,7 @@
 
 **Append.** Batch *n* of a producer is created if absent, after batch *n*-1: the numbers are dense, so
 the pipeline needs no list to know that it has them all. When the reply was lost, the name is read
-back, and the nonce decides.
+back, and the nonce decides; what is sent again has another nonce.
 
 **Why create-if-absent alone is not safe** is what ``docs/internals/ledger.md`` says of manifests: a
 producer stalls in its create, is taken for dead, another process of its name appends batch *n*, the
@@ -217,73 +217,92 @@ class Producer:
         if self._last is None and self._exists(cleaned_mark(self.name)):
             return False  # the list lags behind: the first batch was there, and is gone
         name = batch_name(self.name, self._next)
-        promise_us = max(content.promise_us, self._promised_us)
-        data, header = encode_batch(
-            name, content.records, content.rows, promise_us=promise_us, final=content.final,
-            before=self._last, random=os.urandom(4),
-        )  # fmt: skip
-        if not self._is_created(name, data, header):
+        untold: list[Header] = []
+        there = self._send(name, content, untold)
+        if there is None and not untold:
             return False
-        if not self._is_next(name, header):
-            self._store.delete(name)  # who repeats a batch might meet it
+        appended = there if self._is_kept() else self._overtaken(name, there, untold)
+        if appended is None:
             return False
-        self._next, self._last = self._next + 1, header
+        self._next, self._last = self._next + 1, appended
         return True
 
-    def _is_created(self, name: str, data: bytes, header: Header) -> bool:
-        """Create a name, or find out whether this very content was created."""
+    def _send(self, name: str, content: _Content, untold: list[Header]) -> Header | None:
+        """Create a name; return what is there if it is this content, or None where it is another's.
+
+        Each time that it is sent it has another nonce. So what was sent again, and comes after the name was
+        cleaned away, is not what others have seen and followed.
+
+        Args:
+            untold: gets what was sent without being told whether it was created.
+        """
+        promise_us = max(content.promise_us, self._promised_us)
         failure: StorageError | None = None
         for _ in range(ATTEMPTS):
+            data, header = encode_batch(
+                name, content.records, content.rows, promise_us=promise_us, final=content.final,
+                before=self._last, random=os.urandom(4),
+            )  # fmt: skip
             try:
                 self._store.create(name, data)
-                return True
+                return header
             except AlreadyExists:
-                return self._header(self._next) == header
+                found = self._header(self._next)
+                return found if found in [*untold, header] else None
             except StorageError as error:
                 failure = error
+                untold.append(header)
             with contextlib.suppress(StorageError):
                 found = self._header(self._next)
                 if found is None:
                     break
-                return found == header
+                return found if found in untold else None
         assert failure is not None
         raise failure
 
-    def _is_next(self, name: str, header: Header) -> bool:
-        """Say whether the batch that was just created is the one of its number, not the ghost of another.
+    def _is_kept(self) -> bool:
+        """Say whether no batch from the next number on was cleaned away: the one before is there.
 
-        A name is free again when it was cleaned away. It was not while the batch before is there.
+        Otherwise the name that was just created may have been free again, and what is there a ghost.
         """
         if self._last is None:
-            return not self._exists(cleaned_mark(self.name)) or self._was_overtaken(name, header)
+            return not self._exists(cleaned_mark(self.name))
         before = self._header(self._next - 1)
-        if before is None:
-            return self._was_overtaken(name, header)
-        if before != self._last:
+        if before is not None and before != self._last:
             raise self._conflict(
                 f"batch {self._next - 1} is not the one that batch {self._next} was to follow: "
                 "another process appends under this name, or the batch was replaced",
                 f"open the producer anew, and append batch {self._next} with sequence=",
             )
-        return True
+        return before is not None
 
-    def _was_overtaken(self, name: str, header: Header) -> bool:
-        """Say whether others went on after the batch that was just created; if not, it is a ghost.
+    def _overtaken(self, name: str, there: Header | None, untold: list[Header]) -> Header | None:
+        """Return what was appended of that which was sent, or None; others went on meanwhile.
 
         What came before was cleaned away. So the batch after it was there, and was recorded; it says what
         it follows. If it is gone, too, the batch of this number went before it: what is there is a ghost.
+        Ghosts are taken away: who repeats a batch might meet them.
+
+        Args:
+            there: what was created, or found; None where it is another's.
+            untold: what may have been created before that.
 
         Raises:
             StorageError: when nothing tells any more.
         """
         after = self._header(self._next + 1)
-        follows = after.follows(header) if after is not None else None
-        if follows is not None:
-            return follows
-        is_there = self._header(self._next) == header
-        later = listed(self._store, self.name)[-1:]
-        if after is None and is_there and later and later[0] > self._next + 1:
-            return False
+        if after is not None and after.linked:
+            sent = untold if there is None else [there, *untold]
+            appended = next(filter(after.follows, sent), None)
+            is_ghost, is_known = there != appended, appended is not None or not untold
+        else:
+            appended = None
+            is_ghost = after is None and self._is_behind_a_gap(there)
+            is_known = is_ghost and not untold
+        if there is not None and is_ghost:
+            self._store.delete(name)
+        if is_known:
+            return appended
         sequence = self._next
         self._find_next()
         raise StorageError(
@@ -292,6 +311,11 @@ class Producer:
             place=f"{self._store.location}: {name}",
             remedy=f"append it again with sequence={sequence}; and give each process a name of its own",
         )
+
+    def _is_behind_a_gap(self, there: Header | None) -> bool:
+        """Say whether what was created is still there, and later batches, but not the one after it."""
+        later = listed(self._store, self.name)[-1:]
+        return self._header(self._next) == there and bool(later) and later[0] > self._next + 1
 
     def _find_next(self) -> None:
         """Find the next number: from where the list (a hint) ends, name by name."""
