@@ -36,6 +36,7 @@ KEYS = {
 @pytest.fixture(scope="module")
 def spark(local_spark: Any) -> Any:
     register(local_spark)
+    local_spark.conf.set("spark.sql.shuffle.partitions", "2")
     return local_spark
 
 
@@ -119,7 +120,6 @@ def over(answer: pa.Table, number: int, watermark: str, found: pa.Table) -> pa.T
 def check(spark: Any, number: int, folder: Path) -> None:
     """Check a query in plain PySpark against SQL over the same events, a minute of them, out of order."""
     knobs = {"events": 30_000, "rate": 500, "in_flight": 300, "disorder": 64}
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set(
         "spark.sql.session.timeZone", "Asia/Kathmandu"
     )  # (events are of UTC all the same)
