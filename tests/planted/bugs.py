@@ -92,6 +92,8 @@ BUGS = [
         "tests/sources/test_inbox.py -k sent_again_after"),
     Bug("inbox_forgets_what_it_sent", "a batch of which nothing was told is appended once more, as another",
         "tests/sources/test_inbox.py -k sent_again_past"),
+    Bug("inbox_old_list", "a producer takes a batch that was cleaned away for the newest of its name",
+        "tests/sources/test_inbox.py -k opens_no_producer"),
     Bug("inbox_keeps_one", "of a producer's batches only the last stays, and a slow one misses the other",
         "tests/sources/test_inbox.py -k slower_than_the_pipeline"),
     Bug("waits_for_ever", "a driver that was overtaken while it waits for input is never told",

@@ -22,6 +22,7 @@ from headrace.errors import (
     BatchConflict,
     Damaged,
     Fenced,
+    ListLags,
     NotFound,
     PipelineError,
     SourceChanged,
@@ -494,6 +495,43 @@ def test_a_bad_batch_is_named_with_its_row_and_can_be_mended_by_its_producer(sto
     assert Reading(inbox(store), reading.position).step() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("bad", range(4))
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_bad_batch_can_be_mended_also_where_its_producer_has_gone_on(
+    store: Store, bad: int, reopened: bool
+) -> None:
+    unchecked = Producer(store, "a")
+    for time in range(4):
+        page = None if time == bad else "x"
+        unchecked.append(pa.table({"at": [time], "page": [page], "note": [""]}))
+    with pytest.raises(BadInput, match=f"from-a/{bad:012d}, row 1"):
+        Reading(inbox(store)).step()
+    store.delete(f"from-a/{bad:012d}")
+    mending = producer(store) if reopened else unchecked
+    assert mending.append(hits(10 + bad), sequence=bad) == bad
+    assert mending.append(hits(10 + bad), sequence=bad) == bad
+    assert batches(store) == [0, 1, 2, 3]
+    reading = Reading(inbox(store, clean=True))
+    assert reading.step() == [10 + time if time == bad else time for time in range(4)]
+    assert batches(store) == [2, 3]
+    assert producer(store).append(hits(4)) == 4
+    assert mending.append(hits(5)) == 5
+    assert reading.all() == [[4, 5]]
+    assert mending.append(hits(0), sequence=1) == 1, "what was recorded and cleaned away stays so"
+    assert batches(store) == [4, 5]
+
+
+def test_a_batch_may_be_repeated_or_mended_after_a_later_promise(store: Store) -> None:
+    a = producer(store)
+    a.append(hits(5))
+    a.promise(9)
+    assert a.append(hits(5), sequence=0) == 0
+    store.delete("from-a/000000000000")
+    assert a.append(hits(5), sequence=0) == 0
+    a.append(hits(9))
+    assert Reading(inbox(store)).all() == [[5, 9]]
+
+
 def test_a_column_that_is_missing_or_cannot_be_converted_is_named(store: Store) -> None:
     Producer(store, "a").append(pa.table({"page": ["x"], "note": [""]}))
     with pytest.raises(BadInput, match="no column 'at'"):
@@ -641,6 +679,34 @@ def test_a_batch_that_was_cleaned_away_is_not_appended_again(store: Store) -> No
     assert producer(store).append(hits(0), sequence=0) == 0
     assert batches(store) == [2, 3]
     assert reading.step() == []
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+@pytest.mark.parametrize("newest", range(3))
+def test_a_list_that_shows_only_what_was_cleaned_away_opens_no_producer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, newest: int, left_behind: bool
+) -> None:
+    """Nor where a process that stalled, and ended, has left such a batch behind."""
+    a, ended = producer(store), producer(other := MemoryStore())
+    reading = Reading(inbox(store, clean=True))
+    for time in range(6):
+        a.append(hits(time))
+        ended.append(hits(10 + time))
+        reading.step()
+    behind = [f"from-a/{number:012d}" for number in range(newest + 1)]
+    if left_behind:
+        store.create(behind[-1], other.read(behind[-1]))
+        assert batches(store) == [newest, 4, 5]
+    names = store.list
+    monkeypatch.setattr(
+        store, "list", lambda prefix: behind if prefix.startswith("from-a/") else names(prefix)
+    )
+    with pytest.raises(ListLags, match="was cleaned away"):
+        producer(store)
+    assert a.append(hits(7)) == 6, "who knows more than the list goes on"
+    monkeypatch.undo()
+    assert producer(store).append(hits(8)) == 7
+    assert reading.all() == [[7, 8]]
 
 
 def test_a_new_pipeline_on_an_inbox_that_another_has_cleaned_is_told_so(store: Store) -> None:

@@ -7,10 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 import headrace as hr
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import MANIFESTS, manifest_name
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore, MemoryStore
 from tests.support import processes
@@ -128,29 +131,61 @@ def test_a_producer_learns_which_of_its_batches_were_recorded(tmp_path: Path) ->
     assert not (tmp_path / "none").exists(), "asking makes nothing"
 
 
-class Lagging(MemoryStore):
-    """Lists nothing, every second time."""
+class Behind(MemoryStore):
+    """Its list may have stopped some time ago."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lists, self.lags = 0, False
+    shown: list[str] | None = None
 
     def list(self, prefix: str) -> list[str]:
-        self.lists += 1
-        return [] if self.lags and self.lists % 2 == 0 else super().list(prefix)
+        there = super().list(prefix) if self.shown is None else self.shown
+        return [name for name in there if name.startswith(prefix)]
 
 
 def test_what_was_recorded_is_told_by_a_storage_whose_list_lags_behind() -> None:
-    inbox, storage = MemoryStore(), Lagging()
+    inbox, storage = MemoryStore(), Behind()
     a = producer(inbox, "a")
     drawn = pipeline(inbox, Collected().sink("told"))
     for number in range(70):
         a.append(items("a", number, 1))
         run_until_idle(drawn, storage)
-    storage.lags, storage.lists = True, 0
+    storage.shown = []
     assert a.recorded(storage) == 0, "nothing is known yet"
-    storage.lags = False
+    storage.shown = None
     assert a.recorded(storage) == 70
+    a.append(items("a", 70, 1))
+    run_until_idle(drawn, storage)
+    storage.shown = []
+    assert a.recorded(storage) == 71, "what follows is found by name"
+
+
+def test_what_a_fenced_driver_left_behind_tells_nothing_of_what_was_recorded() -> None:
+    """Its manifest came after all, long after the others of its time were cleaned away."""
+    inbox, storage = MemoryStore(), Behind()
+    a = producer(inbox, "a")
+    drawn = pipeline(inbox, Collected().sink("told"))
+
+    def read_one_more(number: int) -> None:
+        a.append(items("a", number, 1))
+        run_until_idle(drawn, storage)
+
+    read_one_more(0)
+    assert a.recorded(storage) == 1
+    found = Ledger(storage).newest(9)
+    step = found[-1].step
+    (division,) = (of.divisions["items"] for of in found if of.divisions)
+    end = {**division.end, "next": {"a": 99}}
+    left = msgspec.structs.replace(
+        found[-1], step=step + 1, nonce="late",
+        divisions={"items": msgspec.structs.replace(division, end=end)},
+    )  # fmt: skip
+    for number in range(1, 20):
+        read_one_more(number)
+    storage.create(manifest_name(step + 1), MANIFESTS.encode(left))
+    storage.shown = [manifest_name(at) for at in range(step + 2)]
+    assert a.recorded(storage) == 1, "nothing newer is to be seen"
+    assert producer(inbox, "a").recorded(storage) == 0
+    storage.shown = None
+    assert a.recorded(storage) == 20
 
 
 def test_nothing_counts_as_recorded_before_its_step_is_committed(tmp_path: Path) -> None:

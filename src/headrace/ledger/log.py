@@ -129,7 +129,9 @@ class Ledger:
             Damaged, NewerFormat: for manifests that cannot be computed with.
             ListLags: when the storage does not show what is the newest step.
         """
-        return self._open_newest(known) if upto is None else _sum(*self._chain(upto, known))
+        if upto is not None:
+            return _sum(*self._chain(upto, known))
+        return self._open_newest(known, None if known is None else known.step)
 
     def _open_newest(self, known: Head | None = None, seen: int | None = None) -> Head | None:
         newest = self._newest_step(seen)

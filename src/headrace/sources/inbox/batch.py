@@ -25,7 +25,7 @@ _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")
 _SEAL = struct.Struct("<Q")
 HEADER_BYTES = _FIELDS.size + _SEAL.size
-_FINAL, _LINKED = 1, 2
+_FINAL, _LINKED, _MENDED = 1, 2, 4
 #: The nonce ends with so much of the seal of the batch before.
 _LINK_BYTES = 4
 _MEND = "restore the file, or remove it and let its producer append this sequence again"
@@ -44,6 +44,7 @@ class Header(msgspec.Struct, frozen=True):
         nonce: tells this writing of the batch from any other.
         linked: whether the nonce ends with a part of the seal of the batch that its producer saw before it.
         seal: names exactly this batch.
+        mended: whether it fills a gap: those after it were there before.
     """
 
     rows: int
@@ -54,10 +55,16 @@ class Header(msgspec.Struct, frozen=True):
     nonce: bytes
     linked: bool
     seal: int
+    mended: bool = False
 
     def follows(self, before: Header) -> bool | None:
-        """Say whether its producer saw that batch before it; None where an older version wrote it."""
-        return self.nonce.endswith(_link(before)) if self.linked else None
+        """Say whether its producer saw that batch before it.
+
+        None where nothing tells: where an older version wrote it, or that batch came later.
+        """
+        if not self.linked or before.mended:
+            return None
+        return self.nonce.endswith(_link(before))
 
 
 def encode_records(table: pa.Table) -> bytes:
@@ -74,20 +81,21 @@ def encode_records(table: pa.Table) -> bytes:
 
 def encode_batch(
     name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: Header | None,
-    random: bytes,
+    random: bytes, mended: bool = False,
 ) -> tuple[bytes, Header]:  # fmt: skip
     """Return the bytes of a batch, and its header.
 
     Args:
         before: the header of the batch before it; None for the first.
         random: four bytes that are others for each writing.
+        mended: whether later batches are there already.
     """
     checksum = xxhash.xxh3_64_intdigest(records)
-    flags = _LINKED | (_FINAL if final else 0)
+    flags = _LINKED | (_FINAL if final else 0) | (_MENDED if mended else 0)
     nonce = random + _link(before)
     fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
     seal = _seal_of(name, fields)
-    header = Header(rows, len(records), checksum, promise_us, final, nonce, True, seal)
+    header = Header(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
     return fields + _SEAL.pack(seal) + records, header
 
 
@@ -116,7 +124,8 @@ def decode_header(name: str, data: bytes, place: str) -> Header:
             remedy="run the version of Headrace that its producer runs, or a newer one",
         )
     final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
-    return Header(rows, size, checksum, promise_us, final, nonce, linked, seal)
+    mended = bool(flags & _MENDED)
+    return Header(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
 
 
 def decode_records(header: Header, data: bytes, place: str) -> pa.Table:

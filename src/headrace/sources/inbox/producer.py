@@ -23,7 +23,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import AlreadyExists, BatchConflict, NotFound, PipelineError, StorageError
+from headrace.errors import (
+    AlreadyExists,
+    BatchConflict,
+    ListLags,
+    NotFound,
+    PipelineError,
+    StorageError,
+)
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike, checked_micros
 from headrace.sources.inbox.batch import (
@@ -122,7 +129,9 @@ class Producer:
         Args:
             records: a table or record batch of Arrow's; or structs, dataclasses, mappings.
             sequence: its number. Appending the same records under the same number again is a no-op,
-                also when they were recorded and cleaned away since. By default the next number.
+                also when they were recorded and cleaned away since. Where a batch was removed because
+                it is damaged, or holds what cannot be read, this fills the gap. By default the next
+                number.
             promise: as :meth:`promise`, in the same file.
 
         Raises:
@@ -131,8 +140,9 @@ class Producer:
                 :meth:`finish`.
             StorageError: when it is not known whether the batch was appended.
         """
-        table = self._records.table(records, self._promised_us)
-        return self._append(self._content(table, promise), sequence)
+        if sequence is not None and sequence < self._next:
+            return self._repeat(records, sequence, promise)
+        return self._append(self._content(records, promise, self._last), sequence)
 
     def promise(self, time: TimeLike) -> None:
         """Say durably that no record before a time will come from this producer any more.
@@ -145,7 +155,7 @@ class Producer:
             StorageError: when it is not known whether the promise was made.
         """
         if checked_micros(time) > self._promised_us:
-            self._append(self._content(pa.table({}), time), None)
+            self._append(self._content(pa.table({}), time, self._last), None)
 
     def finish(self) -> None:
         """Say durably that this producer's input has ended. A no-op when that was said already.
@@ -182,16 +192,37 @@ class Producer:
     def _promised_us(self) -> int:
         return MIN_TIME if self._last is None else self._last.promise_us
 
-    def _content(self, table: pa.Table, promise: TimeLike | None) -> _Content:
-        promised = MIN_TIME if promise is None else checked_micros(promise)
-        return _Content(encode_records(table), table.num_rows, max(promised, self._promised_us))
+    def _content(self, records: Any, promise: TimeLike | None, before: Header | None) -> _Content:
+        """Return what a batch holds that comes after another one."""
+        promised_us = MIN_TIME if before is None else before.promise_us
+        table = self._records.table(records, promised_us)
+        promise_us = promised_us if promise is None else max(checked_micros(promise), promised_us)
+        return _Content(encode_records(table), table.num_rows, promise_us)
+
+    def _repeat(self, records: Any, sequence: int, promise: TimeLike | None) -> int:
+        """Append a batch under a number that was given before."""
+        before = self._header(sequence - 1) if sequence else None
+        content = self._content(records, promise, before)
+        if not self._is_there(content, sequence) and not self._was_cleaned(sequence):
+            self._mend(content, sequence, before)
+        return sequence
+
+    def _mend(self, content: _Content, sequence: int, before: Header | None) -> None:
+        """Fill a gap: a batch was removed by hand."""
+        newest = self._next, self._last
+        self._next, self._last = sequence, before
+        try:
+            if not self._create(content, mended=True):
+                self._is_there(content, sequence)  # another process has filled it
+        finally:
+            self._next, self._last = newest
 
     def _append(self, content: _Content, sequence: int | None) -> int:
         if sequence is not None and sequence > self._next:
             self._find_next()
         for _ in range(ATTEMPTS):
             if sequence is not None and sequence < self._next:
-                self._check_same(content, sequence)
+                self._is_there(content, sequence)
                 return sequence
             if self._last is not None and self._last.final:
                 if content.final:
@@ -212,13 +243,13 @@ class Producer:
             remedy="see that each process has a name of its own, and append again",
         )
 
-    def _create(self, content: _Content) -> bool:
+    def _create(self, content: _Content, *, mended: bool = False) -> bool:
         """Create the next batch; say whether it is this one, and was never there before."""
         if self._last is None and self._exists(cleaned_mark(self.name)):
             return False  # the list lags behind: the first batch was there, and is gone
         name = batch_name(self.name, self._next)
         untold: list[Header] = []
-        there = self._send(name, content, untold)
+        there = self._send(name, content, untold, mended)
         if there is None and not untold:
             return False
         appended = there if self._is_kept() else self._overtaken(name, there, untold)
@@ -227,7 +258,9 @@ class Producer:
         self._next, self._last = self._next + 1, appended
         return True
 
-    def _send(self, name: str, content: _Content, untold: list[Header]) -> Header | None:
+    def _send(
+        self, name: str, content: _Content, untold: list[Header], mended: bool
+    ) -> Header | None:
         """Create a name; return what is there if it is this content, or None where it is another's.
 
         Each time that it is sent it has another nonce. So what was sent again, and comes after the name was
@@ -241,7 +274,7 @@ class Producer:
         for _ in range(ATTEMPTS):
             data, header = encode_batch(
                 name, content.records, content.rows, promise_us=promise_us, final=content.final,
-                before=self._last, random=os.urandom(4),
+                before=self._last, random=os.urandom(4), mended=mended,
             )  # fmt: skip
             try:
                 self._store.create(name, data)
@@ -304,7 +337,8 @@ class Producer:
         if is_known:
             return appended
         sequence = self._next
-        self._find_next()
+        with contextlib.suppress(ListLags):
+            self._find_next()
         raise StorageError(
             f"batch {sequence} of producer {self.name!r} may have been appended: others went on meanwhile, "
             "and what would tell was recorded and cleaned away",
@@ -318,21 +352,58 @@ class Producer:
         return self._header(self._next) == there and bool(later) and later[0] > self._next + 1
 
     def _find_next(self) -> None:
-        """Find the next number: from where the list (a hint) ends, name by name."""
-        known = listed(self._store, self.name)
-        at = max([self._next, *(number + 1 for number in known[-1:])])
-        last = self._header(at - 1) if at else None
-        while (header := self._header(at)) is not None:
-            at, last = at + 1, header
-        self._next, self._last = at, last
+        """Find the next number: from where the list (a hint) ends, name by name.
 
-    def _check_same(self, content: _Content, sequence: int) -> None:
-        """Check that a batch that is there has this content. One that is not was recorded, and cleaned."""
+        Raises:
+            ListLags: when it ends among those that were cleaned away.
+        """
+        for _ in range(ATTEMPTS):
+            known = listed(self._store, self.name)
+            at = max([self._next, *(number + 1 for number in known[-1:])])
+            last = self._header(at - 1) if at else None
+            while (header := self._header(at)) is not None:
+                at, last = at + 1, header
+            if self._is_newest(at - 1, last):
+                self._next, self._last = at, last
+                return
+        raise ListLags(
+            f"batch {at - 1} of producer {self.name!r} is not the newest: it was cleaned away",
+            place=self._store.location,
+            remedy="the storage's list lags behind: open the producer, or append, again when it shows what "
+            "is there; or newer batches were taken away: bring them back",
+        )
+
+    def _is_newest(self, sequence: int, last: Header | None) -> bool:
+        """Say whether a batch that none seems to follow was not cleaned away: the last two stay.
+
+        It may be there all the same, as the ghost of a process that has ended.
+        """
+        if last is None:
+            return sequence < 0 and not self._was_cleaned(0)
+        if sequence == 0:
+            return not self._was_cleaned(0)
+        before = self._header(sequence - 1)
+        if before is None:
+            return not self._was_cleaned(sequence - 1)
+        return last.follows(before) is not False
+
+    def _was_cleaned(self, sequence: int) -> bool:
+        """Say whether a batch that is gone was cleaned away: in ascending order, unlike by hand."""
+        if sequence == 0:
+            return self._exists(cleaned_mark(self.name))
+        return self._header(sequence - 1) is None
+
+    def _is_there(self, content: _Content, sequence: int) -> bool:
+        """Say whether a batch is there.
+
+        Raises:
+            BatchConflict: when another one is there.
+        """
         name = batch_name(self.name, sequence)
         try:
             data = self._store.read(name)
         except NotFound:
-            return
+            return False
         place = f"{self._store.location}: {name}"
         header = decode_header(name, data, place)
         found = decode_records(header, data, place)
@@ -342,6 +413,7 @@ class Producer:
                 f"batch {sequence} is there already, with other content",
                 "append under the next number, or give this process a name of its own",
             )
+        return True
 
     def _header(self, sequence: int) -> Header | None:
         name = batch_name(self.name, sequence)

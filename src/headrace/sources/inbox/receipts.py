@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from headrace.errors import ListLags
 from headrace.ledger.log import Ledger
+from headrace.ledger.manifest import Head
 from headrace.sources.inbox.names import Place, find_id, store_of
 from headrace.sources.inbox.position import InboxPosition
 from headrace.storage import Store
-
-#: When more manifests than these have come since the last look, the sum is read anew.
-_AT_MOST = 64
 
 
 class Receipts:
@@ -26,43 +23,37 @@ class Receipts:
     def __init__(self, storage: Store, inbox: str) -> None:
         self._ledger = Ledger(storage)
         self._inbox = inbox
-        self._step = -1
-        self._positions: dict[str, InboxPosition] = {}
+        self._head: Head | None = None
+        self._positions: list[InboxPosition] = []
 
     def recorded(self, producer: str) -> int:
         """Return how many of a producer's batches committed steps have read, from all of them.
 
         0 for a pipeline that has not read any. Where several injectors read the inbox, what all have.
+        Where the storage's list lags behind, what was known before.
 
         Raises:
             Damaged, NewerFormat: when the manifests cannot be read.
         """
         self._look()
-        return min((at.next.get(producer, 0) for at in self._positions.values()), default=0)
+        return min((at.next.get(producer, 0) for at in self._positions), default=0)
 
     def _look(self) -> None:
-        newer = self._ledger.newest(_AT_MOST, self._step)
-        if not newer:
+        try:
+            head = self._ledger.open(known=self._head)
+        except ListLags:
             return
-        if len(newer) == newer[-1].step - self._step:  # none between was missed
-            for manifest in newer:
-                self._note({name: division.end for name, division in manifest.divisions.items()})
-            self._step = newer[-1].step
+        if head is None or head is self._head:
             return
-        head = self._ledger.open()
-        if head is None:  # this time the storage's list lags behind
-            return
-        self._note(head.positions)
-        self._step = head.step
-
-    def _note(self, positions: dict[str, Any]) -> None:
-        for name, position in positions.items():
+        self._head = head
+        self._positions = []
+        for position in head.positions.values():
             try:
                 at = msgspec.convert(position, InboxPosition)
             except msgspec.ValidationError:
                 continue  # another source's
             if at.inbox == self._inbox:
-                self._positions[name] = at
+                self._positions.append(at)
 
 
 def recorded(producer: str, *, inbox: Place, storage: Place) -> int:
