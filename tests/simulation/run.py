@@ -197,6 +197,7 @@ class World:
         return [
             self.kernel.spawn(name, lambda name=name: produce(self, name))  # type: ignore[misc]
             for name in sorted(self.outside.sent)
+            for _ in range(self.appending.processes)
         ]
 
     def run(self) -> Outcome:

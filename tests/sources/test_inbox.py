@@ -521,6 +521,36 @@ def test_a_bad_batch_can_be_mended_also_where_its_producer_has_gone_on(
     assert batches(store) == [4, 5]
 
 
+def test_two_batches_that_were_removed_are_mended_in_their_order(store: Store) -> None:
+    a = producer(store)
+    for time in range(3):
+        a.append(hits(time))
+    for number in (0, 1):
+        store.delete(f"from-a/{number:012d}")
+    with pytest.raises(BatchConflict, match="batches 0 and 1 were removed"):
+        a.append(hits(1), sequence=1)
+    for number in (0, 1):
+        assert a.append(hits(number), sequence=number) == number
+    assert Reading(inbox(store)).all() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_what_is_repeated_behind_a_ghost_was_recorded_and_is_not_taken_for_removed(
+    store: Store, number: int
+) -> None:
+    a, ended = producer(store), producer(other := MemoryStore())
+    reading = Reading(inbox(store, clean=True))
+    for time in range(6):
+        a.append(hits(time))
+        ended.append(hits(10 + time))
+        reading.step()
+    for ghost in [f"from-a/{number - 1:012d}"] if number else []:
+        store.create(ghost, other.read(ghost))
+    before = batches(store)
+    assert a.append(hits(number), sequence=number) == number
+    assert batches(store) == before
+
+
 def test_a_batch_may_be_repeated_or_mended_after_a_later_promise(store: Store) -> None:
     a = producer(store)
     a.append(hits(5))

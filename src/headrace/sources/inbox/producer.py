@@ -203,8 +203,14 @@ class Producer:
         """Append a batch under a number that was given before."""
         before = self._header(sequence - 1) if sequence else None
         content = self._content(records, promise, before)
-        if not self._is_there(content, sequence) and not self._was_cleaned(sequence):
-            self._mend(content, sequence, before)
+        if self._is_there(content, sequence) or self._was_cleaned(sequence):
+            return sequence
+        if sequence and before is None:
+            raise self._conflict(
+                f"batches {sequence - 1} and {sequence} were removed",
+                "append the batches before it first",
+            )
+        self._mend(content, sequence, before)
         return sequence
 
     def _mend(self, content: _Content, sequence: int, before: Header | None) -> None:
@@ -388,10 +394,17 @@ class Producer:
         return last.follows(before) is not False
 
     def _was_cleaned(self, sequence: int) -> bool:
-        """Say whether a batch that is gone was cleaned away: in ascending order, unlike by hand."""
-        if sequence == 0:
-            return self._exists(cleaned_mark(self.name))
-        return self._header(sequence - 1) is None
+        """Say whether a batch that is gone was cleaned away, or else removed by hand.
+
+        A clean-up goes in ascending order, and leaves the two that were recorded last. So before one that
+        was not recorded these are there: not one alone, which may be a ghost.
+        """
+        if not self._exists(cleaned_mark(self.name)):
+            return False
+        if sequence < 2:
+            return True
+        last, before = self._header(sequence - 1), self._header(sequence - 2)
+        return last is None or before is None or last.follows(before) is False
 
     def _is_there(self, content: _Content, sequence: int) -> bool:
         """Say whether a batch is there.
