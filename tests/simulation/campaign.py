@@ -43,7 +43,7 @@ WANTED = [
     "migration done", "migration aborted", "bins of different depth",
     "a step while a migration is preparing", "a step while a migration is moving",
     "a record was sent again", "a producer looked what is recorded",
-    "a batch was appended by two processes of one name",
+    "a batch was appended by two processes of one name", "a create met itself",
     "state was read", "pinned state was read", "what was read has expired",
     "a checkpoint was copied", "a copy went on to the end",
     "asked: pause", "asked: resume", "asked: stop", "asked: migrate", "asked: abort_migration",

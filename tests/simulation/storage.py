@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.errors import NotFound, StorageError, StorageFull
+from headrace.errors import AlreadyExists, NotFound, StorageError, StorageFull
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from tests.simulation.kernel import Kernel
@@ -22,6 +22,8 @@ LONG_US = [5_000, 50_000, 500_000, 2_000_000]
 #: can be.
 _STUCK, _ALL_THE_WAY = 0.9, 0.5
 _FIRST = "manifests/000000000000"
+#: Where a create's reply is lost, it is sent again so often by what lies between.
+_SENT_AGAIN = 0.5
 #: For so long there is no room.
 _FULL_US = 300_000
 
@@ -149,7 +151,9 @@ class ProcessStore(Store):
     def location(self) -> str:
         return "simulated://"  # (that of what is stored is another one each time)
 
-    def _do(self, what: str, work: Callable[[], T], data: bytes | None = None) -> T:
+    def _do(
+        self, what: str, work: Callable[[], T], data: bytes | None = None, creates: str = ""
+    ) -> T:
         disk, kernel, options = self._disk, self._disk.kernel, self._disk.options
         self._alive()
         kernel.event(what)
@@ -167,8 +171,23 @@ class ProcessStore(Store):
         if disk.fault(options.crash, "crash after"):
             raise self._crash()
         if disk.fault(options.lost_reply, "lost reply"):
+            self._sent_again(creates)
             raise StorageError("the reply was lost")
         return result
+
+    def _sent_again(self, name: str) -> None:
+        """Let what lies between send a create a second time, now and then: then it meets itself.
+
+        (Not where it was cleaned away since; that is outside the model.)
+        """
+        kernel = self._disk.kernel
+        if not name or not kernel.chance(_SENT_AGAIN):
+            return
+        kernel.event("sent again")
+        self._alive()
+        if name in self._disk.store.list(name):
+            kernel.saw("a create met itself")
+            raise AlreadyExists(f"{name} exists")
 
     def effect(self, what: str, crash: str = "crash in delivery") -> None:
         """Give way before an effect that is not the storage's, or die there."""
@@ -198,7 +217,7 @@ class ProcessStore(Store):
             self._disk.store.create(name, data)
             self._disk.made(name)
 
-        self._do(f"create {name}", work, data)
+        self._do(f"create {name}", work, data, creates=name)
 
     def write(self, name: str, data: bytes) -> None:
         def work() -> None:

@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.coordinator.messages import Poll, Wait
 from headrace.driver import Driver
 from headrace.errors import (
+    AlreadyExists,
     BadInput,
     BatchConflict,
     Damaged,
@@ -956,6 +957,35 @@ def test_a_batch_that_is_sent_again_past_a_clean_up_is_neither_lost_nor_doubled(
     found += [time for step in reading.all() for time in step]
     assert sorted(found) == sorted([*range(before), *range(100, 100 + others), *([50] * times), 60])
     assert Reading(inbox(store, clean=True), reading.position).step() == []
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("others", range(5))
+def test_a_batch_that_met_itself_and_was_cleaned_away_is_not_appended_again(
+    store: Store, before: int, others: int
+) -> None:
+    """The storage's client sent it twice: the first took the name, which is free when one looks."""
+    meeting = Stalling(store, after=True)
+    slow = producer(meeting)
+    reading = Reading(inbox(store, clean=True))
+    for time in range(before):
+        slow.append(hits(time))
+    found = [time for step in reading.all() for time in step]
+
+    def meanwhile() -> None:
+        for time in range(others):
+            producer(store).append(hits(100 + time))
+            found.extend(reading.step())
+        raise AlreadyExists("it exists")
+
+    meeting.meanwhile = meanwhile
+    try:
+        slow.append(hits(50))
+    except StorageError as error:
+        assert "may have been appended" in str(error)
+        assert slow.append(hits(50), sequence=before) == before
+    found += [time for step in reading.all() for time in step]
+    assert sorted(found) == [*range(before), 50, *range(100, 100 + others)]
 
 
 def test_a_batch_behind_one_that_was_sent_again_after_its_clean_up_is_not_acknowledged(

@@ -82,6 +82,22 @@ def test_a_create_that_met_another_one_is_tried_again(
     assert store.read("name") == b"mine"
 
 
+def test_a_create_that_found_its_name_taken_is_not_sent_again_where_it_is_free_by_then(
+    behind: Callable[[meddler.Plan], ObjectStore],
+) -> None:
+    """(It may have been taken by the first request of this create, which then was carried out twice.)"""
+    fail_first, made = to_first_creates(meddler.FAIL_AFTER, 1), list[ObjectStore]()
+
+    def plan(method: str, path: str, conditional: bool) -> str | None:
+        if method == "HEAD":
+            made[0].delete("name")
+        return fail_first(method, path, conditional)
+
+    made.append(behind(plan))
+    with pytest.raises(AlreadyExists):
+        made[0].create("name", b"mine")
+
+
 def test_a_name_that_nobody_created_is_never_said_to_exist(
     behind: Callable[[meddler.Plan], ObjectStore],
 ) -> None:

@@ -35,6 +35,8 @@ _CONFLICTS = 6
 _PAUSE_S = 0.05
 _STATUS = re.compile(r"status code: (\d+)[A-Za-z ]*")
 _CODE = re.compile(r"<Code>\w+")
+#: What Azure says where a name is taken, also with 409.
+_TAKEN = "BlobAlreadyExists"
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
@@ -90,8 +92,7 @@ class ObjectStore(Store):
                 with self._typed_errors(name, writes=True):
                     self._library.put(self._objects, name, data, mode="create")
                 return
-            except AlreadyExists:
-                # The library says so of a 409, too: another create is under way, and may yet fail.
+            except _Conflict:
                 if self._size(name) is not None:
                     raise
         raise StorageError(
@@ -164,8 +165,9 @@ class ObjectStore(Store):
 
         try:
             yield
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            of = _Conflict if _is_conflict(str(error)) else AlreadyExists
+            raise of(f"{name} exists", place=self._place(name)) from None
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise self._typed(error, name, writes=writes) from None
 
@@ -196,6 +198,14 @@ class ObjectStore(Store):
             remedy="see to the network, the endpoint (AWS_ENDPOINT_URL; AWS_ALLOW_HTTP=true for one "
             "without TLS), the region and the credentials; every committed step is intact",
         )
+
+
+class _Conflict(AlreadyExists):
+    """Another create of the name is under way, and may yet fail; this one has failed.
+
+    It can be sent again as it is. One whose name was taken cannot: it may have been taken by this very one,
+    which the library sent more than once, and be free again since.
+    """
 
 
 class _BehindTheEnd(StorageError):
@@ -230,6 +240,12 @@ def _library() -> Any:
             "object stores need the package obstore", remedy="pip install 'headrace[s3]'"
         ) from error
     return obstore
+
+
+def _is_conflict(text: str) -> bool:
+    """Say whether the server answered that another create is under way; the library says "exists" then."""
+    status = _STATUS.search(text)
+    return status is not None and status[1] == "409" and _TAKEN not in text
 
 
 def _reason(text: str) -> str:

@@ -287,6 +287,10 @@ class Producer:
                 return header
             except AlreadyExists:
                 found = self._header(self._next)
+                if (
+                    found is None
+                ):  # cleaned away since; it may have been this, sent twice on the way
+                    untold.append(header)
                 return found if found in [*untold, header] else None
             except StorageError as error:
                 failure = error
