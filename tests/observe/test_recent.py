@@ -10,6 +10,16 @@ from tests.ledger.test_log import committed
 from tests.ledger.worlds import manifest
 
 
+class Behind(MemoryStore):
+    """Its list may have stopped some time ago."""
+
+    shown: list[str] | None = None
+
+    def list(self, prefix: str) -> list[str]:
+        there = super().list(prefix) if self.shown is None else self.shown
+        return [name for name in there if name.startswith(prefix)]
+
+
 class Counted(MemoryStore):
     """Notes which manifests are read whole."""
 
@@ -84,3 +94,16 @@ def test_a_storage_that_was_replaced_is_looked_at_anew() -> None:
     grown(store, head, 4, "another")
     assert [each.nonce for each in recent.look()][-1] == "another3"
     assert seen(recent) == [0, 1, 2, 3, 4]
+
+
+def test_a_list_that_lags_behind_takes_nothing_out_of_the_window() -> None:
+    store = Behind()
+    head = committed(store, 5)
+    store.shown = store.list("")
+    recent = Recent(Ledger(store), 3)
+    assert seen(recent) == [2, 3, 4]
+    grown(store, head, 2)
+    assert seen(recent) == [4, 5, 6], "what follows is found by name"
+    Ledger(store).clean([], range(5))
+    store.shown = store.shown[:2]
+    assert seen(recent) == [4, 5, 6]

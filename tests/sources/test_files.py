@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,35 @@ def test_a_file_that_sorts_before_those_that_were_read_is_not_lost_silently(tmp_
     write(tmp_path / "a", example(2), "jsonl")
     with pytest.raises(SourceChanged, match="sort before"):
         source.offer(offer.end, Limit(10, 1 << 20))
+
+
+@pytest.mark.parametrize("pattern", ["", "*.jsonl"])
+@pytest.mark.parametrize("hidden", [["b"], ["bc", "bc", "b"]], ids=["at first", "later"])
+def test_a_file_that_comes_while_one_looks_is_not_missed_where_a_later_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, hidden: list[str]
+) -> None:
+    """A folder is not shown as of one moment."""
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"at": 1, "n": {ord(name)}}}\n')
+    looks, scandir = iter(hidden), os.scandir
+
+    def shown(folder: Any) -> Any:
+        missed = next(looks, "")
+        return contextlib.nullcontext([of for of in scandir(folder) if of.name[0] not in missed])
+
+    def listed(folder: Path) -> list[Path]:
+        return [folder / of.name for of in shown(folder).enter_result]
+
+    columns = {"at": int, "n": int}
+    source = Files(tmp_path / pattern, event_time="at", schema=columns, format="jsonl", watch=True)
+    monkeypatch.setattr(os, "scandir", shown)
+    monkeypatch.setattr(Path, "iterdir", listed)
+    position, found = source.start(), []
+    while (offer := source.offer(position, LIMIT)) is not None:
+        for split in source.splits(position, offer.end):
+            found += source.read(split).column("n").to_pylist()
+        position = offer.end
+    assert found == [ord(name) for name in "abc"]
 
 
 def watched(folder: Path) -> Files:

@@ -314,7 +314,7 @@ class Ledger:
         Raises:
             Damaged, NewerFormat: for manifests that are there and cannot be read.
         """
-        newest = self._newest_step()
+        newest = self._newest_step(after if after >= 0 else None)
         if newest is None:
             return []
         steps = range(max(after, newest - at_most) + 1, newest + 1)

@@ -235,17 +235,29 @@ class Files(Source):
     # -- dividing -----------------------------------------------------------------------------
 
     def _list(self) -> list[str]:
+        """Return the names of the files that are there, in their order.
+
+        A look at a folder is no snapshot: of two files that come meanwhile it may show the later one alone.
+        So where it shows anything new, a second look tells what else was there by then.
+        """
         if self._listed is None or self._watch:
-            path = Path(self._pattern)
-            if path.is_dir():
-                suffixes = [s for s, f in _BY_SUFFIX.items() if f == getattr(self, "_format", f)]
-                names = [str(item) for item in path.iterdir() if item.suffix.lower() in suffixes]
-            else:
-                names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
-                names = [name for name in names if os.path.isfile(name)]
-            base = self._base()
-            self._listed = sorted(os.path.relpath(name, base) for name in names)
+            names = self._look()
+            if names and not set(names).issubset(self._listed or ()):
+                newest = names[-1]
+                names = [name for name in self._look() if name <= newest]
+            self._listed = names
         return self._listed
+
+    def _look(self) -> list[str]:
+        path = Path(self._pattern)
+        if path.is_dir():
+            suffixes = [s for s, f in _BY_SUFFIX.items() if f == getattr(self, "_format", f)]
+            names = [str(item) for item in path.iterdir() if item.suffix.lower() in suffixes]
+        else:
+            names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
+            names = [name for name in names if os.path.isfile(name)]
+        base = self._base()
+        return sorted(os.path.relpath(name, base) for name in names)
 
     def _base(self) -> Path:
         """Return the folder that names are relative to, so that files can be moved together."""
