@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+#: Options that say where figures go, and nothing of what they are.
+_WHERE = {"--json", "--picture", "--pictures"}
 
 
 def figure(
@@ -64,21 +66,22 @@ def source_tree(folder: str = "src") -> str:
 
 
 def command() -> str:
-    """Return the command that is running, without the name of the file for its figures."""
+    """Return the command that is running, without where its figures and pictures go."""
     words = iter(sys.argv[1:])
     given = []
     for word in words:
-        if word == "--json":
+        if word in _WHERE:
             next(words, None)
-        elif not word.startswith("--json="):
+        elif word.partition("=")[0] not in _WHERE:
             given.append(word)
-    return shlex.join(["python", "-m", _program(), *given])
+    return shlex.join([*program(), *given])
 
 
-def _program() -> str:
-    """Return what was run, as ``python -m`` takes it."""
+def program() -> list[str]:
+    """Return what was run, as a command."""
     spec = sys.modules["__main__"].__spec__
-    return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    return ["python", "-m", name]
 
 
 def facts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -90,7 +93,9 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": {name: version(name) for name in packages}
         | {"python": platform.python_version()},
         "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
-        "parameters": {k: str(v) for k, v in vars(arguments).items()},
+        "parameters": {
+            name: str(value) for name, value in vars(arguments).items() if f"--{name}" not in _WHERE
+        },
     }
 
 

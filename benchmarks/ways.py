@@ -81,6 +81,46 @@ class Runs:
         return (statistics.median(taken), max(taken)) if taken else (0.0, 0.0)
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """What all runs of one way came to.
+
+    Attributes:
+        bins, nbytes: how much moved at a time.
+        seconds: how long the migration took during which a record waited longest, of the middle run.
+        there_and_back: how long that run's migrations took, each.
+        late_ms: percentiles of that run, before state moved and while it did.
+        moving_max_ms: the longest latency while state moved, the median of all runs.
+        ratio: that over the longest before, the median of all runs in whatever way.
+        gib: the memory of all Python workers: the median, and the most.
+    """
+
+    bins: int
+    nbytes: int
+    seconds: float
+    there_and_back: list[float]
+    late_ms: list[float]
+    moving_max_ms: float
+    ratio: float
+    gib: tuple[float, float]
+
+
+def outcomes(runs: Mapping[str, Runs], shares: Sequence[float]) -> dict[str, Outcome]:
+    """Return what each way came to, with such percentiles."""
+    return {
+        way: Outcome(
+            of.moved.bins,
+            of.moved.nbytes,
+            of.moved.seconds,
+            [one.seconds for one in of.middle_seen.moved],
+            of.late_ms(shares),
+            of.moving_max_ms,
+            of.moving_max_ms / steady_max_ms(runs),
+            of.gib,
+        )
+        for way, of in runs.items()
+    }
+
+
 def runs_of(
     place: Place, workload: Workload, load: Load, ways: Sequence[str], times: int, **settings: Any
 ) -> dict[str, Runs]:

@@ -24,7 +24,8 @@ from benchmarks.evaluation.papers import (
     KEY_COUNT_8192M,
     Percentiles,
 )
-from benchmarks.harness import figure, report
+from benchmarks.harness import figure, show
+from benchmarks.parts import Parts
 from benchmarks.places import Place, local
 from benchmarks.ways import plain
 from headrace.nexmark.harness.latency import Latencies, ccdf
@@ -38,6 +39,8 @@ GOAL = 1.1
 
 
 Runs = list[Latencies]
+#: What a case has found: percentiles (ms) by the log2 of bins.
+Found = dict[int, list[float]]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -49,6 +52,16 @@ class Case(msgspec.Struct, frozen=True):
     emit: str
     theirs: Percentiles
     their_keys: str
+
+    @property
+    def label(self) -> str:
+        """What is run."""
+        return f"{self.name}, {self.keys:,} keys"
+
+    @property
+    def picture(self) -> str:
+        """What its picture is called."""
+        return f"overhead_{plain(self.name)}_{self.keys}"
 
 
 CASES = [
@@ -65,14 +78,26 @@ def main() -> None:
     made.add_argument("--seconds", type=float, default=20.0)
     made.add_argument("--warm", type=float, default=10.0)
     made.add_argument("--runs", type=int, default=3)
+    Parts.add_option(made)
     chosen = made.parse_args()
     if chosen.quick:
         chosen.bits, chosen.seconds, chosen.warm, chosen.runs = [1, 12], 4.0, 3.0, 1
-    cases = CASES[:1] if chosen.quick else CASES
-    with local() as place:
-        one(place, CASES[0], chosen.bits[0], chosen)  # the JVM compiles for half a minute
-        found = {case: in_turns(place, case, chosen) for case in cases}
-    tell(found, chosen)
+    by_label = {case.label: case for case in (CASES[:1] if chosen.quick else CASES)}
+    parts = Parts(Found, list(by_label), made, chosen)
+    if missing := parts.missing():
+        with local() as place:
+            one(place, CASES[0], chosen.bits[0], chosen)  # the JVM compiles for half a minute
+            for label in missing:
+                parts.add(label, of_case(place, by_label[label], chosen))
+                parts.write(*told(parts.found))
+    show("What bins cost", *told(parts.found))
+
+
+def of_case(place: Place, case: Case, chosen: argparse.Namespace) -> Found:
+    """Count with each number of bins; draw it."""
+    runs = in_turns(place, case, chosen)
+    draw(case, runs, chosen)
+    return {bits: percentiles_ms(some, SHARES) for bits, some in runs.items()}
 
 
 def in_turns(place: Place, case: Case, chosen: argparse.Namespace) -> dict[int, Runs]:
@@ -104,16 +129,16 @@ def one(place: Place, case: Case, bits: int, chosen: argparse.Namespace) -> Late
     return seen.latencies.between(*load.window)
 
 
-def tell(found: dict[Case, dict[int, Runs]], chosen: argparse.Namespace) -> None:
-    """Report what was found, and draw it."""
+def told(found: dict[str, Found]) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Return the table and the figures of what was found."""
     heads = ["p90", "p99", "p99.99", "max"]
     rows = [["answers", "keys", "log2 bins", *(f"{head} ms" for head in heads), "Megaphone's count, keys",
              *(f"its {head} ms" for head in heads)]]  # fmt: skip
     first: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
-    for case, by_bits in found.items():
-        for bits, runs in by_bits.items():
-            own = percentiles_ms(runs, SHARES)
+    for case in (case for case in CASES if case.label in found):
+        by_bits = found[case.label]
+        for bits, own in by_bits.items():
             theirs = case.theirs.get(None if bits == 1 else bits, ())
             count = f"{case.theirs_is}, {case.their_keys}" if theirs else ""
             rows.append([case.name, f"{case.keys:,}", "none" if bits == 1 else str(bits),
@@ -124,27 +149,21 @@ def tell(found: dict[Case, dict[int, Runs]], chosen: argparse.Namespace) -> None
                 for head, ms in zip(heads, own, strict=True)
             ]
         if {1, 12} <= by_bits.keys():
-            none, many = (percentiles_ms(by_bits[bits], [99.0])[0] for bits in (1, 12))
-            ratio = many / none
+            ratio = by_bits[12][heads.index("p99")] / by_bits[1][heads.index("p99")]
             name = f"{plain(case.name)}_{case.keys}_p99_4096_bins_over_none"
             first.append(figure(name, ratio, "x", f"<= {GOAL}", ratio <= GOAL))
-    draw(found, chosen)
-    report("What bins cost", rows, [*first, *figures], chosen)
+    return rows, [*first, *figures]
 
 
-def draw(found: dict[Case, dict[int, Runs]], chosen: argparse.Namespace) -> None:
+def draw(case: Case, runs: dict[int, Runs], chosen: argparse.Namespace) -> None:
     """Draw which share of records is later than a latency."""
-    picture, axes = new_picture(
-        1, len(found), figsize=(4.2 * len(found), 3.6), sharey=True, squeeze=False
-    )
-    for (case, by_bits), axis in zip(found.items(), axes[0], strict=True):
-        for bits, runs in by_bits.items():
-            shares = ccdf(middle(runs).histogram())
-            axis.loglog(*shares, lw=1, label="none" if bits == 1 else f"2^{bits}")
-        axis.set(title=f"{case.name}, {case.keys:,} keys", xlabel="ms")
-    axes[0, 0].set(ylabel="share of records that are later")
-    axes[0, -1].legend(fontsize=7)
-    save(picture, chosen.pictures / "overhead.png")
+    picture, axis = new_picture(figsize=(6, 3.6))
+    for bits, some in runs.items():
+        shares = ccdf(middle(some).histogram())
+        axis.loglog(*shares, lw=1, label="none" if bits == 1 else f"2^{bits}")
+    axis.set(title=case.label, xlabel="ms", ylabel="share of records that are later")
+    axis.legend(fontsize=7)
+    save(picture, chosen.pictures / f"{case.picture}.png")
 
 
 if __name__ == "__main__":

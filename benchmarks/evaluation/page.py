@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.evaluation.common import FOUND
+from benchmarks.evaluation.overhead import CASES
 from benchmarks.harness import ROOT
 from benchmarks.tables import Result, load, page, table
 
@@ -15,7 +16,7 @@ PICTURES: dict[str, Sequence[str]] = {
     "generator": (),
     "queries": [f"q{number}" for number in range(1, 9)],
     "throughput": (),
-    "overhead": ["overhead"],
+    "overhead": [case.picture for case in CASES],
     "sweeps": ["sweeps", "memory"],
     "millwheel": ["latency", "cache"],
 }
@@ -35,7 +36,9 @@ def section(name: str, pictures: Sequence[str]) -> str:
     shown = [f"![{one}](../benchmarks/results/evaluation/{one}.png)" for one in pictures
              if (FOUND / f"{one}.png").exists()]  # fmt: skip
     return "\n\n".join(
-        filter(None, [origin(result), table(result["table"]), goals(result), *shown])
+        filter(
+            None, [origin(result), missing(result), table(result["table"]), goals(result), *shown]
+        )
     )
 
 
@@ -46,6 +49,12 @@ def origin(result: Result) -> str:
         f"`{result['command']}`, source tree {result['source_tree'][:12]}, {machine['cores']} cores, "
         f"Spark {result['versions']['pyspark']}, Python {result['versions']['python']}."
     )
+
+
+def missing(result: Result) -> str:
+    """Say which parts are not measured yet."""
+    parts = result.get("missing", [])
+    return f"Not measured yet: {'; '.join(parts)}." if parts else ""
 
 
 def goals(result: Result) -> str:

@@ -20,9 +20,10 @@ import msgspec
 
 from benchmarks.evaluation.common import options
 from benchmarks.evaluation.papers import QUERIES
-from benchmarks.harness import figure, report
+from benchmarks.harness import figure, show
+from benchmarks.parts import Parts
 from benchmarks.places import Place, local, two_hosts
-from benchmarks.ways import Runs, plain, runs_of, steady_max_ms
+from benchmarks.ways import Outcome, outcomes, plain, runs_of
 from headrace.nexmark.harness.load import Load, Query
 from headrace.nexmark.harness.picture import draw_ways
 from headrace.nexmark.queries import module_of
@@ -38,6 +39,9 @@ MORE = ["q9", "q11", "q12", "q15", "q16", "q17", "q18", "q19", "q20"]
 #: Windows of the clock end at its multiples.
 WINDOW_S = 10.0
 SHARES = (50.0, 99.0, 100.0)
+
+#: What a query has found: what each way came to.
+Found = dict[str, Outcome]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -82,6 +86,7 @@ def main() -> None:
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of those with state")
     made.add_argument("--hosts", type=int, choices=[1, 2], default=2)
+    Parts.add_option(made)
     chosen = made.parse_args()
     if (
         not (chosen.warm + chosen.seconds) % WINDOW_S
@@ -90,13 +95,16 @@ def main() -> None:
         made.error("a migration would begin where windows end: choose other --warm or --seconds")
     if chosen.quick:
         chosen.queries, chosen.seconds, chosen.warm = ["q3"], 5.0, 10.0
-        chosen.history = 200_000
+        chosen.history, chosen.runs = 200_000, 1
+    parts = Parts(Found, list(cases()), made, chosen, "queries")
     with two_hosts() if chosen.hosts == 2 else local() as place:
-        found = {name: of_query(place, name, chosen) for name in chosen.queries}
-    tell(found, chosen)
+        for name in parts.missing(chosen.queries):
+            parts.add(name, of_query(place, name, chosen))
+            parts.write(*told(parts.found))
+    show("NEXMark while state moves", *told(parts.found))
 
 
-def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, Runs]:
+def of_query(place: Place, name: str, chosen: argparse.Namespace) -> Found:
     """Run a query in each way; draw it."""
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     workload = cases()[name].workload(chosen.rate, chosen.history)
@@ -104,39 +112,31 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> dict[str, R
     runs = runs_of(place, workload, load, ways, 1 if name in STATELESS else chosen.runs)
     titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}
     draw_ways(titled, load, chosen.pictures / f"{name}.png")
-    for way, of in runs.items():
-        print(name, way, f"{of.moving_max_ms / steady_max_ms(runs):.2f}", flush=True)
-    return runs
+    found = outcomes(runs, SHARES)
+    for way, of in found.items():
+        print(name, way, f"{of.ratio:.2f}", flush=True)
+    return found
 
 
-def tell(found: dict[str, dict[str, Runs]], chosen: argparse.Namespace) -> None:
-    """Report what was found."""
+def told(found: dict[str, Found]) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Return the table and the figures of what was found."""
     times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
-    rows = [
-        [
-            "query",
-            "way",
-            "KB moved",
-            "s there, back",
-            *times,
-            "max over steady max",
-            "Megaphone",
-        ]
-    ]
+    last = ["max over steady max", "Megaphone"]
+    rows = [["query", "way", "KB moved", "s there, back", *times, *last]]
     figures: list[dict[str, Any]] = []
-    for query, runs in found.items():
-        for way, of in runs.items():
-            ratio = of.moving_max_ms / steady_max_ms(runs)
-            both = ", ".join(f"{one.seconds:.2f}" for one in of.middle_seen.moved)
+    for query, ways in found.items():
+        for way, of in ways.items():
             rows.append([
-                query, way, f"{of.moved.nbytes / 1e3:,.0f}", both,
-                *(f"{ms:.0f}" for ms in of.late_ms(SHARES)), f"{ratio:.2f}",
+                query, way, f"{of.nbytes / 1e3:,.0f}",
+                ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back),
+                *(f"{ms:.0f}" for ms in of.late_ms), f"{of.ratio:.2f}",
                 QUERIES.get(query, "") if way == COMPARED[0] else "",
             ])  # fmt: skip
             asked = way == COMPARED[-1] and query not in STATELESS
-            goal = (f"<= {GOAL}", ratio <= GOAL) if asked else ()
-            figures.append(figure(f"{query}_{plain(way)}_max_over_steady_max", ratio, "x", *goal))
-    report("NEXMark while state moves", rows, figures, chosen)
+            goal = (f"<= {GOAL}", of.ratio <= GOAL) if asked else ()
+            name = f"{query}_{plain(way)}_max_over_steady_max"
+            figures.append(figure(name, of.ratio, "x", *goal))
+    return rows, figures
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import msgspec
 
 from benchmarks.counting import RunningCount
 from benchmarks.evaluation.common import options
-from benchmarks.harness import figure, report
+from benchmarks.harness import figure, show
+from benchmarks.parts import Parts
 from benchmarks.places import Place, local, two_hosts
-from benchmarks.ways import WAYS, Runs, plain, runs_of, steady_max_ms
+from benchmarks.ways import WAYS, Outcome, Runs, outcomes, plain, runs_of
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.picture import TIME, memory_over_time, save
 from headrace.nexmark.harness.picture import figure as new_picture
@@ -28,6 +29,9 @@ COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=Tr
 SHARES = (50.0, 100.0)
 #: So long a new session is warmed up.
 _COMPILES_S = 30.0
+
+#: What a case has found: what each way came to.
+Found = dict[str, Outcome]
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -54,6 +58,11 @@ class Point(msgspec.Struct, frozen=True):
             "load": f"{self.rate:,}/s",
         }[self.series]
 
+    @property
+    def case(self) -> str:
+        """What is run. (The usual case is in each series.)"""
+        return f"{self.keys:,} keys, 2^{self.bits} bins, {self.rate:,}/s"
+
 
 def points(chosen: argparse.Namespace) -> Iterator[Point]:
     """Return all cases: of each series what varies, the rest as usual."""
@@ -79,22 +88,22 @@ def main() -> None:
     made.add_argument("--warm", type=float, default=8.0, help="of each run; the first is longer")
     made.add_argument("--runs", type=int, default=3)
     made.add_argument("--hosts", type=int, choices=[1, 2], default=2)
+    Parts.add_option(made)
     chosen = made.parse_args()
     if chosen.quick:
         chosen.series, chosen.ways = ["keys"], ["all at once", "batched, prepared"]
         chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 4.0, 8.0, 1
-    measured: dict[tuple[int, int, int], dict[str, Runs]] = {}
-    found: dict[Point, dict[str, Runs]] = {}
-    with two_hosts() if chosen.hosts == 2 else local() as place:
-        warm_up(place, chosen)
-        for point in points(chosen):
-            if point.series not in chosen.series:
-                continue
-            case = point.keys, point.bits, point.rate  # (the usual one is in each series)
-            if case not in measured:
-                measured[case] = of_case(place, *case, chosen)
-            found[point] = measured[case]
-    tell(found, chosen)
+    by_case = {point.case: point for point in points(chosen)}
+    parts = Parts(Found, list(by_case), made, chosen, "series")
+    asked = {point.case: None for point in points(chosen) if point.series in chosen.series}
+    if missing := parts.missing(asked):
+        with two_hosts() if chosen.hosts == 2 else local() as place:
+            warm_up(place, chosen)
+            for case in missing:
+                parts.add(case, of_case(place, by_case[case], chosen))
+                parts.write(*told(parts.found, chosen))
+    draw(parts.found, chosen)
+    show("Migrations by bins, keys and load", *told(parts.found, chosen))
 
 
 def warm_up(place: Place, chosen: argparse.Namespace) -> None:
@@ -105,48 +114,50 @@ def warm_up(place: Place, chosen: argparse.Namespace) -> None:
     place.warm_up(RunningCount(chosen.keys), load)
 
 
-def of_case(
-    place: Place, keys: int, bits: int, rate: int, chosen: argparse.Namespace
-) -> dict[str, Runs]:
-    """Run a case in each way."""
-    load = Load(rate=rate, bins=1 << bits, warm_s=chosen.warm, seconds=3 * chosen.seconds)
-    found = runs_of(place, RunningCount(keys), load, chosen.ways, chosen.runs)
-    for way, runs in found.items():
-        ratio = runs.moving_max_ms / steady_max_ms(found)
-        print(f"{keys:,} keys, 2^{bits} bins, {rate:,}/s", way, f"{ratio:.2f}", flush=True)
+def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
+    """Run a case in each way; draw the memory that the largest takes."""
+    load = Load(
+        rate=point.rate, bins=1 << point.bits, warm_s=chosen.warm, seconds=3 * chosen.seconds
+    )
+    runs = runs_of(place, RunningCount(point.keys), load, chosen.ways, chosen.runs)
+    if point == max(points(chosen), key=lambda one: one.keys):
+        draw_memory(point, runs, chosen)
+    found = outcomes(runs, SHARES)
+    for way, of in found.items():
+        print(point.case, way, f"{of.ratio:.2f}", flush=True)
     return found
 
 
-def tell(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> None:
-    """Report what was found, and draw it."""
+def told(
+    found: dict[str, Found], chosen: argparse.Namespace
+) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Return the table and the figures of what was found."""
     rows = [["series", "case", "way", "bins moved", "MB", "s", "steady p50 ms", "steady max ms",
              "moving p50 ms", "moving max ms", "max over steady max",
              "memory GiB, median", "most"]]  # fmt: skip
-    figures: list[dict[str, Any]] = []
-    for point, runs in found.items():
-        for way, of in runs.items():
-            moved, ratio = of.moved, of.moving_max_ms / steady_max_ms(runs)
-            rows.append([point.series, point.label, way, str(moved.bins), f"{moved.nbytes / 1e6:.1f}",
-                         f"{moved.seconds:.2f}", *(f"{ms:.0f}" for ms in of.late_ms(SHARES)),
-                         f"{ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
+    figures: dict[str, dict[str, Any]] = {}
+    for point in points(chosen):
+        for way, of in found.get(point.case, {}).items():
+            rows.append([point.series, point.label, way, str(of.bins), f"{of.nbytes / 1e6:.1f}",
+                         f"{of.seconds:.2f}", *(f"{ms:.0f}" for ms in of.late_ms),
+                         f"{of.ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
-            figures.append(figure(f"{name}_max_over_steady_max", ratio, "x"))
-    draw(found, chosen)
-    draw_memory(max(found, key=lambda point: point.keys), found, chosen)
-    report("Migrations by bins, keys and load", rows, figures, chosen)
+            figures[name] = figure(f"{name}_max_over_steady_max", of.ratio, "x")
+    return rows, [*figures.values()]
 
 
-def draw(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> None:
+def draw(found: dict[str, Found], chosen: argparse.Namespace) -> None:
     """Draw for each series how long migrations take, and the longest that a record waits meanwhile."""
-    series = list(dict.fromkeys(point.series for point in found))
+    shown = [point for point in points(chosen) if point.case in found]
+    series = list(dict.fromkeys(point.series for point in shown))
     picture, axes = new_picture(1, len(series), figsize=(4.2 * len(series), 3.8), squeeze=False)
     for name, axis in zip(series, axes[0], strict=True):
+        some = [point for point in shown if point.series == name]
         for way in chosen.ways:
-            some = [(point, of[way]) for point, of in found.items() if point.series == name]
-            took = [of.moved.seconds for _, of in some]
-            most = [of.moving_max_ms for _, of in some]
+            took = [found[point.case][way].seconds for point in some]
+            most = [found[point.case][way].moving_max_ms for point in some]
             axis.loglog(took, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
-            for at, (point, _) in enumerate(some):
+            for at, point in enumerate(some):
                 axis.annotate(point.label, (took[at], most[at]), fontsize=5)
         axis.set(title=f"varied: {name}", xlabel="s that the migration takes")
     axes[0, 0].set(ylabel="longest latency meanwhile, ms")
@@ -154,14 +165,12 @@ def draw(found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace) -> Non
     save(picture, chosen.pictures / "sweeps.png")
 
 
-def draw_memory(
-    point: Point, found: dict[Point, dict[str, Runs]], chosen: argparse.Namespace
-) -> None:
+def draw_memory(point: Point, runs: dict[str, Runs], chosen: argparse.Namespace) -> None:
     """Draw the memory of all Python workers over time, each way below the other."""
     picture, axes = new_picture(
-        len(found[point]), 1, figsize=(9, 0.6 + 1.5 * len(found[point])), sharey=True, squeeze=False
+        len(runs), 1, figsize=(9, 0.6 + 1.5 * len(runs)), sharey=True, squeeze=False
     )
-    for (way, of), axis in zip(found[point].items(), axes[:, 0], strict=True):
+    for (way, of), axis in zip(runs.items(), axes[:, 0], strict=True):
         memory_over_time(axis, of.seen[0], of.load, color=COLOURS[way])
         axis.set_title(f"{way}, {point.label}", fontsize=9, loc="left")
     axes[-1, 0].set(xlabel=f"{TIME}; state moves in the grey spans")

@@ -30,9 +30,10 @@ import msgspec
 import pyarrow as pa
 
 import headrace as hr
-from benchmarks.harness import figure, local_session, parser, show, write
+from benchmarks.harness import figure, local_session, parser, show
 from benchmarks.nexmark.by_batches import QUERIES as BY_BATCHES
 from benchmarks.nexmark.recorded import Recorded, RecordedMarket, RecordedSparkMarket
+from benchmarks.parts import Parts
 from headrace.nexmark.queries import NAMES, module_of
 from headrace.nexmark.queries.spark_market import native_writer
 from headrace.nexmark.timeline import Timeline
@@ -65,6 +66,23 @@ class Ran(msgspec.Struct):
         first = next(at for at in self.progress if at[0] >= _WARM * events)
         last = next(at for at in self.progress if at[0] >= events - step)
         return (last[0] - first[0]) / (last[1] - first[1]) / CORES
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What all runs of one side came to.
+
+    Attributes:
+        speed: events a second and core, in the median run.
+        answers, late: as :class:`Ran` has them, of the last run.
+    """
+
+    speed: float
+    answers: int
+    late: int
+
+
+#: What a query has found, by side.
+Found = dict[str, Side]
 
 
 def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
@@ -140,28 +158,27 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--heap", default="4g", help="of the JVM, for both")
     options.add_argument("--queries", nargs="*", default=[name for name in NAMES if name != "q12"])
+    Parts.add_option(options)
     chosen = options.parse_args()
     if chosen.quick:
         chosen.events, chosen.step, chosen.runs = 2_000_000, 250_000, 1
+        chosen.queries = ["q1", "q3", "q4"]
     timeline = Timeline(events=chosen.events, rate=chosen.rate, in_flight=chosen.in_flight)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {chosen.heap} pyspark-shell"
     spark = local_session(CORES)
     spark.conf.set("spark.sql.shuffle.partitions", str(CORES))
-    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "own answers", "PySpark answers",
-             "PySpark drops as late"]]  # fmt: skip
-    figures: list[dict[str, Any]] = []
+    every = [name for name in NAMES if name != "q12"]
+    parts = Parts(Found, every, options, chosen, "queries")
     with tempfile.TemporaryDirectory(prefix="nexmark-") as folder:
         recorded = Recorded(folder, timeline, chosen.step // CORES)
         recorded.write()
-        for name in chosen.queries:
-            found = runs_of(module_of(name), recorded, spark, chosen)
-            speed = {side: median_speed(runs, chosen) for side, runs in found.items()}
-            rows.append(row_of(name, speed, found))
-            figures += figures_of(name, speed)
-            print("  ".join(rows[-1]), flush=True)
-            write(rows, figures, chosen)
+        for name in parts.missing(chosen.queries):
+            parts.add(name, sides_of(runs_of(module_of(name), recorded, spark, chosen), chosen))
+            rows, figures = told(parts.found)
+            print("  ".join(rows[list(parts.found).index(name) + 1]), flush=True)
+            parts.write(rows, figures)
     spark.stop()
-    show("NEXMark, as fast as it goes", rows, figures)
+    show("NEXMark, as fast as it goes", *told(parts.found))
 
 
 def runs_of(
@@ -186,33 +203,50 @@ def name_of(query: Any) -> str:
     return str(query.__name__).rpartition(".")[2]
 
 
-def median_speed(runs: list[Ran], chosen: argparse.Namespace) -> float:
-    """Return how many events a second one core has done, in the median run."""
-    return statistics.median(run.per_core(chosen.events, chosen.step) for run in runs)
+def sides_of(found: dict[str, list[Ran]], chosen: argparse.Namespace) -> Found:
+    """Return what the runs of each side came to."""
+    return {
+        side: Side(
+            statistics.median(run.per_core(chosen.events, chosen.step) for run in runs),
+            runs[-1].answers,
+            runs[-1].late,
+        )
+        for side, runs in found.items()
+    }
 
 
-def faster_of(speed: dict[str, float]) -> str:
-    """Return in which of its forms plain PySpark is the faster."""
-    forms = [side for side in speed if side != "own"]
-    return max(forms, key=lambda side: speed[side], default="native")
+def faster_of(found: Found) -> Side | None:
+    """Return plain PySpark in its faster form, if it can say the query."""
+    forms = [of for side, of in found.items() if side != "own"]
+    return max(forms, key=lambda of: of.speed, default=None)
 
 
-def row_of(name: str, speed: dict[str, float], found: dict[str, list[Ran]]) -> list[str]:
+def told(found: dict[str, Found]) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Return the table and the figures of what was found."""
+    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "own answers", "PySpark answers",
+             "PySpark drops as late"]]  # fmt: skip
+    figures: list[dict[str, Any]] = []
+    for name, of in found.items():
+        rows.append(row_of(name, of["own"], faster_of(of)))
+        figures += figures_of(name, of)
+    return rows, figures
+
+
+def row_of(name: str, ours: Side, theirs: Side | None) -> list[str]:
     """Return a query's line of the table."""
-    theirs = faster_of(speed)
-    sides = ("own", theirs)
-    shown = [f"{speed[side]:,.0f}" if side in speed else "-" for side in sides]
-    shown.append(f"{speed['own'] / speed[theirs]:.2f}" if theirs in speed else "-")
-    shown += [f"{found[side][-1].answers:,}" if side in found else "-" for side in sides]
-    return [name, *shown, f"{found[theirs][-1].late:,}" if theirs in found else "-"]
+    if theirs is None:
+        return [name, f"{ours.speed:,.0f}", "-", "-", f"{ours.answers:,}", "-", "-"]
+    speeds = [f"{ours.speed:,.0f}", f"{theirs.speed:,.0f}", f"{ours.speed / theirs.speed:.2f}"]
+    return [name, *speeds, f"{ours.answers:,}", f"{theirs.answers:,}", f"{theirs.late:,}"]
 
 
-def figures_of(name: str, speed: dict[str, float]) -> list[dict[str, Any]]:
+def figures_of(name: str, of: Found) -> list[dict[str, Any]]:
     """Return a query's figures; Spark is not asked to be overtaken where there is no state."""
-    found = [figure(f"{name}_{side}", each, "events/s/core") for side, each in speed.items()]
-    if faster_of(speed) not in speed:
+    found = [figure(f"{name}_{side}", each.speed, "events/s/core") for side, each in of.items()]
+    theirs = faster_of(of)
+    if theirs is None:
         return found
-    ratio = speed["own"] / speed[faster_of(speed)]
+    ratio = of["own"].speed / theirs.speed
     goal = () if name in STATELESS else ("> 1", ratio > 1)
     return [*found, figure(f"{name}_ratio", ratio, "x", *goal)]
 

@@ -82,7 +82,7 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.coordinator.outbox import Outbox
-from headrace.coordinator.pace import next_rows
+from headrace.coordinator.pace import Pace
 from headrace.coordinator.planning import PlannedStep, plan_step
 from headrace.coordinator.results import Results
 from headrace.coordinator.settings import Settings, check_settings
@@ -147,7 +147,7 @@ class Coordinator:
         self._stopping = False
         self._pending: _Pending | None = None
         self._ending: str | None = None
-        self._live_rows = settings.limit.rows
+        self._pace = Pace(settings.target_us, settings.limit.rows)
         self._caught_up_steps = 0  # in a row
         self._changing = False
         self._heir: Commanded | None = None  # who is handed over to
@@ -337,7 +337,7 @@ class Coordinator:
             return what_to_read_again(head, shape, head.catch_up, self.settings.limit)
         self._caught_up_steps = 0
         self._paused = paused_partitions(head, shape)
-        most = limits(head, shape, self.settings, self._live_rows, self._paused)
+        most = limits(head, shape, self.settings, self._pace.rows, self._paused)
         self._most = most
         starts = shape.starts(head)
         return Poll({name: starts[name] for name in most if "" not in most[name].paused}, most)
@@ -435,7 +435,7 @@ class Coordinator:
         if pending.recorded is not None:
             return self._computed_again(pending.recorded, result)
         if not plan.replays:
-            self._set_pace(result, event.took_us)
+            self._set_pace(pending.planned.intent, event.took_us)
         pending.adopted = result
         pending.manifest = step_manifest(
             pending.planned, result, self._head, self.shape, self.settings,
@@ -483,13 +483,14 @@ class Coordinator:
         pending.planned = pending.planned.as_try(tried)
         return [self._run_of(pending.planned)]
 
-    def _set_pace(self, adopted: Adopted, took_us: int) -> None:
+    def _set_pace(self, intent: Intent, took_us: int) -> None:
         """Let live injectors take what a step of the right length can do."""
-        taken = [adopted.read_rows[name] for name in self.shape.live if name in adopted.read_rows]
-        self._live_rows = next_rows(
-            max(taken, default=0), took_us, target_us=self.settings.target_us,
-            current=self._live_rows, at_most=self.settings.limit.rows,
-        )  # fmt: skip
+        offered = [
+            offer.rows
+            for name, offer in intent.offers.items()
+            if name in self.shape.live and not offer.empty
+        ]
+        self._pace.note(max(offered, default=0), took_us)
 
     # -- computing again ----------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ class Settings(msgspec.Struct, frozen=True):
     Attributes:
         limit: how much a step takes from each injector, at most.
         target_us: how long a step should take: live injectors are given fewer rows when it takes longer.
+            Where it takes more than half of that whatever it reads, it may take twice as long as it does
+            then.
         exchange: who carries records between layers; ``auto`` picks by the size of the step.
         driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
         cached_bytes: about how much of a computation's state a worker keeps in memory; the bins that
