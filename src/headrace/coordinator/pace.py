@@ -72,5 +72,5 @@ class Pace:
         rows, took = zip(*self._steps, strict=True)
         fixed = self._fixed_us
         if pstdev(rows) > _LEAST_SPREAD * fmean(rows):
-            fixed = linear_regression(rows, took).intercept
-        return min(max(fixed, 0.0), *took)
+            fixed = float(linear_regression(rows, took).intercept)
+        return min(max(fixed, 0.0), float(min(took)))
