@@ -82,7 +82,7 @@ class Run:
         self._settings = Settings(limit=hr.Limit(step, 1 << 40))
         self._crashes, self._moves = crashes, moves
         self._store = store or MemoryStore()
-        self._runner = runner or InlineRunner()
+        self._runner = runner
         self._by_step: dict[int, pa.Table] = {}
         self._asked = not moves
 
@@ -104,8 +104,9 @@ class Run:
         pipeline = hr.Pipeline("market")
         node = self.query.migratable(Market(pipeline, self._timeline))
         pipeline.sink("answers", node, hr.sinks.Calls(self._take, idempotent=True))
+        runner = self._runner or InlineRunner()  # (what a process remembered dies with it)
         driver = Driver(
-            pipeline, store, self._runner, workers=self._workers, bins=16, settings=self._settings
+            pipeline, store, runner, workers=self._workers, bins=16, settings=self._settings
         )
         driver.listeners += [self._note, *listeners]
         driver.ask_to_stop(drain=True)
