@@ -50,7 +50,7 @@ class Shows(worlds.Driver):
             first = ledger.intend(head, first)
             self.shown.append((first.order, first.nonce))
             head = self._commit(ledger, head, first)
-            self.acknowledged.append((head.step, first.nonce))
+            self.acknowledge(head, first.nonce)
             ledger.clean([], range(1, head.boundary), range(cleaned, head.settled + 1))
             cleaned = head.settled + 1
 
@@ -111,12 +111,12 @@ def test_what_was_shown_is_what_the_next_driver_commits() -> None:
         drivers = [Shows("a", 3), Shows("b", 4)]
         order = itertools.chain([0] * stop_after, _until_done(drivers[1], 1), itertools.repeat(0))
         run(list(drivers), order)
-        committed = {nonce for driver in drivers for _, nonce in driver.acknowledged}
+        committed = {told.nonce for driver in drivers for told in driver.acknowledged}
         committed.add(drivers[1].inherited)  # its own driver may never have learned of it
         shown = {nonce for driver in drivers for _, nonce in driver.shown}
         if drivers[1].acknowledged:
             assert shown <= committed
-        inherited += any(nonce.startswith("a") for _, nonce in drivers[1].acknowledged)
+        inherited += any(told.nonce.startswith("a") for told in drivers[1].acknowledged)
     assert inherited > 3
 
 

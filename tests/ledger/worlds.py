@@ -6,23 +6,37 @@ runs, in threads that pass a token, so that nothing here can differ from what ru
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 
 
 class SteppedStore(Store):
-    """A store that waits for its turn before each operation."""
+    """A store that waits for its turn before each operation.
 
-    def __init__(self, inner: Store, turn: Callable[[str], None]) -> None:
+    Args:
+        inner: the store.
+        turn: waits; is told of which operation.
+        created: is told the name of what was created.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        turn: Callable[[str], None],
+        created: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self._inner = inner
         self._turn = turn
+        self._created = created
 
     @property
     def location(self) -> str:
@@ -31,6 +45,7 @@ class SteppedStore(Store):
     def create(self, name: str, data: bytes) -> None:
         self._turn(f"create {name}")
         self._inner.create(name, data)
+        self._created(name)
 
     def write(self, name: str, data: bytes) -> None:
         self._turn(f"write {name}")
@@ -68,12 +83,29 @@ def manifest(head: Head | None, nonce: str, *, claim: bool, boundary: int = 0,
     )
 
 
+class Acknowledged(NamedTuple):
+    """A step that a driver takes for committed.
+
+    Attributes:
+        step, epoch, nonce: what it is.
+        created, told: after how many operations its manifest was created, and that was acknowledged.
+    """
+
+    step: int
+    epoch: int
+    nonce: str
+    created: int
+    told: int
+
+
 class Driver:
     """One driver: claims, commits some steps, cleaning behind itself; each acknowledged step noted."""
 
     def __init__(self, name: str, commits: int, *, check_predecessor: bool, keep: int = 1) -> None:
         self.name = name
-        self.acknowledged: list[tuple[int, str]] = []
+        self.acknowledged: list[Acknowledged] = []
+        self._now = 0  # how many operations there were before its newest
+        self._created = 0  # when it created its newest manifest
         self.error: BaseException | None = None
         self._commits = commits
         self._check = check_predecessor
@@ -84,7 +116,7 @@ class Driver:
         self.at = "start"
 
     def start(self, store: Store) -> None:
-        stepped = SteppedStore(store, self._turn)
+        stepped = SteppedStore(store, self._turn, self._note_created)
         self._thread = threading.Thread(target=self._live, args=(stepped,), daemon=True)
         self._thread.start()
         self._back.acquire()
@@ -94,8 +126,18 @@ class Driver:
         self._back.release()
         self._go.acquire()
 
-    def step(self) -> None:
-        """Let the driver do one operation of the store."""
+    def _note_created(self, name: str) -> None:
+        if name.startswith(MANIFEST_FOLDER):
+            self._created = self._now
+
+    def acknowledge(self, head: Head, nonce: str) -> None:
+        """Note that the newest step is committed."""
+        told = Acknowledged(head.step, head.epoch, nonce, self._created, self._now)
+        self.acknowledged.append(told)
+
+    def step(self, now: int) -> None:
+        """Let the driver do one operation of the store; so many there were before."""
+        self._now = now
         self._go.release()
         self._back.acquire()
 
@@ -113,7 +155,7 @@ class Driver:
                     if head is not None
                     else ledger.commit(None, manifest(None, nonce, claim=True))
                 )
-                self.acknowledged.append((head.step, nonce))
+                self.acknowledge(head, nonce)
                 ledger.clean([], range(1, head.boundary))
         except HeadraceError as error:
             self.error = error
@@ -132,15 +174,18 @@ def run(drivers: list[Driver], schedule: Iterator[int], store: Store | None = No
         ready = [driver for driver in drivers if not driver.done]
         chosen = ready[next(schedule) % len(ready)]
         story.append(f"{chosen.name}: {chosen.at}")
-        chosen.step()
+        chosen.step(len(story))
     return story
 
 
 def split_brain(drivers: list[Driver]) -> str | None:
-    """Return what is wrong: one step acknowledged to two drivers, or None."""
+    """Return what is wrong, or None: a step acknowledged to two drivers, or of an epoch that was over."""
     owner: dict[int, str] = {}
-    for driver in drivers:
-        for step, nonce in driver.acknowledged:
-            if owner.setdefault(step, nonce) != nonce:
-                return f"step {step} was acknowledged as {owner[step]} and as {nonce}"
+    every = [one for driver in drivers for one in driver.acknowledged]
+    for one in every:
+        if owner.setdefault(one.step, one.nonce) != one.nonce:
+            return f"step {one.step} was acknowledged as {owner[one.step]} and as {one.nonce}"
+    for one, other in itertools.permutations(every, 2):
+        if one.epoch < other.epoch and one.created > other.told:
+            return f"{one} was committed although a later epoch had begun: {other}"
     return None
