@@ -98,7 +98,10 @@ def damage(found: dict[str, Any]) -> str:
 def planted(found: dict[str, Any]) -> str:
     """Say how many planted bugs were found."""
     total, missed = len(found["findings"]), len(found["missed"])
-    return f"{total - missed} of {total} found"
+    said = f"{total - missed} of {total} found"
+    if "false_alarms" not in found:
+        return said
+    return f"{said}; where none is planted, {len(found['false_alarms'])} of the tests that find them failed"
 
 
 def recovery(found: dict[str, Any]) -> str:

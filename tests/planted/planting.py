@@ -19,12 +19,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.planted.bugs import BUGS, BY_NAME, Bug
+from tests.support.results import KEPT_IN
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).parent / "patches"
+_PASSED = 0
 _FAILED = 1  # pytest's exit code when tests have failed; anything else is no finding
 _AT_MOST_S = 600
 # (a test that cannot be collected, or whose fixture fails, is an ERROR, and no finding)
@@ -53,8 +56,8 @@ class Finding:
 
 
 @contextmanager
-def planted(bug: Bug) -> Iterator[Path]:
-    """Give a copy of the project with a bug in it."""
+def copied() -> Iterator[Path]:
+    """Give a copy of the project."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
         for name in ("src", "tests", "examples", "docs", "benchmarks"):
@@ -65,6 +68,13 @@ def planted(bug: Bug) -> Iterator[Path]:
             )
         for name in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / name, copy / name)
+        yield copy
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[Path]:
+    """Give a copy of the project with a bug in it."""
+    with copied() as copy:
         subprocess.run(["git", "apply", str(patch_of(bug))], cwd=copy, check=True)
         yield copy
 
@@ -105,6 +115,18 @@ def search_all(bugs: Sequence[Bug], jobs: int = 1) -> Iterator[Finding]:
         yield from pool.map(search, bugs)
 
 
+def false_alarms(bugs: Sequence[Bug], jobs: int = 1) -> dict[str, str]:
+    """Run the tests that must find bugs where none is planted; return what those say that do not pass."""
+    finders = list(dict.fromkeys(bug.finder for bug in bugs))
+    with copied() as copy, ThreadPoolExecutor(jobs) as pool:
+        came = pool.map(partial(_run_tests, copy), finders)
+        return {
+            finder: said[-3_000:]
+            for finder, (code, said) in zip(finders, came, strict=True)
+            if code != _PASSED
+        }
+
+
 def _run_tests(copy: Path, finder: str) -> tuple[int, str]:
     """Run tests in a copy until one fails; return pytest's exit code, and what it said.
 
@@ -117,6 +139,7 @@ def _run_tests(copy: Path, finder: str) -> tuple[int, str]:
         *shlex.split(finder),
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": f"{copy / 'src'}:{copy}", "COLUMNS": "200"}
+    env.pop(KEPT_IN, None)  # (what such tests record is of the bug)
     try:
         run = subprocess.run(
             command,

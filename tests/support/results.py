@@ -1,4 +1,4 @@
-"""Figures of long campaigns, kept in the file that HEADRACE_SOAK_JSON names."""
+"""Figures of long campaigns, kept in the file that an environment variable names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 from benchmarks.harness import source_tree
 
+#: The variable that names it; without it nothing is kept.
+KEPT_IN = "HEADRACE_SOAK_JSON"
 #: How a campaign has ended in which nothing was wrong.
 PASSED = "passed"
 
@@ -39,7 +41,7 @@ def recording(name: str) -> Iterator[Callable[[Any], None]]:
 
 
 def _write(name: str, figures: Any, ended: str) -> None:
-    target = os.environ.get("HEADRACE_SOAK_JSON")
+    target = os.environ.get(KEPT_IN)
     if not target:
         return
     path = Path(target)
