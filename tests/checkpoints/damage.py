@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,8 +16,12 @@ from headrace.storage import MemoryStore
 from tests.checkpoints.worlds import draw, driven, items, push_what_was_read
 
 Files = dict[str, bytes]
-#: A typed error, instead of a result.
-REFUSED = "refused"
+
+
+class Refused(NamedTuple):
+    """A typed error, instead of a result: what it says."""
+
+    said: str
 
 
 def small_world() -> Files:
@@ -71,14 +75,14 @@ class Overtaken(MemoryStore):
 
 
 def tried(do: Callable[[], Any]) -> Any:
-    """Return what comes of something; ``REFUSED`` where it is told that storage is damaged.
+    """Return what comes of something; a refusal where it is told that storage is damaged.
 
     Anything else goes through, also what user code would raise that was given damaged data.
     """
     try:
         return do()
-    except (Damaged, NewerFormat, NotFound, ListLags):
-        return REFUSED
+    except (Damaged, NewerFormat, NotFound, ListLags) as error:
+        return Refused(str(error))
 
 
 def read_all(files: Files) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import Damaged, HeadraceError
+from headrace.errors import Damaged, HeadraceError, NotFound
 from headrace.ledger.log import Ledger
 from headrace.storage import LocalStore, MemoryStore
 from tests.crashpoints.scenarios import SPEC, UPKEEP
@@ -67,7 +67,7 @@ def test_a_missing_run_file_is_named(tmp_path: Path) -> None:
     longer = Spec(SPEC.injectors, SPEC.bound, SPEC.rows, SPEC.nodes)
     pipeline = draw(longer, Collected())
     pipeline.injectors["first"].source.offer = lambda position, limit: None
-    with pytest.raises((Damaged, HeadraceError), match=r"is not there|missing"):
+    with pytest.raises((Damaged, NotFound), match=head.runs[0].name.rpartition("/")[2]):
         _force_load(pipeline, store, head)
 
 
