@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import headrace
@@ -25,3 +27,19 @@ def test_no_module_that_reads_storage_can_execute_what_it_reads() -> None:
                 module = (getattr(node, "module", None) or "").partition(".")[0]
                 found = (names | {module}) & {"pickle", "cloudpickle", "marshal", "shelve"}
                 assert not found, f"{name}:{node.lineno} imports {found}"
+
+
+def restored(*more: str) -> subprocess.CompletedProcess[str]:
+    """Let a process open, read and go on with what the first version has stored, and execute nothing."""
+    fixture = Path(__file__).parents[1] / "formats" / "v1" / "storage"
+    command = [sys.executable, "-m", "tests.storage.restoring", str(fixture), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_what_is_read_back_is_not_executed_as_the_interpreter_itself_says() -> None:
+    ran = restored()
+    assert ran.stdout.strip() == "nothing was executed", ran.stderr[-2_000:]
+
+
+def test_it_would_be_seen_if_something_was() -> None:
+    assert "pickle.find_class" in restored("spoilt").stderr
