@@ -1,7 +1,7 @@
 """The pipeline whose storage is kept for ever, in every format that was released. It is never changed.
 
-It has state, timers, posts and streams of every kind, so that all that is written is in the fixture. What
-was added to the format later gets a drawing of its own.
+It has state, timers, posts and streams of every kind. What else is written has drawings of its own: state
+of older shapes (``reshaped``), light steps and inboxes (``light``), and what is added to the format.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.control import Control
 from headrace.storage import LocalStore
 from headrace.testing import drive
-from tests.formats import reshaped
+from tests.formats import light, reshaped
 from tests.formats.drawing import BINS, SETTINGS, draw, found, gone_on_with, items, taken_over
 
 
@@ -58,6 +58,15 @@ def versions(folder: Path) -> None:
         write(folder, reshaped.found(t))
 
 
+def between_checkpoints(folder: Path) -> None:
+    """Leave light steps, and results that no sink has received."""
+    light.left_unreceived(folder)
+    with tempfile.TemporaryDirectory() as copied:
+        shutil.copytree(folder, copied, dirs_exist_ok=True)
+        went_on = light.gone_on_with(Path(copied))
+    write(folder, {"stored": light.found(folder), **went_on})
+
+
 def write(folder: Path, expected: object) -> None:
     """Write what was found as plain JSON."""
     text = json.dumps(expected, indent=1, sort_keys=True)
@@ -65,7 +74,9 @@ def write(folder: Path, expected: object) -> None:
 
 
 if __name__ == "__main__":
-    for name, generate in (("v1", first), ("v1-versions", versions)):
+    for name, generate in (
+        ("v1", first), ("v1-versions", versions), ("v1-light", between_checkpoints),
+    ):  # fmt: skip
         folder = Path(sys.argv[1]) / name
         if not folder.exists():
             generate(folder)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import NewerFormat
 from headrace.testing import drive
-from tests.formats import reshaped
+from tests.formats import light, reshaped
 from tests.formats.drawing import found, gone_on_with, looked_at, taken_over
 
 HERE = Path(__file__).parent
@@ -61,6 +61,22 @@ def test_rows_of_older_versions_are_read_as_they_were_when_versions_were_new(
         ]
 
 
+def test_steps_between_checkpoints_are_computed_again_and_an_inbox_is_read_on(
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(HERE / "v1-light", tmp_path / "light")
+    expected = json.loads((folder / "expected.json").read_text())
+    stored = plain(light.found(folder))
+    assert stored == expected.pop("stored")
+    assert stored["light"] and stored["unstaged"] and sum(stored["unreleased"].values())
+    assert plain(light.gone_on_with(folder)) == expected
+    for key, said in expected["said"].items():
+        counted = [line.split(": ") for line in said if ": " in line]
+        assert [int(number) for number, _ in counted] == list(range(1, len(counted) + 1))
+        assert all("xyz"[int(n) % 3] == key for _, n in counted)
+    assert sum(": " in line for said in expected["said"].values() for line in said) == 2 * 6 * 4
+
+
 @pytest.mark.parametrize("kind", ["manifests", "intents"])
 def test_a_newer_format_is_refused_and_nothing_is_written(tmp_path: Path, kind: str) -> None:
     storage, _ = copied("v1", tmp_path)
@@ -88,4 +104,6 @@ def test_the_fixtures_are_small_and_as_they_were_committed() -> None:
 
 
 #: They are never written again: a format that changes gets a fixture of its own.
-COMMITTED = {"v1": "21bac34fa7d82d8d", "v1-versions": "d15bab73538ead26"}
+COMMITTED = {
+    "v1": "21bac34fa7d82d8d", "v1-versions": "d15bab73538ead26", "v1-light": "b41c8b786af6cd0e",
+}  # fmt: skip
