@@ -44,6 +44,8 @@ format: $(VENV)/.installed
 soak: $(VENV)/.installed java
 	mkdir -p benchmarks/results
 	. scripts/java-home.sh && HEADRACE_SOAK_JSON=benchmarks/results/soak.json $(BIN)/pytest -q -s -m soak tests
+	. scripts/java-home.sh && $(BIN)/python -m benchmarks.recover --keys 10000000 --history 100 10000 --json benchmarks/results/recover.json
+	$(BIN)/python -m tests.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --group bench
