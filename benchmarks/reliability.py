@@ -37,7 +37,8 @@ def simulation(found: dict[str, Any]) -> str:
     """Say what the seeds were."""
     left = WANTED_SEEDS - found["seeds"]
     return (
-        f"{found['seeds']:,} seeds{f' so far, of {WANTED_SEEDS:,}' if left > 0 else ''}, "
+        f"{found['seeds']:,} seeds{f' so far, of {WANTED_SEEDS:,}' if left > 0 else ''} "
+        f"(from {found['first']} on), "
         f"{found['twice']:,} of them twice with the same events: "
         f"{found['events']:,} events (at least {found['fewest_events']:,} a seed), "
         f"{found['faults']:,} faults (at least {found['fewest_faults']}), "
@@ -59,7 +60,11 @@ def crash_points(found: dict[str, Any]) -> str:
 
 def power_loss(found: dict[str, Any]) -> str:
     """Say after how many power losses it was looked what had lasted."""
-    return "; ".join(f"{one['outcomes']:,} outcomes {name}" for name, one in found.items())
+    return "; ".join(
+        f"{one['outcomes']:,} outcomes {name} (of what was not synced nothing was left in "
+        f"{one['nothing']:,}, a part in {one['part']:,}, all, as after a kill, in {one['all']:,})"
+        for name, one in found.items()
+    )
 
 
 def disk_full(found: dict[str, Any]) -> str:
@@ -150,7 +155,7 @@ def figures_of(file: str, name: str) -> tuple[dict[str, Any], list[str], list[st
     found = {of: one for of, one in loaded.items() if of == name or (many and of.startswith(start))}
     trees = sorted({short(one["source_tree"]) for one in found.values()})
     figures = {of.removeprefix(start): one["figures"] for of, one in found.items()}
-    ended = {of.removeprefix(start): one.get("ended", PASSED) for of, one in found.items()}
+    ended = {of.removeprefix(start): one["ended"] for of, one in found.items()}
     bad = [f"{of} {how}".strip() for of, how in ended.items() if how != PASSED]
     return figures if many else figures.get("", {}), trees, bad
 
@@ -204,6 +209,34 @@ def planted_bugs() -> str:
     return table([["bug", "what is wrong with it", "found by"], *rows])
 
 
+def faults() -> str:
+    """Return how often each kind of fault comes up in a seed."""
+    found = found_in("simulated_faults")
+    if not found:
+        return f"{NOT_RUN}."
+    values = {one["name"]: one["value"] for one in found["figures"]}
+    all_of_them, failing = values["faults_a_seed"], values["failing_faults_a_seed"]
+    said = (
+        f"{all_of_them:.0f} faults a seed in the mean, of which {failing:.0f} make something fail or "
+        f"die (`{found['command']}`, source tree {short(found['source_tree'])}):"
+    )
+    return f"{said}\n\n{table(found['table'])}"
+
+
+def in_suite() -> str:
+    """Say how long the campaigns' parts in the suite take."""
+    found = found_in("rooms")
+    if not found:
+        return ""
+    (total, *rooms) = found["figures"]
+    each = ", ".join(f"{one['name'].replace('_', ' ')} {one['value']:.0f}" for one in rooms)
+    failed = f"; failed: {', '.join(found['failed'])}" if found["failed"] else ""
+    return (
+        f"These parts take {total['value'] / 60:.1f} minutes in all, one after another ({each} s{failed}; "
+        f"`{found['command']}`, source tree {short(found['source_tree'])})."
+    )
+
+
 def flat() -> str:
     """Return what was measured over thousands of steps."""
     parts, results = [], found_in("soak")
@@ -213,8 +246,10 @@ def flat() -> str:
             continue
         seen = found["figures"]
         rows = [list(seen[0]), *([row[name] for name in seen[0]] for row in seen)]
-        tree = short(found["source_tree"])
-        parts.append(f"With the {exchange} exchange (source tree {tree}):\n\n{table(rows)}")
+        tree, ended = short(found["source_tree"]), found.get("ended", "not known how it ended")
+        parts.append(
+            f"With the {exchange} exchange (source tree {tree}, {ended}):\n\n{table(rows)}"
+        )
     return "\n\n".join(parts)
 
 
@@ -224,7 +259,7 @@ def flights_killed() -> str:
     facts = kills["figures"]
     return (
         f"{sum(facts['killed'].values())} kills ({counts(dict(sorted(facts['killed'].items())))}) in "
-        f"{facts['rounds']} rounds, seed {facts['seed']}: {kills.get('ended', PASSED)}. "
+        f"{facts['rounds']} rounds, seed {facts['seed']}: {kills['ended']}. "
         f"Source tree {short(kills['source_tree'])}."
     )
 
@@ -233,5 +268,5 @@ def reliability() -> str:
     """Return the page."""
     return page("reliability").format(
         table=campaigns(), situations=situations(), planted=planted_bugs(), flat=flat(),
-        kills=flights_killed(), finds=finds(),
+        kills=flights_killed(), finds=finds(), faults=faults(), in_suite=in_suite(),
     )  # fmt: skip

@@ -34,15 +34,20 @@ from tests.power.worlds import (
 from tests.support.results import recording
 
 
+def left_in(how: str) -> str:
+    """Return what was left of what was not synced, in an outcome: nothing, a part, or all."""
+    return how.rpartition("left: ")[2].partition(" ")[0].replace("seed", "part").strip(",")
+
+
 def once(name: str, drawn: int, part: slice, *, exactly: bool = False) -> Counter[str]:
     """Lose power once, at all moments; return how much was tried."""
     recorder = lived(Disk(), WORLDS[name]())
     cases = list(distinct(recorder.moments, drawn, exactly=exactly))[part]
+    counted = Counter(operations=recorder.operations, moments=len(recorder.moments))
     for how, disk, world in cases:
         assert not trouble(disk, world), f"{name}: {how}\n{trouble(disk, world)}"
-    return Counter(
-        operations=recorder.operations, moments=len(recorder.moments), outcomes=len(cases)
-    )
+        counted += Counter(["outcomes", left_in(how)])
+    return counted
 
 
 def twice(name: str, drawn: int, part: slice, seconds: int) -> Counter[str]:
@@ -53,7 +58,7 @@ def twice(name: str, drawn: int, part: slice, seconds: int) -> Counter[str]:
         recovery = lived(disk, world.copy())
         for again, left, seen in spaced(list(distinct(recovery.moments, drawn)), seconds):
             assert not trouble(left, seen), f"{name}: {how}, then {again}\n{trouble(left, seen)}"
-            counted["outcomes"] += 1
+            counted += Counter(["outcomes", left_in(again)])
     return counted
 
 
@@ -65,7 +70,7 @@ def followed(name: str, stalls: bool, part: slice, outcomes: int, drawn: int) ->
         for how, disk, world in spaced(list(distinct(recorder.moments, drawn)), outcomes):
             why = f"{name}: the first driver ends {what} (moment {at}), then {how}"
             assert not trouble(disk, world), f"{why}\n{trouble(disk, world)}"
-            counted["outcomes"] += 1
+            counted += Counter(["outcomes", left_in(how)])
     return counted
 
 
@@ -73,6 +78,8 @@ def followed(name: str, stalls: bool, part: slice, outcomes: int, drawn: int) ->
 def test_power_loss_at_any_operation_leaves_no_trace(name: str) -> None:
     tried = once(name, 1, slice(None))
     assert tried["operations"] > 150 and tried["outcomes"] > 50, tried
+    assert tried["outcomes"] == tried["nothing"] + tried["part"] + tried["all"]
+    assert all(tried[left] > 10 for left in ("nothing", "part", "all")), tried
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -178,9 +185,9 @@ def _soak(case: tuple[str, str, int]) -> Counter[str]:
         case "once":
             return once(name, 4, some, exactly=True)
         case "in recovery":
-            return twice(name, 0, some, 6)
+            return twice(name, 1, some, 7)
         case _:
-            return followed(name, kind == "after a stall", some, 12, 0)
+            return followed(name, kind == "after a stall", some, 13, 1)
 
 
 @pytest.mark.soak

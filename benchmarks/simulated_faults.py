@@ -1,0 +1,53 @@
+"""How often each kind of fault comes up in a simulated run.
+
+``python -m benchmarks.simulated_faults --json benchmarks/results/simulated_faults.json``. The campaign
+(:mod:`tests.simulation.campaign`) counts all faults of a seed, and in how many seeds each kind came up;
+this counts each kind, in the first seeds of a campaign on this tree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from tests.simulation.campaign import outcomes
+
+from benchmarks.harness import figure, parser, report, source_tree
+from benchmarks.tables import RESULTS, load
+
+FAULT = "fault: "
+#: What does not make anything fail, but comes late or twice, or lets time pass otherwise.
+HARMLESS = {"slow", "clock jumps", "a rival takes over", "task run twice", "stale list"}
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=400)
+    options.add_argument("--processes", type=int, default=os.cpu_count())
+    chosen = options.parse_args()
+    if chosen.quick:
+        chosen.seeds = 20
+    first = load("simulation")["first"] if (RESULTS / "simulation.json").exists() else 0
+    kinds, faults = Counter[str](), 0
+    for found in outcomes(range(first, first + chosen.seeds), chosen.processes, float("inf")):
+        assert not found.problem, f"seed {found.seed}: {found.problem}"
+        faults += found.faults
+        kinds += Counter({
+            name.removeprefix(FAULT): count for name, count in found.seen.items()
+            if name.startswith(FAULT)
+        })  # fmt: skip
+    harmless = sum(kinds[name] for name in HARMLESS)
+    rows = [["fault", "a seed", "share"]]
+    rows += [[name, f"{count / chosen.seeds:.2f}", f"{count / kinds.total():.1%}"]
+             for name, count in kinds.most_common()]  # fmt: skip
+    figures = [
+        figure("faults_a_seed", faults / chosen.seeds, "faults"),
+        figure("failing_faults_a_seed", (kinds.total() - harmless) / chosen.seeds, "faults"),
+        *(figure(name.replace(" ", "_"), count / chosen.seeds, "a seed") for name, count in kinds.items()),
+    ]  # fmt: skip
+    trees = {"first": first, "tests_tree": source_tree("tests/simulation")}
+    report("Faults of the simulation", rows, figures, chosen, **trees)
+
+
+if __name__ == "__main__":
+    main()
