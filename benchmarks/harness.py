@@ -65,6 +65,24 @@ def source_tree(folder: str = "src") -> str:
     return f"uncommitted {digest.hexdigest()}"
 
 
+def programs_tree(but: Sequence[str] = ()) -> str:
+    """Return a hash of the modules that the program which is running has read, beside ``src/``.
+
+    Args:
+        but: modules of which nothing that is measured depends.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    known = {
+        Path(str(module.__file__))
+        for name, module in list(sys.modules.items())
+        if getattr(module, "__file__", None) and name not in but
+    }
+    for path in sorted(known):
+        if path.is_relative_to(ROOT / "benchmarks") or path.is_relative_to(ROOT / "tests"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def command() -> str:
     """Return the command that is running, without where its figures and pictures go."""
     words = iter(sys.argv[1:])
@@ -92,7 +110,11 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
         "source_tree": source_tree(),
         "versions": {name: version(name) for name in packages}
         | {"python": platform.python_version()},
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine()},
+        "machine": {
+            "cores": os.cpu_count(),
+            "processor": platform.machine(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        },
         "parameters": {
             name: str(value) for name, value in vars(arguments).items() if f"--{name}" not in _WHERE
         },
@@ -129,7 +151,9 @@ def write(rows: list[list[str]], figures: list[dict[str, Any]],
     if arguments.json:
         content = {**facts(arguments), **more, "table": rows, "figures": figures}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+        aside = arguments.json.with_suffix(".tmp")  # (hours may be in the file)
+        aside.write_text(json.dumps(content, indent=2) + "\n")
+        aside.replace(arguments.json)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -44,7 +44,8 @@ def main() -> None:
         chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 15.0, 25.0, 1
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     with two_hosts(call_ms=chosen.call_ms, megabytes=chosen.megabytes) as place:
-        runs = runs_of(place, RunningCount(chosen.keys, tasks=1), load, chosen.ways, chosen.runs)
+        times = dict.fromkeys(chosen.ways, chosen.runs)
+        runs = runs_of(place, RunningCount(chosen.keys, tasks=1), load, times)
     if chosen.picture:
         draw_ways({way: of.seen[0] for way, of in runs.items()}, load, chosen.picture)
     rows = [head(), *(row(way, of) for way, of in runs.items())]

@@ -1,8 +1,9 @@
 """Experiments of hours, measured part by part: what is stopped goes on where it was.
 
-An experiment's file of results holds what each part has found, with the tree of files, the versions and the
-options that this is of. The same command, run again with the same, measures what is missing; with others
-it begins anew. ``--anew`` measures again what is chosen.
+An experiment's file of results holds what each part has found, with the tree of files, the programs, the
+versions and the options that this is of. The same command, run again with the same, measures what is
+missing; with others it begins anew. ``--anew`` measures again what is chosen. A part that fails is told,
+and keeps none of the others from being measured.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from benchmarks.harness import facts, program, write
+from benchmarks.harness import facts, program, programs_tree, write
 
 Found = TypeVar("Found")
 
+#: The table and the figures that are made of what was found.
+Told = tuple[list[list[str]], list[dict[str, Any]]]
 #: What all parts of a file have in common.
-_SAME = ("source_tree", "versions", "machine", "parameters")
+_SAME = ("source_tree", "programs", "versions", "machine", "parameters")
+#: What only tells of what was found.
+_ONLY_TELL = ["benchmarks.evaluation.papers", "benchmarks.tables", "benchmarks.evaluation.page"]
 
 
 class Parts(Generic[Found]):
@@ -44,12 +50,13 @@ class Parts(Generic[Found]):
         selecting: str = "",
     ) -> None:
         self._chosen, self._names = chosen, names
-        self._facts = facts(chosen)
+        self._facts = {**facts(chosen), "programs": programs_tree(_ONLY_TELL)}
         but = {"anew", selecting}
         for name in but:
             self._facts["parameters"].pop(name, None)
         self._facts["command"] = command_of(made, chosen, self._facts["parameters"])
         self._found: dict[str, Found] = _kept(chosen.json, self._facts, kind)
+        self._failed: dict[str, str] = {}
 
     @staticmethod
     def add_option(made: argparse.ArgumentParser) -> None:
@@ -60,6 +67,28 @@ class Parts(Generic[Found]):
         """Return which parts (of some) are to be measured."""
         asked = self._names if some is None else some
         return [name for name in asked if self._chosen.anew or name not in self._found]
+
+    def measure(
+        self, names: Iterable[str], work: Callable[[str], Found], told: Callable[[dict[str, Found]], Told]
+    ) -> int:  # fmt: skip
+        """Measure parts one after another, and write what there is after each.
+
+        Args:
+            names: which.
+            work: measures one.
+            told: makes a table and figures of all that was found.
+
+        Returns:
+            How many have failed. (They are missing still, and so are measured the next time.)
+        """
+        for name in names:
+            try:
+                self.add(name, work(name))
+            except Exception as error:
+                traceback.print_exc()
+                self._failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            self.write(*told(self.found))
+        return len(self._failed)
 
     def add(self, name: str, found: Found) -> None:
         """Take in what a part has found."""
@@ -74,6 +103,7 @@ class Parts(Generic[Found]):
         """Write what there is so far: the table and figures that were made of it, and the parts."""
         more = {
             "missing": [name for name in self._names if name not in self._found],
+            "failed": self._failed,
             "parts": msgspec.to_builtins(self.found),
         }
         write(rows, figures, self._chosen, **self._facts, **more)
@@ -102,4 +132,4 @@ def _kept(file: Path | None, now: dict[str, Any], kind: type[Found]) -> dict[str
     if other := [what for what in _SAME if known.get(what) != now[what]]:
         print(f"{file.name} is of other {', '.join(other)}: all is measured anew", flush=True)
         return {}
-    return msgspec.convert(known["parts"], dict[str, kind])  # type: ignore[valid-type]
+    return msgspec.convert(known["parts"], dict[str, kind], str_keys=True)  # type: ignore[valid-type]

@@ -1,10 +1,17 @@
-"""A store that is as slow as one across a network: each call takes its time, and so do bytes."""
+"""A store that is as slow as one across a network: each call takes its time, and so do bytes.
+
+Calls of one process may wait side by side; their bytes go one after another.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 
 from headrace.storage import LocalStore, Store
+
+#: All stores of a process share it.
+_WIRE = threading.Lock()
 
 
 class ThrottledStore(Store):
@@ -26,7 +33,9 @@ class ThrottledStore(Store):
         return f"benchmarks.throttled:ThrottledStore:{self._rest}"
 
     def _wait(self, nbytes: int = 0) -> None:
-        time.sleep(self._call_s + nbytes * self._byte_s)
+        time.sleep(self._call_s)
+        with _WIRE:
+            time.sleep(nbytes * self._byte_s)
 
     def create(self, name: str, data: bytes) -> None:
         self._wait(len(data))

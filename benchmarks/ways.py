@@ -23,6 +23,28 @@ WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 #: A batch has one in so many of all bins; where a quarter of them moves, that makes 32 rounds.
 _ALL_OVER_BATCH = 128
+#: With fewer bins a batch is one bin, as it is when state moves fluidly.
+FEWEST_BATCHED = 2 * _ALL_OVER_BATCH
+
+
+class MovedOtherwise(Exception):
+    """State did not move there and back, as it was to."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A run, as plain values.
+
+    Attributes:
+        before_max_ms, steady_max_ms: the longest latency in the window before the steady one, which is a
+            third as long as what is looked at, and in the steady one.
+        moving_max_ms: the longest while state moved, of the worse migration.
+        seconds: how long each migration took.
+    """
+
+    before_max_ms: float
+    steady_max_ms: float
+    moving_max_ms: float
+    seconds: list[float]
 
 
 class Runs:
@@ -39,10 +61,15 @@ class Runs:
         self.compared: list[Compared] = []
 
     def add(self, seen: Seen) -> None:
-        """Take in a run, in which all that was to move has."""
+        """Take in a run, in which all that was to move has.
+
+        Raises:
+            MovedOtherwise: when it has not.
+        """
         if self.load.migrate is not None:
             there_and_back = [one.state for one in seen.moved if one.bins]
-            assert there_and_back == ["done", "done"], f"state moved otherwise: {seen.moved}"
+            if there_and_back != ["done", "done"]:
+                raise MovedOtherwise(f"run {len(self.seen) + 1} of {self.load}: {seen.moved}")
         self.seen.append(seen)
         self.compared.append(compared(seen, self.load))
 
@@ -80,18 +107,36 @@ class Runs:
         taken = [gib for seen in self.seen for at, gib in seen.memory if first <= at < last]
         return (statistics.median(taken), max(taken)) if taken else (0.0, 0.0)
 
+    @property
+    def plain(self) -> list[Ran]:
+        """Each run as plain values."""
+        first, third = self.load.warm_s, self.load.seconds / 3
+        return [
+            Ran(
+                seen.latencies.between(first - third, first).max_ms,
+                found.steady.max_ms,
+                found.moving.max_ms,
+                [one.seconds for one in seen.moved],
+            )
+            for seen, found in zip(self.seen, self.compared, strict=True)
+        ]
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """What all runs of one way came to.
 
     Attributes:
-        bins, nbytes: how much moved at a time.
+        bins, nbytes: how much moved at a time, the bytes as they were planned.
         seconds: how long the migration took during which a record waited longest, of the middle run.
         there_and_back: how long that run's migrations took, each.
         late_ms: percentiles of that run, before state moved and while it did.
         moving_max_ms: the longest latency while state moved, the median of all runs.
         ratio: that over the longest before, the median of all runs in whatever way.
+        between: the same ratio of the best run, and of the worst.
         gib: the memory of all Python workers: the median, and the most.
+        runs: each run.
+        buckets: of the middle run: when each 250 ms begin, and their p50, p99 and longest latency.
+        spans: when its migrations began and ended.
     """
 
     bins: int
@@ -101,28 +146,42 @@ class Outcome(msgspec.Struct, frozen=True):
     late_ms: list[float]
     moving_max_ms: float
     ratio: float
+    between: tuple[float, float]
     gib: tuple[float, float]
+    runs: list[Ran]
+    buckets: list[list[float]]
+    spans: list[tuple[float, float]]
 
 
 def outcomes(runs: Mapping[str, Runs], shares: Sequence[float]) -> dict[str, Outcome]:
     """Return what each way came to, with such percentiles."""
-    return {
-        way: Outcome(
-            of.moved.bins,
-            of.moved.nbytes,
-            of.moved.seconds,
-            [one.seconds for one in of.middle_seen.moved],
-            of.late_ms(shares),
-            of.moving_max_ms,
-            of.moving_max_ms / steady_max_ms(runs),
-            of.gib,
-        )
-        for way, of in runs.items()
-    }
+    steady = steady_max_ms(runs)
+    return {way: _outcome(of, steady, shares) for way, of in runs.items()}
+
+
+def _outcome(of: Runs, steady: float, shares: Sequence[float]) -> Outcome:
+    middle, longest = of.middle_seen, [found.moving.max_ms for found in of.compared]
+    return Outcome(
+        of.moved.bins,
+        of.moved.nbytes,
+        of.moved.seconds,
+        [one.seconds for one in middle.moved],
+        of.late_ms(shares),
+        of.moving_max_ms,
+        of.moving_max_ms / steady,
+        (min(longest) / steady, max(longest) / steady),
+        of.gib,
+        of.plain,
+        [
+            [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
+            for at, one in middle.latencies.buckets()
+        ],
+        [(one.began_s, one.ended_s) for one in middle.moved],
+    )
 
 
 def runs_of(
-    place: Place, workload: Workload, load: Load, ways: Sequence[str], times: int, **settings: Any
+    place: Place, workload: Workload, load: Load, times: Mapping[str, int], **settings: Any
 ) -> dict[str, Runs]:
     """Run a workload some times in each way, in turns: the machine's speed drifts.
 
@@ -130,16 +189,28 @@ def runs_of(
     """
     place.warm_up(workload, load, **settings)
     batch = max(1, load.bins // _ALL_OVER_BATCH)
-    found = {way: Runs(msgspec.structs.replace(load, **WAYS[way](batch))) for way in ways}
-    for _ in range(times):
-        for runs in found.values():
-            runs.add(place.run(workload, runs.load, **settings))
+    found = {way: Runs(msgspec.structs.replace(load, **WAYS[way](batch))) for way in times}
+    for turn in range(max(times.values())):
+        for way, runs in found.items():
+            if turn < times[way]:
+                runs.add(place.run(workload, runs.load, **settings))
     return found
 
 
 def steady_max_ms(runs: Mapping[str, Runs]) -> float:
     """Return the longest latency before state moved: the median of all runs, of whatever way."""
     return statistics.median(found.steady.max_ms for of in runs.values() for found in of.compared)
+
+
+def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:
+    """Return the same ratio of two windows in which nothing moves: what chance alone makes of it.
+
+    Of all runs the median, the lowest and the highest.
+    """
+    runs = [run for of in found.values() for run in of.runs]
+    before = statistics.median(run.before_max_ms for run in runs)
+    ratios = [run.steady_max_ms / before if before else float("nan") for run in runs]
+    return statistics.median(ratios), min(ratios), max(ratios)
 
 
 def plain(way: str) -> str:

@@ -18,8 +18,10 @@ PICTURES: dict[str, Sequence[str]] = {
     "throughput": (),
     "overhead": [case.picture for case in CASES],
     "sweeps": ["sweeps", "memory"],
-    "millwheel": ["latency", "cache"],
+    "millwheel": ["latency", "scaling", "lag", "cache"],
 }
+#: Options that say nothing of how it was measured.
+UNTOLD = {"quick", "json", "pictures", "anew"}
 
 
 def write() -> None:
@@ -35,26 +37,38 @@ def section(name: str, pictures: Sequence[str]) -> str:
     result = load(f"evaluation/{name}")
     shown = [f"![{one}](../benchmarks/results/evaluation/{one}.png)" for one in pictures
              if (FOUND / f"{one}.png").exists()]  # fmt: skip
-    return "\n\n".join(
-        filter(
-            None, [origin(result), missing(result), table(result["table"]), goals(result), *shown]
-        )
-    )
+    said = [origin(result), between_hosts(result), missing(result), table(result["table"])]
+    return "\n\n".join(filter(None, [*said, goals(result), *shown]))
 
 
 def origin(result: Result) -> str:
-    """Say what was run, and on what."""
-    machine = result["machine"]
+    """Say what was run, with which options, and on what."""
+    machine, options = result["machine"], result["parameters"]
+    told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items()
+                     if name not in UNTOLD)  # fmt: skip
     return (
-        f"`{result['command']}`, source tree {result['source_tree'][:12]}, {machine['cores']} cores, "
+        f"`{result['command']}` ({told}), source tree {result['source_tree'][:12]}, "
+        f"{machine['cores']} cores and {machine['memory_gib']} GiB, "
         f"Spark {result['versions']['pyspark']}, Python {result['versions']['python']}."
+    )
+
+
+def between_hosts(result: Result) -> str:
+    """Say what there is between two hosts, if it ran on two."""
+    options = result["parameters"]
+    if options.get("hosts") != "2":
+        return ""
+    return (
+        f"Two hosts on one machine share nothing but a store that takes {float(options['call_ms']):g} ms a "
+        f"call and carries {float(options['megabytes']):g} MB/s for each process."
     )
 
 
 def missing(result: Result) -> str:
     """Say which parts are not measured yet."""
-    parts = result.get("missing", [])
-    return f"Not measured yet: {'; '.join(parts)}." if parts else ""
+    parts, failed = result.get("missing", []), result.get("failed", {})
+    told = [f"{part} (it failed: {failed[part]})" if part in failed else part for part in parts]
+    return f"Not measured yet: {'; '.join(told)}." if told else ""
 
 
 def goals(result: Result) -> str:
@@ -62,6 +76,11 @@ def goals(result: Result) -> str:
     rows = [["figure", "value", "goal", "met"]]
     for item in result["figures"]:
         if item["goal"]:
-            value = f"{item['value']:.3g} {item['unit']}"
+            value = f"{plainly(item['value'])} {item['unit']}"
             rows.append([item["name"], value, item["goal"], "yes" if item["met"] else "no"])
     return table(rows) if len(rows) > 1 else ""
+
+
+def plainly(value: float) -> str:
+    """Return a number with three digits, and none of them as a power of ten."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -49,6 +49,14 @@ KEY_COUNT_8192M: Percentiles = {
     18: (268.44, 318.77, 335.54, 385.88), 20: (1006.63, 1610.61, 1811.94, 1879.05),
 }  # fmt: skip
 
+#: Megaphone, section 5.3: what is varied → what its figures show. (They are plots; there is no table.)
+SWEEPS = {
+    "bins": "with more bins fluid and batched wait less, for as long; all at once stays as it is",
+    "keys": "with as many bins, longest wait and duration grow with the keys",
+    "keys and bins": "with bins that grow with the keys the longest wait stays, the duration grows",
+    "load": "level up to 16 million records/s, too much at 32; batched and fluid 10 to 100 times below",
+}
+
 #: MillWheel, section 8.1: productions → p50, p95 in ms; weak ones are not exactly once, too.
 LATENCY = {"weak": (3.6, 30.0), "strong, record ids": (33.7, 93.8)}
 #: MillWheel, section 8.2: how far the first stage's watermark was behind, and at most each other's, in ms.

@@ -1,29 +1,31 @@
 """Megaphone's Figures 5 to 12: NEXMark's queries in open loop, while a quarter of the state moves.
 
-Half of what one worker owns moves to the other at a third of the time, and back at two thirds: all at
-once, batched, and batched with what moves copied ahead; of the queries with state that the paper does not
-have, the first and the last of these. They run on two hosts, with nothing shared but a store as slow as
-one across a network. Migrations begin between two ends of windows (of 10
-and 30 s of the clock). Before the clock begins, events have made state. Compared are windows of one length:
-the longest latency while state moved, of the worse of both migrations and the median run, with the longest
-before, the median of all runs of the query.
+Half of what one worker owns moves to the other, and back: all at once, batched, and batched with what moves
+copied ahead; of the queries with state that the paper does not have, the first and the last of these. They
+run on two hosts, with nothing shared but a store as slow as one across a network. Before the clock begins,
+events have made state. Then there are four windows of one length, in each of which as many of the query's
+own windows end: one before, the steady one, and two at whose beginnings state moves, midway between two
+ends. Compared are the longest latency while state moved, of the worse of both migrations and the median
+run, and the longest in the steady window, the median of all runs of the query; beside it stands the same
+ratio of the steady window and the one before, in which nothing moves: what chance alone makes of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from benchmarks.evaluation.common import options
+from benchmarks.evaluation.common import add_hosts, hosts, options
 from benchmarks.evaluation.papers import QUERIES
 from benchmarks.harness import figure, show
-from benchmarks.parts import Parts
-from benchmarks.places import Place, local, two_hosts
-from benchmarks.ways import Outcome, outcomes, plain, runs_of
+from benchmarks.parts import Parts, Told
+from benchmarks.places import Place
+from benchmarks.ways import Outcome, outcomes, plain, runs_of, unmoved
 from headrace.nexmark.harness.load import Load, Query
 from headrace.nexmark.harness.picture import draw_ways
 from headrace.nexmark.queries import module_of
@@ -31,13 +33,11 @@ from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
 from headrace.topology import Node
 
-COMPARED = ["all at once", "batched", "batched, prepared"]
+ONCE, BATCHED, PREPARED = "all at once", "batched", "batched, prepared"
 GOAL = 1.2
 STATELESS = {"q1", "q2"}
 #: Queries with state that are not in the paper.
 MORE = ["q9", "q11", "q12", "q15", "q16", "q17", "q18", "q19", "q20"]
-#: Windows of the clock end at its multiples.
-WINDOW_S = 10.0
 SHARES = (50.0, 99.0, 100.0)
 
 #: What a query has found: what each way came to.
@@ -51,17 +51,35 @@ class Case(msgspec.Struct, frozen=True):
         draw: its ``migratable``, with its windows.
         dilation: how many times faster event time passes.
         seconds_open: how long auctions are open, in seconds of the clock.
+        ends_every: one of its windows ends each so many seconds of the clock, beginning with the history.
     """
 
     draw: Callable[[Market], Node]
     dilation: int = 1
     seconds_open: float = 10.0
+    ends_every: float = 10.0
 
     def workload(self, rate: int, history: int) -> Query:
         """Return it as a workload."""
         in_flight = max(100, round(rate * 3 / 50 * self.seconds_open))
-        timeline = Timeline(rate=max(1, rate // self.dilation), in_flight=in_flight)
+        timeline = Timeline(rate=rate // self.dilation, in_flight=in_flight)
         return Query(self.draw, timeline, history=history)
+
+    def problem(self, chosen: argparse.Namespace) -> str:
+        """Say why it cannot be asked so that its windows compare; or nothing."""
+        if chosen.rate % self.dilation:
+            return f"--rate is no multiple of {self.dilation}"
+        before = chosen.history / chosen.rate % self.ends_every
+        begins = [before + chosen.warm + at * chosen.seconds for at in (-1, 0, 1, 2, 3)]
+        ends = [int(begin // self.ends_every) for begin in begins]
+        if len({last - first for first, last in zip(ends, ends[1:], strict=False)}) > 1:
+            return (
+                "not as many of its windows end in each of ours: choose other --warm or --seconds"
+            )
+        to_an_end = min(min(at % self.ends_every, -at % self.ends_every) for at in begins)
+        if to_an_end < min(0.4, self.ends_every / 4):
+            return "state would move as a window ends: choose another --warm"
+        return ""
 
 
 def cases() -> dict[str, Case]:
@@ -71,45 +89,45 @@ def cases() -> dict[str, Case]:
     """
     names = [*(f"q{n}" for n in range(1, 9)), *MORE]
     found = {name: Case(module_of(name).migratable) for name in names}
-    found["q5"] = Case(partial(module_of("q5").migratable, size="60s", every="1s"))
-    found["q8"] = Case(partial(module_of("q8").migratable, window="1h"), dilation=120)
+    found["q5"] = Case(partial(module_of("q5").migratable, size="60s", every="1s"), ends_every=1.0)
+    found["q8"] = Case(
+        partial(module_of("q8").migratable, window="4000s"), dilation=200, ends_every=20.0
+    )
     return found
 
 
-def main() -> None:
+def main() -> int:
     made = options("queries", __doc__)
     made.add_argument("--queries", nargs="*", default=list(cases()))
     made.add_argument("--rate", type=int, default=20_000)
-    made.add_argument("--seconds", type=float, default=20.0, help="each of three windows")
+    made.add_argument("--seconds", type=float, default=20.0, help="each of four windows")
     made.add_argument("--history", type=int, default=2_000_000, help="events before the clock")
-    made.add_argument("--warm", type=float, default=25.0)
+    made.add_argument("--warm", type=float, default=45.5, help="seconds before the steady window")
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of those with state")
-    made.add_argument("--hosts", type=int, choices=[1, 2], default=2)
+    add_hosts(made)
     Parts.add_option(made)
     chosen = made.parse_args()
-    if (
-        not (chosen.warm + chosen.seconds) % WINDOW_S
-        or not (chosen.warm + 2 * chosen.seconds) % WINDOW_S
-    ):
-        made.error("a migration would begin where windows end: choose other --warm or --seconds")
     if chosen.quick:
-        chosen.queries, chosen.seconds, chosen.warm = ["q3"], 5.0, 10.0
+        chosen.queries, chosen.seconds, chosen.warm = ["q3"], 10.0, 15.5
         chosen.history, chosen.runs = 200_000, 1
+    for name in chosen.queries:
+        if problem := cases()[name].problem(chosen):
+            made.error(f"{name}: {problem}")
     parts = Parts(Found, list(cases()), made, chosen, "queries")
-    with two_hosts() if chosen.hosts == 2 else local() as place:
-        for name in parts.missing(chosen.queries):
-            parts.add(name, of_query(place, name, chosen))
-            parts.write(*told(parts.found))
+    with hosts(chosen) as place:
+        failed = parts.measure(
+            parts.missing(chosen.queries), lambda name: of_query(place, name, chosen), told
+        )
     show("NEXMark while state moves", *told(parts.found))
+    return failed
 
 
 def of_query(place: Place, name: str, chosen: argparse.Namespace) -> Found:
     """Run a query in each way; draw it."""
     load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     workload = cases()[name].workload(chosen.rate, chosen.history)
-    ways = [COMPARED[0], COMPARED[-1]] if name in MORE else COMPARED
-    runs = runs_of(place, workload, load, ways, 1 if name in STATELESS else chosen.runs)
+    runs = runs_of(place, workload, load, times_of(name, chosen.runs))
     titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}
     draw_ways(titled, load, chosen.pictures / f"{name}.png")
     found = outcomes(runs, SHARES)
@@ -118,26 +136,39 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> Found:
     return found
 
 
-def told(found: dict[str, Found]) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def times_of(name: str, runs: int) -> dict[str, int]:
+    """Return how often a query runs in each way: once if nothing is asked of it."""
+    if name in STATELESS:
+        return {ONCE: 1, PREPARED: 1}
+    return {ONCE: runs, PREPARED: runs} | ({} if name in MORE else {BATCHED: 1})
+
+
+def told(found: dict[str, Found]) -> Told:
     """Return the table and the figures of what was found."""
     times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
-    last = ["max over steady max", "Megaphone"]
-    rows = [["query", "way", "KB moved", "s there, back", *times, *last]]
+    last = ["max over steady max", "of each run", "Megaphone"]
+    rows = [["query", "way", "runs", "KB moved, about", "s there, back", *times, *last]]
     figures: list[dict[str, Any]] = []
     for query, ways in found.items():
         for way, of in ways.items():
             rows.append([
-                query, way, f"{of.nbytes / 1e3:,.0f}",
+                query, way, str(len(of.runs)), f"{of.nbytes / 1e3:,.0f}",
                 ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back),
                 *(f"{ms:.0f}" for ms in of.late_ms), f"{of.ratio:.2f}",
-                QUERIES.get(query, "") if way == COMPARED[0] else "",
+                "{:.2f} to {:.2f}".format(*of.between),
+                QUERIES.get(query, "") if way == ONCE else "",
             ])  # fmt: skip
-            asked = way == COMPARED[-1] and query not in STATELESS
+            asked = way == PREPARED and query not in STATELESS
             goal = (f"<= {GOAL}", of.ratio <= GOAL) if asked else ()
             name = f"{query}_{plain(way)}_max_over_steady_max"
             figures.append(figure(name, of.ratio, "x", *goal))
+        chance, least, most = unmoved(ways)
+        blank = [""] * (len(rows[0]) - 5)
+        spread = f"{least:.2f} to {most:.2f}"
+        rows.append([query, "nothing moves", *blank, f"{chance:.2f}", spread, ""])
+        figures.append(figure(f"{query}_unmoved_max_over_max", chance, "x"))
     return rows, figures
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,32 +1,50 @@
 """Megaphone's section 5.3: how long migrations take and records wait, by bins, keys and load; and memory.
 
 Cumulative counts, all keys there before. A quarter of the bins move and come back, all at once, one bin at
-a time (fluid), in rounds that do not get in each other's way (batched), and these with what moves copied
-ahead (prepared). Two hosts, with nothing shared but a store as slow as one across a network; or one. The
-ways take turns; held against each other are the longest latency while state moved, in the median run, and
-the longest before, in the median of all runs of the case.
+a time (fluid), in 32 rounds (batched), and these with what moves copied ahead (prepared). Fluid with more
+than 2^8 bins would take hours, and batched with fewer is fluid; both have one run, since each of their
+rounds waits for the store. Two hosts, with nothing shared but a store as slow as one across a network; or
+one. The ways take turns; held against each other are the longest latency while state moved, in the median
+run, and the longest before, in the median of all runs of the case. A migration that takes longer than the
+steady window has more steps for one to be long, so p99 stands beside.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from benchmarks.counting import RunningCount
-from benchmarks.evaluation.common import options
+from benchmarks.evaluation.common import add_hosts, hosts, options
+from benchmarks.evaluation.papers import SWEEPS
 from benchmarks.harness import figure, show
-from benchmarks.parts import Parts
-from benchmarks.places import Place, local, two_hosts
-from benchmarks.ways import WAYS, Outcome, Runs, outcomes, plain, runs_of
+from benchmarks.parts import Parts, Told
+from benchmarks.places import Place
+from benchmarks.ways import (
+    FEWEST_BATCHED,
+    WAYS,
+    Outcome,
+    Runs,
+    outcomes,
+    plain,
+    runs_of,
+    unmoved,
+)
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.picture import TIME, memory_over_time, save
 from headrace.nexmark.harness.picture import figure as new_picture
 
 COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=True))
-SHARES = (50.0, 100.0)
+SHARES = (50.0, 99.0, 100.0)
+#: Fluid has a round for each bin that moves.
+MOST_FLUID = 256
+#: Ways that have one run.
+SLOW = {"fluid", "batched"}
 #: So long a new session is warmed up.
 _COMPILES_S = 30.0
 
@@ -63,6 +81,17 @@ class Point(msgspec.Struct, frozen=True):
         """What is run. (The usual case is in each series.)"""
         return f"{self.keys:,} keys, 2^{self.bits} bins, {self.rate:,}/s"
 
+    def times(self, chosen: argparse.Namespace) -> dict[str, int]:
+        """Return how often it runs in each way."""
+        bins = 1 << self.bits
+        left_out = {
+            *(["fluid"] if bins > MOST_FLUID else []),
+            *(["batched"] if bins < FEWEST_BATCHED else []),
+        }
+        return {
+            way: 1 if way in SLOW else chosen.runs for way in chosen.ways if way not in left_out
+        }
+
 
 def points(chosen: argparse.Namespace) -> Iterator[Point]:
     """Return all cases: of each series what varies, the rest as usual."""
@@ -77,7 +106,7 @@ def points(chosen: argparse.Namespace) -> Iterator[Point]:
         yield Point("load", keys, bits, rate // 4 * factor)
 
 
-def main() -> None:
+def main() -> int:
     made = options("sweeps", __doc__)
     made.add_argument("--series", nargs="*", default=["bins", "keys", "keys and bins", "load"])
     made.add_argument("--ways", nargs="*", default=list(WAYS))
@@ -85,9 +114,9 @@ def main() -> None:
     made.add_argument("--bits", type=int, default=8, help="log2 of the usual number of bins")
     made.add_argument("--rate", type=int, default=20_000)
     made.add_argument("--seconds", type=float, default=8.0, help="each of three windows")
-    made.add_argument("--warm", type=float, default=8.0, help="of each run; the first is longer")
+    made.add_argument("--warm", type=float, default=16.0, help="of each run; the first is longer")
     made.add_argument("--runs", type=int, default=3)
-    made.add_argument("--hosts", type=int, choices=[1, 2], default=2)
+    add_hosts(made)
     Parts.add_option(made)
     chosen = made.parse_args()
     if chosen.quick:
@@ -96,14 +125,18 @@ def main() -> None:
     by_case = {point.case: point for point in points(chosen)}
     parts = Parts(Found, list(by_case), made, chosen, "series")
     asked = {point.case: None for point in points(chosen) if point.series in chosen.series}
+    failed = 0
     if missing := parts.missing(asked):
-        with two_hosts() if chosen.hosts == 2 else local() as place:
+        with hosts(chosen) as place:
             warm_up(place, chosen)
-            for case in missing:
-                parts.add(case, of_case(place, by_case[case], chosen))
-                parts.write(*told(parts.found, chosen))
+            failed = parts.measure(
+                missing,
+                lambda case: of_case(place, by_case[case], chosen),
+                lambda found: told(found, chosen),
+            )
     draw(parts.found, chosen)
     show("Migrations by bins, keys and load", *told(parts.found, chosen))
+    return failed
 
 
 def warm_up(place: Place, chosen: argparse.Namespace) -> None:
@@ -119,7 +152,7 @@ def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
     load = Load(
         rate=point.rate, bins=1 << point.bits, warm_s=chosen.warm, seconds=3 * chosen.seconds
     )
-    runs = runs_of(place, RunningCount(point.keys), load, chosen.ways, chosen.runs)
+    runs = runs_of(place, RunningCount(point.keys), load, point.times(chosen))
     if point == max(points(chosen), key=lambda one: one.keys):
         draw_memory(point, runs, chosen)
     found = outcomes(runs, SHARES)
@@ -128,41 +161,73 @@ def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
     return found
 
 
-def told(
-    found: dict[str, Found], chosen: argparse.Namespace
-) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
     """Return the table and the figures of what was found."""
-    rows = [["series", "case", "way", "bins moved", "MB", "s", "steady p50 ms", "steady max ms",
-             "moving p50 ms", "moving max ms", "max over steady max",
-             "memory GiB, median", "most"]]  # fmt: skip
+    times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
+    rows = [["series", "case", "way", "runs", "bins moved", "MB, about", "s", *times,
+             "max over steady max", "of each run", "memory GiB, median", "most", "Megaphone"]]  # fmt: skip
     figures: dict[str, dict[str, Any]] = {}
+    said: set[str] = set()
     for point in points(chosen):
-        for way, of in found.get(point.case, {}).items():
-            rows.append([point.series, point.label, way, str(of.bins), f"{of.nbytes / 1e6:.1f}",
-                         f"{of.seconds:.2f}", *(f"{ms:.0f}" for ms in of.late_ms),
-                         f"{of.ratio:.2f}", *(f"{gib:.2f}" for gib in of.gib)])  # fmt: skip
+        ways = found.get(point.case, {})
+        for way, of in ways.items():
+            theirs = "" if point.series in said else SWEEPS.get(point.series, "")
+            said.add(point.series)
+            rows.append([point.series, point.label, way, str(len(of.runs)), str(of.bins),
+                         f"{of.nbytes / 1e6:.1f}", f"{of.seconds:.2f}",
+                         *(f"{ms:.0f}" for ms in of.late_ms), f"{of.ratio:.2f}",
+                         "{:.2f} to {:.2f}".format(*of.between),
+                         *(f"{gib:.2f}" for gib in of.gib), theirs])  # fmt: skip
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
             figures[name] = figure(f"{name}_max_over_steady_max", of.ratio, "x")
+        if ways:
+            chance, least, most = unmoved(ways)
+            blank = [""] * (len(rows[0]) - 8)
+            spread = f"{least:.2f} to {most:.2f}"
+            rows.append([point.series, point.label, "nothing moves", *blank, f"{chance:.2f}", spread,
+                         *[""] * 3])  # fmt: skip
     return rows, [*figures.values()]
 
 
 def draw(found: dict[str, Found], chosen: argparse.Namespace) -> None:
-    """Draw for each series how long migrations take, and the longest that a record waits meanwhile."""
+    """Draw for each series how long migrations take, and the longest that a record waits meanwhile.
+
+    Where the load is varied, the longest by the load; the line is the longest while nothing moves.
+    """
     shown = [point for point in points(chosen) if point.case in found]
+    if not shown:
+        return
     series = list(dict.fromkeys(point.series for point in shown))
     picture, axes = new_picture(1, len(series), figsize=(4.2 * len(series), 3.8), squeeze=False)
     for name, axis in zip(series, axes[0], strict=True):
         some = [point for point in shown if point.series == name]
         for way in chosen.ways:
-            took = [found[point.case][way].seconds for point in some]
-            most = [found[point.case][way].moving_max_ms for point in some]
-            axis.loglog(took, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
-            for at, point in enumerate(some):
-                axis.annotate(point.label, (took[at], most[at]), fontsize=5)
-        axis.set(title=f"varied: {name}", xlabel="s that the migration takes")
+            of_way = [(point, found[point.case][way]) for point in some if way in found[point.case]]
+            at = [float(point.rate) if name == "load" else of.seconds for point, of in of_way]
+            most = [of.moving_max_ms for _, of in of_way]
+            axis.loglog(at, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
+            if name != "load":
+                for (point, _), *where in zip(of_way, at, most, strict=True):
+                    axis.annotate(point.label, where, fontsize=5)
+        _draw_steady(axis, name, some, found)
+        axis.set(title=f"varied: {name}")
+        axis.set(xlabel="records a second" if name == "load" else "s that the migration takes")
     axes[0, 0].set(ylabel="longest latency meanwhile, ms")
     axes[0, 0].legend(fontsize=7)
     save(picture, chosen.pictures / "sweeps.png")
+
+
+def _draw_steady(axis: Any, name: str, points: list[Point], found: Mapping[str, Found]) -> None:
+    """Draw the longest latency while nothing moves: by the load, or the median of all cases."""
+    steady = [
+        statistics.median(run.steady_max_ms for of in found[point.case].values() for run in of.runs)
+        for point in points
+    ]
+    if name == "load":
+        rates = [point.rate for point in points]
+        axis.loglog(rates, steady, "k--", lw=1, label="nothing moves")
+    else:
+        axis.axhline(statistics.median(steady), color="k", ls="--", lw=1, label="nothing moves")
 
 
 def draw_memory(point: Point, runs: dict[str, Runs], chosen: argparse.Namespace) -> None:
@@ -171,11 +236,11 @@ def draw_memory(point: Point, runs: dict[str, Runs], chosen: argparse.Namespace)
         len(runs), 1, figsize=(9, 0.6 + 1.5 * len(runs)), sharey=True, squeeze=False
     )
     for (way, of), axis in zip(runs.items(), axes[:, 0], strict=True):
-        memory_over_time(axis, of.seen[0], of.load, color=COLOURS[way])
+        memory_over_time(axis, of.middle_seen, of.load, color=COLOURS[way])
         axis.set_title(f"{way}, {point.label}", fontsize=9, loc="left")
     axes[-1, 0].set(xlabel=f"{TIME}; state moves in the grey spans")
     save(picture, chosen.pictures / "memory.png")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

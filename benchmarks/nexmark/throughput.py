@@ -4,12 +4,13 @@
 files, only those columns that a query asks for, in as many tasks and rows a step. Counted are events of the
 whole timeline, of all kinds. Both are durable: state, offsets and answers' place in the stream survive a
 crash. Ours hand their answers to a sink that drops them, once they are staged; Spark's go to its ``noop``
-sink, and its state to the store that it has by default. 4 and 6 are there twice in plain PySpark: with
-``transformWithState``, on RocksDB, since nothing else will do; and with ``foreachBatch``, which keeps means
-in files (:mod:`benchmarks.nexmark.by_batches`). The faster of the two stands beside ours.
-Each has a run that is not counted, since a query gets faster in its session; then they take turns, each
-first in every other one. What is told is the median. The first part of the events of a run, and its last
-step, in which all that is open is answered here, are not counted. Query 12 is by the clock, and left out.
+sink. Where plain PySpark can do in several ways, the fastest stands beside ours: with state in Spark's
+default store or in RocksDB; 4 and 6, which need ``transformWithState`` and so RocksDB, also with
+``foreachBatch``, which keeps means in files (:mod:`benchmarks.nexmark.by_batches`). Each way has a run that
+is not counted, since a query gets faster in its session, and that decides between the two stores; then they
+take turns, each first in every other one. What is told is the median. The first part of the events of a
+run, and its last step, in which all that is open is answered here, are not counted. Query 12 is by the
+clock: its windows are those in which it runs, so answers differ.
 
 How many answers each gave stands beside it: Spark leaves open what its watermark has not passed at the end,
 and answers again with each micro-batch where a query has no end (in update mode).
@@ -20,9 +21,11 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +33,11 @@ import msgspec
 import pyarrow as pa
 
 import headrace as hr
-from benchmarks.harness import figure, local_session, parser, show
+from benchmarks.evaluation.common import options as options_of
+from benchmarks.harness import figure, local_session, show
 from benchmarks.nexmark.by_batches import QUERIES as BY_BATCHES
 from benchmarks.nexmark.recorded import Recorded, RecordedMarket, RecordedSparkMarket
-from benchmarks.parts import Parts
+from benchmarks.parts import Parts, Told
 from headrace.nexmark.queries import NAMES, module_of
 from headrace.nexmark.queries.spark_market import native_writer
 from headrace.nexmark.timeline import Timeline
@@ -42,8 +46,9 @@ from headrace.runners.spark import SparkRunner
 CORES = 2
 #: Queries without state.
 STATELESS = {"q0", "q1", "q2", "q13", "q14", "q21", "q22"}
-#: Where Spark keeps its state.
+#: Where Spark keeps its state, and where else it can.
 STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: So much of the events is not counted.
 _WARM = 0.4
 
@@ -73,10 +78,12 @@ class Side(msgspec.Struct, frozen=True):
 
     Attributes:
         speed: events a second and core, in the median run.
+        runs: the same of each run.
         answers, late: as :class:`Ran` has them, of the last run.
     """
 
     speed: float
+    runs: list[float]
     answers: int
     late: int
 
@@ -115,6 +122,14 @@ def native(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) 
     return _ran(writer, step, folder, Ran())
 
 
+def on_rocksdb(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
+    """Run a query in plain PySpark, with its state in the other store."""
+    market = RecordedSparkMarket(spark, recorded, step // recorded.piece)
+    writer = native_writer(query, market).format("noop")
+    spark.conf.set(STORE, ROCKSDB)
+    return _ran(writer, step, folder, Ran())
+
+
 def by_batches(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query in plain PySpark, its last part by ``foreachBatch``."""
     from pyspark.sql import Observation
@@ -149,53 +164,85 @@ def _ran(writer: Any, step: int, folder: Path, ran: Ran) -> Ran:
     return ran
 
 
-def main() -> None:
-    options = parser(__doc__)
+def main() -> int:
+    options = options_of("throughput", __doc__)
     options.add_argument("--events", type=int, default=12_000_000)
     options.add_argument("--step", type=int, default=1_000_000)
     options.add_argument("--rate", type=int, default=100_000, help="events a second of event time")
     options.add_argument("--in-flight", type=int, default=50_000, help="auctions that are open")
     options.add_argument("--runs", type=int, default=3)
-    options.add_argument("--heap", default="4g", help="of the JVM, for both")
-    options.add_argument("--queries", nargs="*", default=[name for name in NAMES if name != "q12"])
+    options.add_argument("--heap", default="8g", help="of the JVM, for both")
+    options.add_argument("--queries", nargs="*", default=list(NAMES))
     Parts.add_option(options)
     chosen = options.parse_args()
     if chosen.quick:
         chosen.events, chosen.step, chosen.runs = 2_000_000, 250_000, 1
         chosen.queries = ["q1", "q3", "q4"]
+    parts = Parts(Found, list(NAMES), options, chosen, "queries")
+    failed = 0
+    if missing := parts.missing(chosen.queries):
+        with recorded_in(chosen) as recorded, session(chosen) as spark:
+
+            def measured(name: str) -> Found:
+                found = sides_of(runs_of(module_of(name), recorded, spark, chosen), chosen)
+                print("  ".join(row_of(name, found["own"], *fastest_of(found))), flush=True)
+                return found
+
+            failed = parts.measure(missing, measured, told)
+    show("NEXMark, as fast as it goes", *told(parts.found))
+    return failed
+
+
+@contextmanager
+def recorded_in(chosen: argparse.Namespace) -> Iterator[Recorded]:
+    """Write the events to files, for as long as they are read."""
     timeline = Timeline(events=chosen.events, rate=chosen.rate, in_flight=chosen.in_flight)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {chosen.heap} pyspark-shell"
-    spark = local_session(CORES)
-    spark.conf.set("spark.sql.shuffle.partitions", str(CORES))
-    every = [name for name in NAMES if name != "q12"]
-    parts = Parts(Found, every, options, chosen, "queries")
     with tempfile.TemporaryDirectory(prefix="nexmark-") as folder:
         recorded = Recorded(folder, timeline, chosen.step // CORES)
         recorded.write()
-        for name in parts.missing(chosen.queries):
-            parts.add(name, sides_of(runs_of(module_of(name), recorded, spark, chosen), chosen))
-            rows, figures = told(parts.found)
-            print("  ".join(rows[list(parts.found).index(name) + 1]), flush=True)
-            parts.write(rows, figures)
-    spark.stop()
-    show("NEXMark, as fast as it goes", *told(parts.found))
+        yield recorded
+
+
+@contextmanager
+def session(chosen: argparse.Namespace) -> Iterator[Any]:
+    """Start the session that both sides run in."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {chosen.heap} pyspark-shell"
+    spark = local_session(CORES)
+    spark.conf.set("spark.sql.shuffle.partitions", str(CORES))
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def runs_of(
     query: Any, recorded: Recorded, spark: Any, chosen: argparse.Namespace
 ) -> dict[str, list[Ran]]:
     """Run a query on each side: once for nobody, then in turns."""
-    sides: dict[str, Callable[..., Ran]] = {"own": own}
-    if hasattr(query, "native"):
-        sides["native"] = native
+
+    def run(side: str) -> Ran:
+        with tempfile.TemporaryDirectory(prefix="nexmark-state-") as folder:
+            return sides[side](query, recorded, spark, chosen.step, Path(folder))
+
+    sides = sides_for(query)
+    first = {side: run(side).per_core(chosen.events, chosen.step) for side in sides}
+    if "rocksdb" in sides:
+        del sides[min(("native", "rocksdb"), key=lambda side: first[side])]
+    found: dict[str, list[Ran]] = {side: [] for side in sides}
+    for turn in range(chosen.runs):
+        for side in list(sides)[:: -1 if turn % 2 else 1]:
+            found[side].append(run(side))
+    return found
+
+
+def sides_for(query: Any) -> dict[str, Callable[..., Ran]]:
+    """Return all ways in which a query is run."""
+    sides: dict[str, Callable[..., Ran]] = {"own": own, "native": native}
+    if name_of(query) not in STATELESS and not hasattr(query, "BY_HAND"):
+        sides["rocksdb"] = on_rocksdb
     if name_of(query) in BY_BATCHES:
         sides["batches"] = by_batches
-    found: dict[str, list[Ran]] = {side: [] for side in sides}
-    for turn in range(chosen.runs + 1):
-        for side in list(sides)[:: 1 if turn % 2 else -1]:
-            with tempfile.TemporaryDirectory(prefix="nexmark-state-") as folder:
-                found[side].append(sides[side](query, recorded, spark, chosen.step, Path(folder)))
-    return {side: ran[1:] for side, ran in found.items()}
+    return sides
 
 
 def name_of(query: Any) -> str:
@@ -205,51 +252,49 @@ def name_of(query: Any) -> str:
 
 def sides_of(found: dict[str, list[Ran]], chosen: argparse.Namespace) -> Found:
     """Return what the runs of each side came to."""
-    return {
-        side: Side(
-            statistics.median(run.per_core(chosen.events, chosen.step) for run in runs),
-            runs[-1].answers,
-            runs[-1].late,
-        )
-        for side, runs in found.items()
-    }
+    made: Found = {}
+    for side, runs in found.items():
+        speeds = [run.per_core(chosen.events, chosen.step) for run in runs]
+        made[side] = Side(statistics.median(speeds), speeds, runs[-1].answers, runs[-1].late)
+    return made
 
 
-def faster_of(found: Found) -> Side | None:
-    """Return plain PySpark in its faster form, if it can say the query."""
-    forms = [of for side, of in found.items() if side != "own"]
-    return max(forms, key=lambda of: of.speed, default=None)
+#: What plain PySpark's ways are called.
+WAYS = {"native": "as it comes", "rocksdb": "state in RocksDB", "batches": "foreachBatch"}
 
 
-def told(found: dict[str, Found]) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def fastest_of(found: Found) -> tuple[str, Side]:
+    """Return plain PySpark's fastest way, and what it came to."""
+    fastest = max((side for side in found if side in WAYS), key=lambda side: found[side].speed)
+    return WAYS[fastest], found[fastest]
+
+
+def told(found: dict[str, Found]) -> Told:
     """Return the table and the figures of what was found."""
-    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "own answers", "PySpark answers",
-             "PySpark drops as late"]]  # fmt: skip
+    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "of the runs", "PySpark's way",
+             "own answers", "PySpark answers", "PySpark drops as late"]]  # fmt: skip
     figures: list[dict[str, Any]] = []
     for name, of in found.items():
-        rows.append(row_of(name, of["own"], faster_of(of)))
+        rows.append(row_of(name, of["own"], *fastest_of(of)))
         figures += figures_of(name, of)
     return rows, figures
 
 
-def row_of(name: str, ours: Side, theirs: Side | None) -> list[str]:
+def row_of(name: str, ours: Side, way: str, theirs: Side) -> list[str]:
     """Return a query's line of the table."""
-    if theirs is None:
-        return [name, f"{ours.speed:,.0f}", "-", "-", f"{ours.answers:,}", "-", "-"]
     speeds = [f"{ours.speed:,.0f}", f"{theirs.speed:,.0f}", f"{ours.speed / theirs.speed:.2f}"]
+    worst, best = min(ours.runs) / max(theirs.runs), max(ours.runs) / min(theirs.runs)
+    speeds += [f"{worst:.2f} to {best:.2f}", way]
     return [name, *speeds, f"{ours.answers:,}", f"{theirs.answers:,}", f"{theirs.late:,}"]
 
 
 def figures_of(name: str, of: Found) -> list[dict[str, Any]]:
     """Return a query's figures; Spark is not asked to be overtaken where there is no state."""
     found = [figure(f"{name}_{side}", each.speed, "events/s/core") for side, each in of.items()]
-    theirs = faster_of(of)
-    if theirs is None:
-        return found
-    ratio = of["own"].speed / theirs.speed
+    ratio = of["own"].speed / fastest_of(of)[1].speed
     goal = () if name in STATELESS else ("> 1", ratio > 1)
     return [*found, figure(f"{name}_ratio", ratio, "x", *goal)]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -94,6 +94,39 @@ def test_the_command_is_that_of_all_parts_wherever_they_are_written(tmp_path: Pa
     assert str(tmp_path) not in file.read_text()
 
 
+def test_what_a_part_finds_may_be_by_number(tmp_path: Path) -> None:
+    made, file = options(), tmp_path / "seen.json"
+    for left in (NAMES, NAMES[1:]):
+        parts = Parts(dict[int, list[float]], NAMES, made, made.parse_args(["--json", str(file)]))
+        assert parts.missing() == left
+        parts.add("q1", {12: [1.0, 2.5]})
+        parts.write([["query"]], [])
+    assert parts.found == {"q1": {12: [1.0, 2.5]}}
+
+
+def test_a_part_that_fails_keeps_no_other_from_being_measured(tmp_path: Path) -> None:
+    file = tmp_path / "seen.json"
+
+    def work(name: str) -> Ways:
+        if name == "q2":
+            raise OSError("no room")
+        return Ways([1.0])
+
+    assert begun(file).measure(NAMES, work, lambda found: ([["query"], [*found]], [])) == 1
+    told = json.loads(file.read_text())
+    assert (told["missing"], told["failed"]) == (["q2"], {"q2": "OSError: no room"})
+    assert begun(file).missing() == ["q2"], "it is tried again"
+
+
+def test_what_other_programs_have_found_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "seen.json"
+    measure(begun(file), "q2", 1.0)
+    monkeypatch.setattr("benchmarks.parts.programs_tree", lambda but: "another")
+    assert begun(file).missing() == NAMES
+
+
 def test_without_a_file_nothing_is_kept() -> None:
     made = options()
     parts = Parts(Ways, NAMES, made, made.parse_args([]), "queries")
