@@ -19,7 +19,7 @@ from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
 from tests.nexmark.oracle import QUERIES as SQL
 from tests.nexmark.oracle import Oracle, all_events, difference, last_of
-from tests.nexmark.runs import check_against
+from tests.nexmark.runs import PREPARED, check_against
 
 pytestmark = pytest.mark.spark
 
@@ -31,6 +31,9 @@ KEYS = {
     15: {"day": "key"}, 16: {"channel": "key0", "day": "key1"}, 17: {"auction": "key0", "day": "key1"},
     18: {"bidder": "key0", "auction": "key1"},
 }  # fmt: skip
+
+
+MANY = Timeline(events=2_000_000, rate=10_000, in_flight=1_000, disorder=20_000, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +120,18 @@ def over(answer: pa.Table, number: int, watermark: str, found: pa.Table) -> pa.T
     return answer.filter(pc.less_equal(end, pa.scalar(datetime.fromisoformat(watermark))))
 
 
-def check(spark: Any, number: int, folder: Path) -> None:
+def check(spark: Any, number: int, folder: Path, times: int = 1) -> None:
     """Check a query in plain PySpark against SQL over the same events, a minute of them, out of order."""
-    knobs = {"events": 30_000, "rate": 500, "in_flight": 300, "disorder": 64}
+    knobs = {
+        "events": 30_000 * times,
+        "rate": 500 * times,
+        "in_flight": 300 * times,
+        "disorder": 64,
+    }
     spark.conf.set(
         "spark.sql.session.timeZone", "Asia/Kathmandu"
     )  # (events are of UTC all the same)
-    options = {**knobs, "inFlight": knobs["in_flight"], "eventsPerTrigger": 12_000}
+    options = {**knobs, "inFlight": knobs["in_flight"], "eventsPerTrigger": 12_000 * times}
     del options["in_flight"]
     query = module_of(f"q{number}")
     found, watermark = answers(query, SparkMarket(spark, options, delay="1 second"), folder)
@@ -189,24 +197,24 @@ def test_windows_of_the_clock_count_every_bid_once(spark: Any, tmp_path: Path) -
     )
 
 
-def check_of_ours(spark: Any, query: str, folder: Path) -> None:
+def check_of_ours(spark: Any, query: str, timeline: Timeline, step: int, folder: Path) -> None:
     """Check a query while its state moves, on Spark, against SQL over the same events."""
-    timeline = Timeline(events=20_000, rate=1_000, in_flight=300, disorder=2_048, seed=1)
     runner, store = SparkRunner(spark.sparkContext), LocalStore(folder)
-    how = {"moves": True, "store": store, "runner": runner}
-    check_against(Oracle(timeline), query, timeline, 2, 1_500, **how)
+    how = {"moves": PREPARED, "store": store, "runner": runner}
+    check_against(Oracle(timeline), query, timeline, 2, step, **how)
 
 
 def test_a_query_answers_as_sql_does_while_its_state_moves(spark: Any, tmp_path: Path) -> None:
-    check_of_ours(spark, "q4", tmp_path)
+    timeline = Timeline(events=20_000, rate=1_000, in_flight=300, disorder=2_048, seed=1)
+    check_of_ours(spark, "q4", timeline, 1_000, tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("query", SQL)
-def test_queries_answer_as_sql_does_while_their_state_moves(
+def test_queries_answer_two_million_events_as_sql_does_while_their_state_moves(
     spark: Any, query: str, tmp_path: Path
 ) -> None:
-    check_of_ours(spark, query, tmp_path)
+    check_of_ours(spark, query, MANY, 50_000, tmp_path)
 
 
 def test_a_query_in_plain_pyspark_answers_as_sql_does(spark: Any, tmp_path: Path) -> None:
@@ -218,4 +226,4 @@ def test_a_query_in_plain_pyspark_answers_as_sql_does(spark: Any, tmp_path: Path
 def test_queries_in_plain_pyspark_answer_as_sql_does(
     spark: Any, number: int, tmp_path: Path
 ) -> None:
-    check(spark, number, tmp_path)
+    check(spark, number, tmp_path, times=10)
