@@ -209,15 +209,81 @@ def digest(table: pa.Table) -> str:
     return hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()[:32]
 
 
+def with_plain_times(table: pa.Table) -> pa.Table:
+    """Return a table with its times as microseconds since 1970."""
+    for name in {"date_time", "expires"} & {*table.column_names}:
+        column = table[name].cast(pa.int64())
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
 @pytest.mark.parametrize("kind", ONE_KIND)
 def test_the_events_are_those_that_they_have_always_been(kind: Kind) -> None:
-    table = made(Timeline(), kind, 0, 20_000)
-    times = {
-        n: table[n].cast(pa.int64()) for n in ("date_time", "expires") if n in table.column_names
-    }
-    for name, column in times.items():
-        table = table.set_column(table.column_names.index(name), name, column)
-    assert digest(table) == GOLDEN[kind]
+    assert digest(with_plain_times(made(Timeline(), kind, 0, 20_000))) == GOLDEN[kind]
+
+
+#: With every knob another, and far along the timeline.
+OTHER = Timeline(
+    seed=-7, rate=333, in_flight=17, hot_sellers=3, hot_auctions=5, hot_bidders=9, disorder=700,
+    base_us=1_000_000_000_000,
+)  # fmt: skip
+FAR = 3_000_000_000
+GOLDEN_FAR = {
+    Kind.PERSON: "4ffdd56bf81e81119b07865dfa56b9c0",
+    Kind.AUCTION: "bacb7f4f7b30415428496ff210595779",
+    Kind.BID: "c52ad48d4050bf8bb7f77e4b3e8ca93d",
+}
+
+
+@pytest.mark.parametrize("kind", ONE_KIND)
+def test_so_are_those_of_other_knobs_and_far_along_the_timeline(kind: Kind) -> None:
+    table = made(OTHER, kind, FAR, FAR + 5_000)
+    assert digest(with_plain_times(table)) == GOLDEN_FAR[kind]
+
+
+#: The first events as they are read, so that one sees in which field another differs; how long ``extra`` is.
+FIRST: dict[Kind, dict[str, object]] = {
+    Kind.PERSON: {
+        "event": 0,
+        "id": 1000,
+        "name": "John Abrams",
+        "email_address": "xiedoj@apkb.com",
+        "credit_card": "3244 5132 7283 6955",
+        "city": "Redmond",
+        "state": "ID",
+        "date_time": 1436918400000000,
+        "extra": 122,
+    },
+    Kind.AUCTION: {
+        "event": 1,
+        "id": 1000,
+        "item_name": "psw",
+        "description": "weczwkqkmhynudp",
+        "initial_bid": 1208,
+        "reserve": 1923,
+        "date_time": 1436918400000100,
+        "expires": 1436918400228059,
+        "seller": 1000,
+        "category": 13,
+        "extra": 387,
+    },
+    Kind.BID: {
+        "event": 4,
+        "auction": 1009,
+        "bidder": 1001,
+        "price": 30724,
+        "channel": "channel-8404",
+        "url": "https://www.nexmark.com/hhbj/ifjp/bgdj/item.htm?query=1&channel_id=721682432",
+        "date_time": 1436918400000400,
+        "extra": 63,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ONE_KIND)
+def test_the_first_of_a_kind_is_the_one_that_it_has_always_been(kind: Kind) -> None:
+    first = with_plain_times(made(Timeline(), kind, 0, 50)).to_pylist()[0]
+    assert {**first, "extra": len(first["extra"])} == FIRST[kind]
 
 
 def test_all_kinds_in_one_are_the_kinds_by_themselves() -> None:
