@@ -241,7 +241,7 @@ def test_so_are_those_of_other_knobs_and_far_along_the_timeline(kind: Kind) -> N
     assert digest(with_plain_times(table)) == GOLDEN_FAR[kind]
 
 
-#: The first events as they are read, so that one sees in which field another differs; how long ``extra`` is.
+#: The first events as they are read, to see in which field another differs; and how long ``extra`` is.
 FIRST: dict[Kind, dict[str, object]] = {
     Kind.PERSON: {
         "event": 0,
