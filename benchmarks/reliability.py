@@ -83,9 +83,11 @@ def strace_kills(found: dict[str, Any]) -> str:
 
 def spark_kills(found: dict[str, Any]) -> str:
     """Say what was killed, and stopped for a while."""
+    noticed = counts(found.get("noticed", {}))
+    had_tasks = f" (of whom {noticed} had a task that was lost)" if noticed else ""
     return (
-        f"{counts(found['struck'])} struck in {found['rounds']} rounds of {found['steps']:,} steps, "
-        f"seed {found['seed']}; after each round all effects were there once; "
+        f"{counts(found['struck'])} struck{had_tasks} in {found['rounds']} rounds of "
+        f"{found['steps']:,} steps, seed {found['seed']}; after each round all effects were there once; "
         f"{found['seconds'] / 60:.0f} min"
     )
 
@@ -135,6 +137,8 @@ CAMPAIGNS = [
      strace_kills),
     ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_campaign.py", "soak", "spark_kills",
      spark_kills),
+    ("Python workers killed at work, on Spark", "pytest -m soak tests/spark/test_campaign.py -k at_work",
+     "soak", "python_worker_kills", spark_kills),
     ("Every byte of a small checkpoint flipped", "pytest -m soak tests/checkpoints/test_damage.py", "soak",
      "damage", damage),
     ("Bugs planted on purpose", "pytest -m soak tests/planted", "soak", "planted", planted),

@@ -76,20 +76,25 @@ class Striking(SparkRunner):
 
     Args:
         context: the session's.
-        victims: says who is to be killed; nobody while those who were killed last are not back.
+        victims: says who may be killed; nobody while those who were killed last are not back.
+        chosen: says who of them is killed now; nobody if it is to be asked again.
         rng: chance.
         wanted: how many are to be killed.
-        over: is called when so many were.
+
+    Attributes:
+        killed: how many were.
+        noticed: of how many Spark has lost a task, which was run again, or its whole try.
     """
 
     def __init__(
-        self, context: Any, victims: Callable[[], list[psutil.Process]], rng: random.Random,
-        wanted: int,
+        self, context: Any, victims: Callable[[], list[psutil.Process]],
+        chosen: Callable[[list[psutil.Process]], list[psutil.Process]], rng: random.Random, wanted: int,
     ) -> None:  # fmt: skip
         super().__init__(context)
-        self.killed = 0
+        self._context = context
+        self.killed = self.noticed = 0
         self.wanted = wanted
-        self._victims = victims
+        self._victims, self._chosen = victims, chosen
         self._rng = rng
         self._rest = 3  # so many tries are left alone
         self._took_s = [0.1]
@@ -104,7 +109,7 @@ class Striking(SparkRunner):
         victims = self._victims()
         if not victims:
             return super().run(plan)
-        ended = threading.Event()
+        ended, killed, jobs = threading.Event(), self.killed, self._jobs()
         moment_s = self._rng.uniform(0.0, statistics.median(self._took_s))
         striking = threading.Thread(target=self._strike, args=(victims, moment_s, ended))
         striking.start()
@@ -113,18 +118,34 @@ class Striking(SparkRunner):
         finally:
             ended.set()
             striking.join()
+            if self.killed > killed and self._lost_in(self._jobs() - jobs):
+                self.noticed += self.killed - killed
+
+    def _jobs(self) -> set[int]:
+        return {*self._context.statusTracker().getJobIdsForGroup(None)}
+
+    def _lost_in(self, jobs: set[int]) -> bool:
+        """Say whether a task has failed in one of these jobs."""
+        tracker = self._context.statusTracker()
+        found = [tracker.getJobInfo(job) for job in jobs]
+        stages = {stage for job in found if job is not None for stage in job.stageIds}
+        infos = [tracker.getStageInfo(stage) for stage in stages]
+        return any(info is not None and info.numFailedTasks for info in infos)
 
     def _strike(
         self, victims: list[psutil.Process], moment_s: float, ended: threading.Event
     ) -> None:
-        if not ended.wait(moment_s):
-            processes.kill_all(victims)
-            self.killed += len(victims)
-            self._rest = self._rng.randrange(1, 6)
+        ended.wait(moment_s)
+        while not ended.is_set():
+            if found := self._chosen(victims):
+                processes.kill_all(found)
+                self.killed += len(found)
+                self._rest = self._rng.randrange(1, 6)
+                return
 
 
-def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) -> int:
-    """Run the pipeline until so many were killed, and to its end; return its steps."""
+def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) -> tuple[int, int]:
+    """Run the pipeline until so many were killed, and to its end; return its steps, and who had a task."""
     folder.mkdir()
     driver = struck.driver(folder, runner, None, exchange, every)
     left = 5
@@ -140,19 +161,24 @@ def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) 
         driver.run()
     finally:
         driver.close()
-    return check(folder)
+    return check(folder), runner.noticed
 
 
-def kill_python_workers(folder: Path, rng: random.Random, wanted: int, exchange: str) -> int:
-    """Kill Python workers of a local session; return the steps."""
+def kill_python_workers(
+    folder: Path, rng: random.Random, wanted: int, exchange: str
+) -> tuple[int, int]:
+    """Kill Python workers of a local session; return the steps, and how many had a task."""
     spark = session(rng.choice(["local[2]", "local[2,4]"]))
 
-    def victims() -> list[psutil.Process]:
-        there = processes.python_workers()
-        return rng.sample(there, min(1, len(there)))
+    def at_work(there: list[psutil.Process]) -> list[psutil.Process]:
+        """Choose one that is running: there are more than tasks, and tasks are short."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            running = [one for one in there if one.status() == psutil.STATUS_RUNNING]
+            return rng.sample(running, min(1, len(running)))
+        return []
 
     try:
-        runner = Striking(spark.sparkContext, victims, rng, wanted)
+        runner = Striking(spark.sparkContext, processes.python_workers, at_work, rng, wanted)
         return run_while_struck(folder, runner, exchange, rng.choice(EVERY))
     finally:
         spark.stop()
@@ -160,8 +186,8 @@ def kill_python_workers(folder: Path, rng: random.Random, wanted: int, exchange:
 
 def kill_executors(
     cluster: StandaloneCluster, folder: Path, rng: random.Random, wanted: int, exchange: str
-) -> int:
-    """Kill executors of a cluster, sometimes both at once; return the steps."""
+) -> tuple[int, int]:
+    """Kill executors of a cluster, sometimes both at once; return the steps, and how many had a task."""
     spark = session(cluster.master, **cluster_settings(), **SHORT)
 
     def victims() -> list[psutil.Process]:
@@ -171,7 +197,7 @@ def kill_executors(
         return [executor for host in hosts for executor in cluster.executors(host)]
 
     try:
-        runner = Striking(spark.sparkContext, victims, rng, wanted)
+        runner = Striking(spark.sparkContext, victims, lambda named: named, rng, wanted)
         return run_while_struck(folder, runner, exchange, rng.choice(EVERY))
     finally:
         spark.stop()
@@ -329,20 +355,21 @@ class Campaign:
         self._keep = keep
         self.rng = random.Random(seed)
         self.done: Counter[str] = Counter()
+        self.noticed: Counter[str] = Counter()
         self._seed = seed
         self._folder = folder
         self._rounds = self._steps = 0
         self._began = time.monotonic()
 
     def executors(self, cluster: StandaloneCluster, wanted: int, exchange: str) -> None:
-        self._note(
-            "executors", wanted, kill_executors(cluster, self._new, self.rng, wanted, exchange)
-        )
+        steps, noticed = kill_executors(cluster, self._new, self.rng, wanted, exchange)
+        self.noticed["executors"] += noticed
+        self._note("executors", wanted, steps)
 
     def python_workers(self, wanted: int, exchange: str) -> None:
-        self._note(
-            "Python workers", wanted, kill_python_workers(self._new, self.rng, wanted, exchange)
-        )
+        steps, noticed = kill_python_workers(self._new, self.rng, wanted, exchange)
+        self.noticed["Python workers"] += noticed
+        self._note("Python workers", wanted, steps)
 
     def drivers(self, wanted: int, exchange: str) -> None:
         self._note("drivers", wanted, kill_drivers(self._new, self.rng, wanted, exchange))
@@ -367,7 +394,8 @@ class Campaign:
         self._steps += steps
         self.done[kind] += struck
         figures = {
-            "seed": self._seed, "struck": dict(self.done), "rounds": self._rounds, "steps": self._steps,
+            "seed": self._seed, "struck": dict(self.done), "noticed": dict(self.noticed),
+            "rounds": self._rounds, "steps": self._steps,
             "seconds": round(time.monotonic() - self._began),
         }  # fmt: skip
         print(figures, flush=True)
@@ -386,16 +414,29 @@ def test_a_few_are_struck_and_nothing_shows(own_cluster: StandaloneCluster, tmp_
     """(Executors and drivers: test_hosts.py and test_kills.py.)"""
     campaign = Campaign(tmp_path, int(os.environ.get("HEADRACE_SEED", "77")))
     campaign.python_workers(3, "host")
+    assert campaign.noticed["Python workers"], "nobody who had a task was hit"
     campaign.zombie_tasks(own_cluster, 1, "driver", with_host=False)
 
 
+def seed_of_a_soak() -> int:
+    return int(os.environ.get("HEADRACE_SEED", str(random.SystemRandom().randrange(2**31))))
+
+
 @pytest.mark.soak
-def test_fifty_of_each_kind_are_struck_and_nothing_shows(
+def test_fifty_python_workers_are_killed_at_work_and_nothing_shows(tmp_path: Path) -> None:
+    with recording("python_worker_kills") as keep:
+        campaign = Campaign(tmp_path, seed_of_a_soak(), keep)
+        for exchange in ("driver", "host", "shuffle"):
+            campaign.python_workers(share(1 / 3), exchange)
+        assert campaign.noticed["Python workers"] > campaign.done["Python workers"] // 2
+
+
+@pytest.mark.soak
+def test_fifty_of_each_other_kind_are_struck_and_nothing_shows(
     own_cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("HEADRACE_SEED", str(random.SystemRandom().randrange(2**31))))
     with recording("spark_kills") as keep:
-        strike_all(own_cluster, Campaign(tmp_path, seed, keep))
+        strike_all(own_cluster, Campaign(tmp_path, seed_of_a_soak(), keep))
 
 
 def strike_all(own_cluster: StandaloneCluster, campaign: Campaign) -> None:
@@ -404,7 +445,6 @@ def strike_all(own_cluster: StandaloneCluster, campaign: Campaign) -> None:
         campaign.zombie_tasks(own_cluster, share(1 / 8), exchange, with_host=False)
         campaign.zombie_tasks(own_cluster, share(1 / 16), exchange, with_host=True)
     for exchange in ("driver", "host", "shuffle"):
-        campaign.python_workers(share(1 / 3), exchange)
         campaign.drivers(share(1 / 3), exchange)
     campaign.zombie_drivers(share(1 / 6))
 
