@@ -1,9 +1,10 @@
 """A disk with a POSIX file system, whose power may fail. Imports nothing of the package.
 
 It keeps all twice: as processes see it, and as it is on the medium. What was not synced is on the medium
-in part, if at all: a file's data missing, cut, with holes of zeros, or whole; a name of a directory as it
-was at any time since that directory was synced, each name for itself. Syncing a file does not make its
-name durable, nor does syncing a directory make its own name in its parent durable: POSIX promises no more.
+in part, if at all: a file's data missing, cut, with holes of zeros, or whole; a directory as it was at any
+time since it was synced, as file systems have it that keep a journal, or each of its names for itself.
+Syncing a file does not make its name durable, nor does syncing a directory make its own name in its parent
+durable: POSIX promises no more.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class File:
 
 @dataclass(eq=False)
 class Directory:
-    """A directory: its names as processes see them, and what each was since it was synced."""
+    """A directory: its names as processes see them, and what became of them since it was synced."""
 
     seen: dict[str, File | Directory] = field(default_factory=dict)
     durable: dict[str, File | Directory] = field(default_factory=dict)
-    since: dict[str, list[File | Directory | None]] = field(default_factory=dict)
+    since: list[tuple[str, File | Directory | None]] = field(default_factory=list)
     changed: float = 0.0
 
     def set(self, name: str, node: Node | None) -> None:
-        self.since.setdefault(name, []).append(node)
+        self.since.append((name, node))
         if node is None:
             del self.seen[name]
         else:
@@ -61,6 +62,18 @@ class Directory:
     def sync(self) -> None:
         self.durable = dict(self.seen)
         self.since.clear()
+
+    def left(self, rng: Random | None, *, in_order: bool) -> dict[str, Node]:
+        """Return the names that power loss leaves, drawn if there is chance."""
+        names: dict[str, Node | None] = dict(self.durable)
+        if rng is not None and in_order:
+            names.update(self.since[: rng.randint(0, len(self.since))])
+        elif rng is not None:
+            each: dict[str, list[Node | None]] = {}
+            for name, node in self.since:
+                each.setdefault(name, [names.get(name)]).append(node)
+            names.update({name: rng.choice(nodes) for name, nodes in each.items()})
+        return {name: node for name, node in names.items() if node is not None}
 
 
 Node = File | Directory
@@ -238,19 +251,19 @@ class Disk:
             new = known[node] = Directory(changed=node.changed)
             new.seen = {name: copied(item) for name, item in node.seen.items()}
             new.durable = {name: copied(item) for name, item in node.durable.items()}
-            new.since = {
-                name: [None if item is None else copied(item) for item in items]
-                for name, items in node.since.items()
-            }
+            new.since = [
+                (name, None if item is None else copied(item)) for name, item in node.since
+            ]
             return new
 
         return self._with(copied(self.root))
 
-    def after_loss(self, rng: Random | None) -> Disk:
+    def after_loss(self, rng: Random | None, *, in_order: bool = False) -> Disk:
         """Return the disk as it may be found when the power is back.
 
         Args:
             rng: draws what is left of what was not synced; None for nothing of it.
+            in_order: whether a directory is as it was at some time; else each name is for itself.
         """
         known: dict[Node, Node] = {}
 
@@ -261,11 +274,8 @@ class Disk:
                 known[node] = node.after_loss(rng)
                 return known[node]
             new = known[node] = Directory(changed=node.changed)
-            names: dict[str, Node | None] = dict(node.durable)
-            if rng is not None:
-                for name, since in node.since.items():
-                    names[name] = rng.choice([names.get(name), *since])
-            new.seen = {name: found(item) for name, item in names.items() if item is not None}
+            left = node.left(rng, in_order=in_order)
+            new.seen = {name: found(item) for name, item in left.items()}
             new.durable = dict(new.seen)
             return new
 
@@ -312,7 +322,7 @@ def _unsynced(path: str, node: Node) -> Iterator[str]:
         if node.seen != node.durable:
             yield path
         return
-    for name in node.since:
+    for name, _ in node.since:
         yield f"{path}/{name}"
     for name, item in node.seen.items():
         yield from _unsynced(f"{path}/{name}", item)
