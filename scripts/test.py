@@ -16,7 +16,7 @@ WITH_SPARK = ["tests/docs", "tests/examples", "tests/spark"]
 
 def main() -> int:
     """Run both; return the worse of their exit codes."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "not soak"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not soak"]
     with tempfile.TemporaryFile() as said:
         others = [*pytest, "tests", *(f"--ignore={room}" for room in WITH_SPARK)]
         rest = subprocess.Popen(others, stdout=said, stderr=subprocess.STDOUT)
