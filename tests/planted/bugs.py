@@ -40,7 +40,7 @@ BUGS = [
         "tests/crashpoints -k any_operation", control="boundary of deletions"),
     Bug("mixed_attempts", "a step is adopted although consumers have read different attempts",
         "tests/coordinator/test_adoption.py -k conflict"),
-    Bug("own_watermark_only", "a worker takes the output watermark of one producer for that of all",
+    Bug("own_watermark_only", "a worker takes its own output watermark for that of all",
         "tests/step/test_holds.py::test_one_keys_hold_holds_for_all_keys_of_all_workers"),
     Bug("chained_behind_a_hold", "a computation is chained behind a producer that may hold its watermark",
         "tests/step/test_holds.py::test_one_keys_hold_holds_for_all_keys_of_all_workers"),
