@@ -2,22 +2,32 @@
 # make check  formatter, linter, types        make soak    long campaigns
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
 # make evaluation  the papers' tables and figures, made again
+# make upgrade   newer versions of what it needs, into constraints.txt: run the tests after it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test check format soak bench evaluation java clean
+.PHONY: help demo demo-rescale test check format soak bench evaluation upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet --editable '.[demo]' --group dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]' --group dev
 	touch $@
+
+upgrade:
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --editable '.[demo]' --group dev --group bench
+	(sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude-editable) > constraints.new
+	mv constraints.new constraints.txt
+	touch $(VENV)/.installed $(VENV)/.bench
 
 java:
 	@sh scripts/find-java.sh
@@ -48,7 +58,7 @@ soak: $(VENV)/.installed java
 	$(BIN)/python -m tests.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
 
 $(VENV)/.bench: $(VENV)/.installed
-	$(BIN)/pip install --quiet --group bench
+	$(BIN)/pip install --quiet --constraint constraints.txt --group bench
 	touch $@
 
 evaluation: $(VENV)/.bench java

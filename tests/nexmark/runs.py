@@ -65,8 +65,8 @@ class Moves(msgspec.Struct, frozen=True):
     """How state moves while a query runs.
 
     Attributes:
-        strategy, prepare: of the migrations. Without gaps: how many steps one lasts, the machine decides, and
-            the input may end meanwhile.
+        strategy, prepare: of the migrations. Without gaps: how many steps one lasts, the machine decides,
+            and the input may end meanwhile.
         back: whether it moves back when it has moved.
     """
 
