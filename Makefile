@@ -22,11 +22,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 upgrade:
 	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet --editable '.[demo]' --group dev --group bench
-	(sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude-editable) > constraints.new
+	grep '^#' constraints.txt > constraints.new
 	mv constraints.new constraints.txt
+	$(MAKE) $(VENV)/.bench
+	$(BIN)/pip freeze --exclude-editable >> constraints.txt
 	touch $(VENV)/.installed $(VENV)/.bench
 
 java:

@@ -146,8 +146,8 @@ class Run:
         driver = Driver(
             pipeline, store, runner, workers=self._workers, bins=64, settings=self._settings
         )
-        self._look = driver.requests.look_at_once  # (it looks less often where looking took long)
-        driver.listeners += [self._note, *listeners]
+        # (It looks for commands less often where looking took long.)
+        driver.listeners += [self._note, lambda _: driver.look_for_commands(), *listeners]
         driver.ask_to_stop(drain=True)
         driver.run()
         driver.close()
@@ -175,7 +175,6 @@ class Run:
         )  # fmt: skip
         command = Command("migrate", goal=goal, nonce=f"the {self._asked}th")
         CommandLog(self._store).put(command, summary.head.commands)
-        self._look()
         self._asked += 1
 
 
