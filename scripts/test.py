@@ -2,11 +2,13 @@
 
 The first has all tests that start Spark, since some of these look for processes of it that they can kill.
 
-(No shell does it: what it starts in the background is deaf to SIGINT, and so are the programs under test.)
+(No shell does it: what it starts in the background is deaf to SIGINT, and so are the programs under test.
+Where this was started so itself, those that it starts hear again.)
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ WITH_SPARK = ["tests/docs", "tests/examples", "tests/spark"]
 
 def main() -> int:
     """Run both; return the worse of their exit codes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not soak"]
     with tempfile.TemporaryFile() as said:
         others = [*pytest, "tests", *(f"--ignore={room}" for room in WITH_SPARK)]
