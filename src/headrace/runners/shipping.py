@@ -15,7 +15,7 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,10 +52,11 @@ def pickled(pipeline: Pipeline) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, which also knows how to send a ``msgspec.Struct`` class by value.
+    """cloudpickle that also sends a ``msgspec.Struct`` class by value, and in what file code is.
 
     cloudpickle makes an empty class first and fills it afterwards, but a struct has its fields from
-    the moment it is made.
+    the moment it is made. Since 3.1.3 it leaves the file out, so that what it sends does not depend on
+    it; but then an error cannot show its lines.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -69,6 +70,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, msgspec.Meta):
             said = {name: getattr(obj, name) for name in _META}
             return _make_meta, ({name: of for name, of in said.items() if of is not None},)
+        if isinstance(obj, types.CodeType):
+            made, of = self.dispatch_table[types.CodeType](obj)
+            return _in_file, (obj.co_filename, made, of)
         return super().reducer_override(obj)
 
     def _check_new(self, cls: Any) -> None:
@@ -87,6 +91,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 remedy="put the class into a module that is installed where tasks run",
             )
         self._begun.add(cls)
+
+
+def _in_file(name: str, made: Callable[..., types.CodeType], of: tuple[Any, ...]) -> types.CodeType:
+    return made(*of).replace(co_filename=name)
 
 
 def _importable(cls: Any) -> bool:
