@@ -127,6 +127,8 @@ BUGS = [
         "tests/power"),
     Bug("read_back_unsynced", "a name whose sync has failed is taken for durable when it is read back",
         "tests/power"),
+    Bug("claim_not_settled", "a claim follows a step whose name power loss may still take away",
+        "tests/power"),
     Bug("batch_not_settled", "a step names a batch whose name power loss may still take away",
         "tests/power/test_inbox.py"),
 ]  # fmt: skip

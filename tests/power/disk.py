@@ -63,12 +63,10 @@ class Directory:
         self.durable = dict(self.seen)
         self.since.clear()
 
-    def left(self, rng: Random | None, *, in_order: bool) -> dict[str, Node]:
+    def left(self, rng: Random | None) -> dict[str, Node]:
         """Return the names that power loss leaves, drawn if there is chance."""
         names: dict[str, Node | None] = dict(self.durable)
-        if rng is not None and in_order:
-            names.update(self.since[: rng.randint(0, len(self.since))])
-        elif rng is not None:
+        if rng is not None:
             each: dict[str, list[Node | None]] = {}
             for name, node in self.since:
                 each.setdefault(name, [names.get(name)]).append(node)
@@ -258,12 +256,11 @@ class Disk:
 
         return self._with(copied(self.root))
 
-    def after_loss(self, rng: Random | None, *, in_order: bool = False) -> Disk:
+    def after_loss(self, rng: Random | None) -> Disk:
         """Return the disk as it may be found when the power is back.
 
         Args:
             rng: draws what is left of what was not synced; None for nothing of it.
-            in_order: whether a directory is as it was at some time; else each name is for itself.
         """
         known: dict[Node, Node] = {}
 
@@ -274,7 +271,7 @@ class Disk:
                 known[node] = node.after_loss(rng)
                 return known[node]
             new = known[node] = Directory(changed=node.changed)
-            left = node.left(rng, in_order=in_order)
+            left = node.left(rng)
             new.seen = {name: found(item) for name, item in left.items()}
             new.durable = dict(new.seen)
             return new

@@ -53,19 +53,6 @@ def test_data_that_were_not_synced_are_missing_cut_zeros_or_whole() -> None:
     assert any(b"\0" in part and part.endswith(b"x") for part in contents), "a hole"
 
 
-def test_with_a_journal_a_directory_is_as_it_was_at_some_time() -> None:
-    disk = Disk()
-    write(disk, "/a", b"1", synced=True)
-    sync(disk, "/")
-    for path in ("/b", "/c"):
-        write(disk, path, b"1", synced=True)
-    disk.unlink("/a")
-    left = [disk.after_loss(Random(seed), in_order=True).names("/") for seed in DRAWS]
-    assert {"".join(sorted(names)) for names in left} == {"a", "ab", "abc", "bc"}
-    each = [disk.after_loss(Random(seed)).names("/") for seed in DRAWS]
-    assert len({"".join(sorted(names)) for names in each}) == 8
-
-
 def test_each_name_that_was_not_synced_is_there_or_not_for_itself() -> None:
     disk = Disk()
     write(disk, "/old", b"1", synced=True)

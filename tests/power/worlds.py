@@ -204,17 +204,14 @@ def taken_over(world: World, at: int, *, stalls: bool) -> Recorder:
     return found
 
 
-def outcomes(
-    moment: Moment, drawn: int, seed: int, *, in_order: bool = False
-) -> Iterator[tuple[str, Disk]]:
+def outcomes(moment: Moment, drawn: int, seed: int) -> Iterator[tuple[str, Disk]]:
     """Yield what power loss at a moment may leave: nothing unsynced, all of it, and draws in between."""
     yield "nothing unsynced", moment.disk.after_loss(None)
     yield "all, as if the process alone was killed", moment.disk.copy()
     if moment.disk.unsynced:
         for number in range(drawn):
             rng = Random(f"{seed} {number}")
-            left = moment.disk.after_loss(rng, in_order=in_order)
-            yield f"seed {seed}, draw {number}", left
+            yield f"seed {seed}, draw {number}", moment.disk.after_loss(rng)
 
 
 def lived_through(world: World, folder: str, at: int) -> list[Moment]:
@@ -242,20 +239,17 @@ def lived_through(world: World, folder: str, at: int) -> list[Moment]:
 Case = tuple[str, Disk, World]
 
 
-def distinct(
-    moments: list[Moment], drawn: int, *, exactly: bool = False, in_order: bool = False
-) -> Iterator[Case]:
+def distinct(moments: list[Moment], drawn: int, *, exactly: bool = False) -> Iterator[Case]:
     """Yield all that power loss may leave at any of these moments, the same things once.
 
     Args:
         moments: when.
         drawn: so many outcomes are drawn for each, beside the best and the worst one.
         exactly: whether files that stores do not list make a difference.
-        in_order: whether names of a directory survive in the order in which they were made.
     """
     known = set()
     for number, moment in enumerate(moments):
-        for how, disk in outcomes(moment, drawn, number, in_order=in_order):
+        for how, disk in outcomes(moment, drawn, number):
             content = disk.content(hidden=exactly), moment.world.size()
             if content not in known:
                 known.add(content)

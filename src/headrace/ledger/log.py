@@ -398,6 +398,9 @@ class Ledger:
                 manifest.epoch == head.epoch + (1 if manifest.claim else 0),
                 "a driver commits only on top of a manifest of its own epoch",
             )
+        if manifest.claim and head is not None:
+            # (Who made it may have ended before its name was durable; the claim's may last without it.)
+            self._store.settle(manifest_name(head.step))
         committed = self._create(manifest)
         if head is not None and self._check_predecessor:
             self._require_head(head, manifest.epoch)
