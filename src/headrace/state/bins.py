@@ -23,6 +23,7 @@ from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.schema import ValueType, defaults_of
 from headrace.state.buffer import RecordBuffer
+from headrace.state.distinct import distinct
 from headrace.state.opening import Opening
 from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
@@ -240,7 +241,7 @@ class BinnedState(ABC):
         if self._sources is not None:
             missing = bins[~self._loaded[bins]]
             if len(missing):
-                self._load(np.unique(missing))
+                self._load(distinct(missing))
 
     def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
         """Make sure that owned bins which may have something due up to a time are loaded."""
@@ -294,7 +295,7 @@ class BinnedState(ABC):
         if self._sources is None or not len(ranges):
             return found
         firsts, lasts = self.layout.bins_of(ranges.firsts), self.layout.bins_of(ranges.lasts)
-        bins = np.unique(
+        bins = distinct(
             np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)])
         )
         missing = self.layout.ranges_of_bins(bins[~self._loaded[bins]]).within(ranges)

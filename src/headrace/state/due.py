@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.state.distinct import distinct
 from headrace.state.index import Slots
 from headrace.state.sortedruns import SortedRuns
 
@@ -55,4 +56,4 @@ class DueRows(SortedRuns):
 
     def pop_due(self, until: int) -> Slots:
         """Remove what was due up to a time; return the slots, each once, ascending."""
-        return np.unique(self.pop(until))
+        return distinct(self.pop(until))

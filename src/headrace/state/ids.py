@@ -24,6 +24,7 @@ from headrace.recordids import IDS, RecordIds
 from headrace.state.bins import BinnedState
 from headrace.state.bloom import Generations
 from headrace.state.columns import Column, ColumnType
+from headrace.state.distinct import distinct
 from headrace.state.index import Slots
 from headrace.state.relayout import Carry
 from headrace.state.runs import HASH, Part, RunReader
@@ -89,7 +90,7 @@ class IdState(BinnedState):
         slots, known, last = self._find(hashes, columns)
         wanted = self._perhaps_stored(hashes, bins, known)
         if len(wanted):
-            self._load(np.unique(bins[wanted]))
+            self._load(distinct(bins[wanted]))
             slots, known, last = self._find(hashes, columns)
         newer = np.flatnonzero(~known | (times > last))
         if not len(newer):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.state.distinct import distinct
 
 U64 = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int32]
@@ -164,13 +165,13 @@ class Segment:
             gone: for each slot, whether it is that of such a row.
             hashes_of: the hashes of all slots.
         """
-        place = np.unique(self._homes.of(hashes, len(self._places)))
+        place = distinct(self._homes.of(hashes, len(self._places)))
         seen = [place[:0]]
         while len(place):
             place = place[self._places[place] != NO_SLOT]
             seen.append(place)
             place = (place + 1) & self._mask
-        places = np.unique(np.concatenate(seen))
+        places = distinct(np.concatenate(seen))
         slots = self._places[places]
         self._places[places] = NO_SLOT
         self.taken -= len(slots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,8 +36,10 @@ class Keys:
     def __init__(
         self, types: Sequence[ColumnType], hashes: U64, columns: Sequence[Column],
         times: Callable[[], tuple[I64, I64]], *, once: bool = False,
+        once_with: Sequence[Column] = (),
     ) -> None:  # fmt: skip
         self.once = once
+        self._once_with = once_with
         self._types = types
         self.hashes = own(hashes)
         self.columns = [own(column) for column in columns]
@@ -54,6 +56,14 @@ class Keys:
             self._types, self.hashes[at], [column[at] for column in self.columns],
             lambda: (self.times_us[at], self.earliest_us[at]), once=self.once and stays_once,
         )  # fmt: skip
+
+    def are_once_with(self, columns: Iterable[Any]) -> bool:
+        """Say whether it is certain that each key comes once with what some columns have beside it.
+
+        That is so with those very columns by which the batch was divided (see :meth:`KeyedBatch.by`).
+        """
+        given = {id(column) for column in columns}
+        return bool(self._once_with) and all(id(one) in given for one in self._once_with)
 
     @cached_property
     def _both(self) -> tuple[I64, I64]:
@@ -141,7 +151,10 @@ class KeyedBatch:
             for kind, name in zip(self._key_types, self._key_names, strict=True)
         ]
         hashes = self._rows.column(HASH).to_numpy()[at]
-        return Keys(self._key_types, hashes, columns, self._group_times, once=not self.sub)
+        return Keys(
+            self._key_types, hashes, columns, self._group_times, once=not self.sub,
+            once_with=list(self.sub.values()),
+        )  # fmt: skip
 
     @property
     def first_rows(self) -> I64:

@@ -21,6 +21,7 @@ from headrace.keyspace.hashing import hash_columns, hash_words
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.state.columns import Column, ColumnType
+from headrace.state.distinct import distinct
 from headrace.state.due import DueRows, Times
 from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.runs import HASH, LAST_TIMER
@@ -100,15 +101,22 @@ class Table:
         return self._index.find(row_hashes, same)
 
     def claim(
-        self, found: Slots, hashes: U64, row_hashes: U64, identity: Sequence[Column]
-    ) -> Slots:
-        """Return the slots of rows, giving those that were not found a slot of their own."""
+        self, found: Slots, hashes: U64, row_hashes: U64, identity: Sequence[Column], *,
+        once: bool = False,
+    ) -> Slots:  # fmt: skip
+        """Return the slots of rows, giving those that were not found a slot of their own.
+
+        Args:
+            found: where they are, as :meth:`find` says it.
+            hashes, row_hashes, identity: of their keys, and of them.
+            once: whether it is certain that each comes once.
+        """
         missing = np.flatnonzero(found == NO_SLOT)
         if not len(missing):
             return found
         slots = found.copy()
         wanted = row_hashes[missing]
-        if len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
+        if not once and len(wanted) > 1 and not (wanted[1:] > wanted[:-1]).all():
             missing, same_as = _distinct(missing, wanted, identity)
         else:
             same_as = None
@@ -311,7 +319,7 @@ class Table:
         self._dirty = []
         hashes = self._hashes[slots]
         if len(slots) > 1 and not (hashes[1:] > hashes[:-1]).all():
-            slots = np.unique(slots)
+            slots = distinct(slots)
             slots = slots[order_by_hash(self._hashes[slots])]
             hashes = self._hashes[slots]
         batch = self._batch(slots, hashes)

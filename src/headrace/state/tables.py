@@ -17,6 +17,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.state.bins import BinnedState
 from headrace.state.columns import Column, ColumnType
+from headrace.state.distinct import distinct
 from headrace.state.due import Times
 from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.rows import FiredBatch, Keys
@@ -39,8 +40,10 @@ class Clock:
 class Rows:
     """Some rows of a table, as they are now: found once, read and changed by column."""
 
-    def __init__(self, handle: TableHandle, keys: Keys, sub: list[Column]) -> None:
-        self._handle = handle
+    def __init__(
+        self, handle: TableHandle, keys: Keys, sub: list[Column], *, once: bool = False
+    ) -> None:
+        self._handle, self._once = handle, once
         self._table = handle.table
         self._keys = keys
         self._identity = [*keys.columns, *sub]
@@ -89,16 +92,16 @@ class Rows:
         if not len(self):
             return
         slots = self._current()
-        if not self._keys.once:
+        if not self._once:
             handle.check_once(slots, self._row_hashes, self._identity)
-        slots = table.claim(slots, self._keys.hashes, self._row_hashes, self._identity)
+        slots = table.claim(slots, self._keys.hashes, self._row_hashes, self._identity, once=True)
         table.put(slots, content, handle.lives_until(self._keys, slots))
         self._slots, self._seen = slots, table.used
 
     def delete(self, where: Mask | None = None) -> None:
         """Delete the rows, or some of them; those that are not there are left alone."""
         slots = self._current()
-        self._table.remove(np.unique(slots if where is None else slots[where]))
+        self._table.remove(distinct(slots if where is None else slots[where]))
 
 
 class TableHandle:
@@ -139,7 +142,9 @@ class TableHandle:
         if set(sub) != {kind.name for kind in kinds}:
             wanted = ", ".join(kind.name for kind in kinds) or "none"
             raise TypeError(f"table {self.name!r} has these sub columns: {wanted}")
-        return Rows(self, keys, [kind.coerced(sub[kind.name], len(keys)) for kind in kinds])
+        once = keys.once or keys.are_once_with(sub.values())
+        columns = [kind.coerced(sub[kind.name], len(keys)) for kind in kinds]
+        return Rows(self, keys, columns, once=once)
 
     def number_of(self, name: str) -> int:
         """Return the position of a column.
@@ -162,7 +167,7 @@ class TableHandle:
         """
         there = slots[slots != NO_SLOT]
         new = np.flatnonzero(slots == NO_SLOT)
-        if len(np.unique(there)) == len(there) and rows_are_distinct(new, row_hashes, identity):
+        if len(distinct(there)) == len(there) and rows_are_distinct(new, row_hashes, identity):
             return
         raise ValueError(
             f"table {self.name!r}: a row comes twice in one upsert; "
@@ -218,7 +223,7 @@ class TimersHandle:
         """Remove timers; say for each whether it was set."""
         _, _, found = self._found(keys, tags)
         was_set = self.table.live(found)
-        self.table.remove(np.unique(found))
+        self.table.remove(distinct(found))
         return was_set
 
     def when_us(self, keys: Keys, *, tags: Any = 0) -> Times:
