@@ -49,6 +49,7 @@ def clumsy(operator: type) -> type:
 ASKED: dict[str, Any] = {"count": Count(), "total": Sum("x"), "low": Min("s")}
 CUT: list[tuple[type, dict[str, Any], int]] = [
     (Sliding, {"args": (10, 4), **ASKED}, 1),
+    (Sliding, {"args": (60, 1), **ASKED}, 1),
     (Session, {"args": (9,), "allowed_lateness": 3, **ASKED}, 1),
     (Dedup, {"id": "s", "horizon": 20}, 1),
     (Running, {"emit": "record", **ASKED}, 1),

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, SchemaChanged
 from headrace.ops import Count, Max, Mean, Min, Session, Sliding, Sum, Tumbling, TumblingCount
+from headrace.storage import MemoryStore
 from tests.ops.support import (
     FAULTS,
     ITEMS,
@@ -25,6 +26,7 @@ from tests.ops.support import (
     watermarks,
 )  # fmt: skip
 from tests.ops.test_aggregates import draw
+from tests.support.pipelines import Collected, run_inline
 
 ASKED: dict[str, Any] = {"count": Count(), "total": Sum("x"), "low": Min("s"), "mean": Mean("x")}
 
@@ -51,7 +53,8 @@ def windows(items: list[Item], size: int, every: int, offset: int, wait: int) ->
 
 @settings(max_examples=25)
 @given(
-    ITEMS, WAYS, FAULTS, st.sampled_from([1, 2, 5, 8]), st.integers(1, 6), st.integers(1, 4),
+    ITEMS, WAYS, FAULTS, st.sampled_from([1, 2, 5, 8]),
+    st.integers(1, 6) | st.sampled_from([9, 47, 48, 49, 150]), st.integers(1, 4),
     st.integers(-7, 7), st.sampled_from([0, 0, 9]),
 )  # fmt: skip
 def test_each_window_is_said_once_with_all_its_records(
@@ -110,6 +113,21 @@ def test_a_window_is_said_when_the_watermark_reaches_its_end_and_its_state_is_go
     assert [[(r.key, r.at, r.values) for r in step] for step in steps] == [
         [("a", 10, (0, 10, 2))], [("b", 20, (10, 20, 2))], [("b", 50, (40, 50, 1))],
     ]  # fmt: skip
+
+
+def test_panes_that_were_stored_without_marks_are_refused_where_they_would_not_be_found() -> None:
+    store = MemoryStore()
+
+    def drawn(panes: int) -> hr.Pipeline:
+        pipeline = hr.Pipeline("test")
+        items = pipeline.inject("in", hr.sources.Iterable([Item("a", 1)], Item, event_time="at"))
+        node = pipeline.compute("it", Sliding(panes, 1, count=Count()), keys={items: "key"})
+        pipeline.sink("out", node["out"], Collected().sink("out"))
+        return pipeline
+
+    run_inline(drawn(8), store=store)
+    with pytest.raises(SchemaChanged, match="panes"):
+        run_inline(drawn(9), store=store)
 
 
 def sessions(items: list[Item], gap: int, wait: int) -> list[Row]:

@@ -3,7 +3,8 @@
 A key's records are aggregated in *panes*: stretches of event time that lie as a whole in or outside
 of any window. A record changes one pane, however many windows it is in; a window that is over is
 combined of its panes. (Panes: Li et al., "No pane, no gain", SIGMOD Record 2005. When a window is
-over is told by the low watermark: MillWheel §4.)
+over is told by the low watermark: MillWheel §4.) Where windows have many panes, those that a key has are
+marked (``panes``), so that a window reads no others, and a pane sets the timers that are new with it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pyarrow as pa
 
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, ensure
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.ops.aggregates import Aggregate, Aggregation, Count
-from headrace.ops.columns import I64, place_of
+from headrace.ops.columns import I64, place_of, spread, starts_of
+from headrace.ops.panes import mark, marked, unmark
 from headrace.schema import TIMESTAMP
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from headrace.state.tables import TableHandle
 
 WINDOW = ("window_start", "window_end")
+#: Windows of more panes have these marked; fewer are looked up as fast.
+_FEW_PANES = 8
 
 
 def window_fields() -> list[pa.Field]:
@@ -70,8 +74,9 @@ class Sliding(ColumnarComputation):
     Guarantees: for records that are not late the result is the same however the input was divided into
     steps. State: a row for each key and pane (the greatest common divisor of ``size`` and
     ``every``) and a timer for each key and window, until the last window they are in is produced.
-    Cost: a row for each key and pane that a step's records touch; for a new one ``size / every``
-    timers; for a window that is over, its panes.
+    Cost: a row for each key and pane that a step's records touch; for a new one the timers of its windows
+    that have none; for a window that is over, the panes that have records. (Windows of eight panes at most
+    are simpler: there a new pane costs all timers of its windows, and a window all its panes.)
 
     Example::
 
@@ -86,6 +91,7 @@ class Sliding(ColumnarComputation):
     default_late = "process"  # a window is late as a whole, which process_batch judges
 
     panes: TableHandle
+    marks: TableHandle
     over: Any
 
     def __init__(
@@ -103,11 +109,17 @@ class Sliding(ColumnarComputation):
                 "every is longer than size: some records would be in no window", place=place
             )
         self._pane = math.gcd(self._size, self._every)
+        self._many = self._size // self._pane
+        self._marks_panes = self._many > _FEW_PANES
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
+        marks = {"marks": TableState({"marks": int}, sub={"word": int})}
+        # (Panes that are stored without marks would not be found by them: they are another version.)
+        version = 2 if self._marks_panes else 1
         return {
-            "panes": TableState(self._aggregation.columns, sub={"start": int}),
+            **(marks if self._marks_panes else {}),
+            "panes": TableState(self._aggregation.columns, sub={"start": int}, version=version),
             "over": Timer(EVENT_TIME),
             "out": Output(pa.schema([*window_fields(), *self._aggregation.fields])),
         }
@@ -127,32 +139,54 @@ class Sliding(ColumnarComputation):
         fresh = ~rows.exists
         before = self._aggregation.read(rows)
         rows.upsert(**self._aggregation.merged(before, self._aggregation.of_groups(parts)))
-        self._await(ctx, parts.keys[fresh], start[fresh])
+        if fresh.any():
+            self._await(ctx, parts.keys[fresh], start[fresh])
 
     def _last_window(self, times: I64) -> I64:
         """Return where the last window begins that each time is in."""
         return times - (times - self._offset) % self._every
 
     def _await(self, ctx: BatchContext, keys: Keys, panes: I64) -> None:
-        """Set a timer for each window that new panes are in and that is still open."""
-        most = -(-self._size // self._every)
-        at, back = np.divmod(np.arange(len(panes) * most), most)
-        start = self._last_window(panes)[at] - back * self._every
+        """Set a timer for each window that new panes are in and that is still open.
+
+        Windows that a key's pane before is in as well have theirs, or were over already when that came.
+        """
+        last = self._last_window(panes)
+        many = np.full(len(panes), -(-self._size // self._every))
+        if self._marks_panes:
+            before = mark(self.marks, keys, (panes - self._offset) // self._pane)
+            apart = np.minimum((last - self._offset) // self._pane - before, self._many)
+            many = np.maximum(0, -(-apart * self._pane // self._every))
+        at, back = spread(many)
+        start = last[at] - back * self._every
         end = start + self._size
         open_ = (end > panes[at]) & (end + self._wait > ctx.low_watermark_before_us)
         self.over.set(keys[at[open_]], (end + self._wait)[open_], tags=start[open_])
 
     def process_timers(self, ctx: BatchContext, fired: FiredBatch) -> None:
-        panes = self._size // self._pane
-        at, number = np.divmod(np.arange(len(fired) * panes), panes)
-        rows = self.panes.at(fired.keys[at], start=fired.tags[at] + number * self._pane)
+        at, starts = self._panes_of(fired)
+        rows = self.panes.at(fired.keys[at], start=starts)
         # A pane that is not there reads as zeros, which is the partial result of no record.
         partial = self._aggregation.read(rows)
-        if panes > 1:
-            partial = self._aggregation.combined(partial, np.arange(len(fired)) * panes)
+        if self._many > 1:
+            partial = self._aggregation.combined(partial, starts_of(at))
         window = {"window_start": fired.tags, "window_end": fired.tags + self._size}
         ctx.produce("out", fired.keys, {**window, **self._aggregation.results(partial)})
-        rows.delete(number < self._every // self._pane)  # no later window has these
+        past = starts < fired.tags[at] + self._every  # no later window has these
+        rows.delete(past)
+        if self._marks_panes:
+            numbers = (starts[past] - self._offset) // self._pane
+            unmark(self.marks, fired.keys[at[past]], numbers)
+
+    def _panes_of(self, fired: FiredBatch) -> tuple[I64, I64]:
+        """Return the panes of windows: of which window, and where each begins; at least one of each."""
+        if not self._marks_panes:
+            at, number = np.divmod(np.arange(len(fired) * self._many), self._many)
+            return at, fired.tags[at] + number * self._pane
+        first = (fired.tags - self._offset) // self._pane
+        at, numbers = marked(self.marks, fired.keys, first, self._many)
+        ensure(len(starts_of(at)) == len(fired), "a window has a pane, or no timer")
+        return at, numbers * self._pane + self._offset
 
 
 class Tumbling(Sliding):
