@@ -13,8 +13,9 @@ A round is published in the manifest of a step for the step after it. It has tak
 step that is computed on the new layout, in whose manifest that is said. So at a crash
 the head tells exactly where a migration was: a round is never published twice, and none is forgotten.
 
-Between rounds there is a gap, until a step takes no longer than a few of those before the migration and no
-more input waits than then (Megaphone §4.4), or for a bounded number of steps.
+Between rounds there is a gap, until nothing is left of what the round has held up (Megaphone §4.4): no more
+input waits than before the migration, and steps take no longer than then, or do not get shorter any more:
+they may have become longer by themselves, since there is more state or more input. Or for so many steps.
 
 What does not fit the layout any more, because somebody else has changed that, ends the migration and
 never the pipeline. While the whole pipeline is paused no step is made, so that migrations wait; while
@@ -29,7 +30,7 @@ import msgspec
 import numpy as np
 
 from headrace.coordinator.course import Course
-from headrace.coordinator.step_times import StepTimes, Told
+from headrace.coordinator.step_times import LEVEL_STEPS, StepTimes, Told
 from headrace.errors import HeadraceError
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.manifest import Head
@@ -80,7 +81,7 @@ def after_step(course: Course, told: Told, times: StepTimes) -> Course:
     if current is None:
         return _noted_after(course, times.quiet(told))
     times.moving(current.id, told, current.during, paused=current.state == "paused")
-    moved = _go_on(course, current, told)
+    moved = _go_on(course, current, told, times)
     after = moved.migrations[current.id]
     if after is current:
         return course
@@ -90,7 +91,7 @@ def after_step(course: Course, told: Told, times: StepTimes) -> Course:
     return moved
 
 
-def _go_on(course: Course, current: Migration, told: Told) -> Course:
+def _go_on(course: Course, current: Migration, told: Told, times: StepTimes) -> Course:
     if current.effective > course.step:
         return course
     if current.effective >= 0:
@@ -100,18 +101,20 @@ def _go_on(course: Course, current: Migration, told: Told) -> Course:
             late = course.step - current.since >= MOST_PREPARING_STEPS
             return proceed(course, current, told, late=late)
         case "gap" | "aborting":
-            late = course.step - current.since >= MOST_GAP_STEPS
-            if late or drained(current, told):
-                return proceed(course, current, told, late=late and current.state == "aborting")
+            steps = course.step - current.since
+            level = steps >= LEVEL_STEPS and times.level
+            if steps >= MOST_GAP_STEPS or _drained(current, told, level):
+                late = steps >= MOST_GAP_STEPS and current.state == "aborting"
+                return proceed(course, current, told, late=late)
     return course
 
 
-def drained(migration: Migration, told: Told) -> bool:
+def _drained(migration: Migration, told: Told, level: bool) -> bool:
     """Say whether after a step nothing is left of what a round has held up."""
     if not told.usual:
         return False
     usual = migration.before.p50_us
-    soon = not usual or told.took_us <= _DRAINED * usual
+    soon = level or not usual or told.took_us <= _DRAINED * usual
     return soon and (migration.more_before or not told.more)
 
 

@@ -11,6 +11,11 @@ import msgspec
 
 from headrace.ledger.migrations import Latency
 
+#: Where a backlog drains, each step is shorter than those before it, by more than this.
+_SHORTER = 0.9
+#: So many steps tell that.
+LEVEL_STEPS = 3
+
 #: So many steps before a migration tell how long steps usually take, and so many after it how they do then.
 WINDOW = 64
 
@@ -43,6 +48,7 @@ class StepTimes:
     def __init__(self) -> None:
         self._quiet: deque[Told] = deque(maxlen=WINDOW)
         self._during: list[int] = []
+        self._newest: deque[int] = deque(maxlen=LEVEL_STEPS)
         self._of = 0  # the migration that these are of
         self._since = Latency()  # what an earlier driver has noted of it
         self._after: list[int] = []
@@ -83,8 +89,16 @@ class StepTimes:
         """
         if self._of != id_:
             self._of, self._since, self._during = id_, known, []
+            self._newest.clear()
         if told.usual and not paused:
             insort(self._during, told.took_us)
+            self._newest.append(told.took_us)
+
+    @property
+    def level(self) -> bool:
+        """Whether a migration's newest steps do not get shorter any more, as while a backlog drains."""
+        *before, newest = [0, *self._newest]
+        return len(before) == LEVEL_STEPS and newest >= _SHORTER * min(before[1:])
 
     def during(self, id_: int) -> Latency:
         """Return how long the steps of a migration took, with what an earlier driver noted."""
