@@ -10,7 +10,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated
 from headrace.ledger.manifest import Head, Slice
 from headrace.state.runs import FileRef, RunReader
-from headrace.state.sources import SlicePart, StateSources
+from headrace.state.sources import Each, SlicePart, StateSources
 from headrace.storage.base import Store
 from headrace.storage.soft import is_soft
 
@@ -48,13 +48,14 @@ class StateReaders:
         worker: whose state is wanted.
         files: slices and runs as of some step.
         opened: files that are open already, by name; those that are opened here are noted there, too.
+        each: reads them.
     """
 
     def __init__(
         self, store: Store, layout: Layout, worker: int, files: StateFiles,
-        opened: dict[str, RunReader] | None = None,
+        opened: dict[str, RunReader] | None = None, each: Each = map,
     ) -> None:  # fmt: skip
-        self._store = store
+        self._store, self._each = store, each
         self._layout = layout
         self._worker = worker
         self._files = files
@@ -81,7 +82,8 @@ class StateReaders:
             if is_wanted:
                 slices.append(self._slice(owner, part, past, void))
         runs, extents = self._runs(owner, past, void)
-        return StateSources(owner, slices, [self._reader(run) for run in runs], extents)
+        readers = [self._reader(run) for run in runs]
+        return StateSources(owner, slices, readers, extents, self._each)
 
     def _wanted(self, ranges: Ranges | None) -> tuple[Ranges, PastOwners]:
         """Return the hashes that are wanted, and who owned them; several computations ask for the same."""

@@ -6,7 +6,8 @@ merged in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +24,9 @@ from headrace.keyspace.ranges import Ranges
 from headrace.state.runs import HASH, Block, LowestTimers, RunReader
 from headrace.state.sections import as_one, deleted, identity_of, is_whole, whole_section
 
+#: Does something for each of some items, perhaps for several at once; see ``storage.reading.Reading.each``.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
 _SEQUENCE = "sequence"
 _NEVER = -1
 #: Rows with the step they are of.
@@ -38,6 +42,15 @@ class SlicePart(msgspec.Struct, frozen=True):
     readers: list[RunReader]
 
 
+class _Wanted(NamedTuple):
+    """Rows of a file that count: of which step, and which; see :meth:`RunReader.rows_in`."""
+
+    step: int
+    reader: RunReader
+    kind: str
+    ranges: Ranges
+
+
 class StateSources:
     """The files that hold one computation's state, newest information last.
 
@@ -47,12 +60,14 @@ class StateSources:
         runs: files with the changes of single steps, in ascending order of steps.
         extents: for each run the hashes of which its rows count; None for any. So a run is opened only for
             what may be in it.
+        each: reads files: how long that takes decides how long a bin is waited for.
     """
 
     def __init__(
         self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
-        extents: Sequence[Ranges | None] | None = None,
+        extents: Sequence[Ranges | None] | None = None, each: Each = map,
     ) -> None:  # fmt: skip
+        self._each = each
         self.owner = owner
         self.slices = slices
         self.runs = runs
@@ -64,7 +79,8 @@ class StateSources:
         """Return these files and one more run, the newest; it may be there already."""
         if any(run.ref.name == reader.ref.name for run in self.runs):
             return self
-        return StateSources(self.owner, self.slices, [*self.runs, reader], [*self.extents, None])
+        runs, extents = [*self.runs, reader], [*self.extents, None]
+        return StateSources(self.owner, self.slices, runs, extents, self._each)
 
     def nbytes_in(self, ranges: Ranges) -> int:
         """Return how long the files together are that may have rows of some hashes."""
@@ -77,6 +93,11 @@ class StateSources:
         for number in np.flatnonzero(overlap).tolist():
             yield from self.slices[number].readers
         yield from self.runs_in(ranges)
+
+    def _open(self, ranges: Ranges) -> None:
+        """Open the files that may have rows of some hashes."""
+        readers = {reader.ref.name: reader for reader in self.readers_in(ranges)}
+        list(self._each(RunReader.open, readers.values()))
 
     def runs_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the runs that may have rows of some hashes."""
@@ -128,6 +149,15 @@ class StateSources:
 
     def _tables(self, section: str, ranges: Ranges) -> Iterable[Dated]:
         """Yield (step, rows) of each file; rows that a newer slice has are left out."""
+        wanted = list(self._wanted(section, ranges))
+        each = self._each if len(wanted) > 1 else map
+        tables = each(lambda of: of.reader.rows_in(self.owner, of.kind, of.ranges), wanted)
+        for of, table in zip(wanted, tables, strict=True):
+            if table is not None:
+                yield of.step, table
+
+    def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
+        """Yield what is to be read of which files; no file is opened for it."""
         pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
         part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
         inside = self._covered.contain(pieces.firsts)
@@ -138,9 +168,7 @@ class StateSources:
             part = self.slices[number]
             wanted = pieces.where(inside & (part_of == number))
             for reader in part.readers:
-                table = reader.rows_in(self.owner, whole, wanted)
-                if table is not None:
-                    yield part.as_of, table
+                yield _Wanted(part.as_of, reader, whole, wanted)
         order = np.sort(as_of)
         older, wanted, know = 0, pieces, _Overlaps(pieces)
         for reader, extent in zip(self.runs, self.extents, strict=True):
@@ -149,11 +177,8 @@ class StateSources:
             if count != older:
                 older, wanted = count, pieces.where(as_of < step)
                 know = _Overlaps(wanted)
-            if not count or not know.overlap(extent):
-                continue
-            table = reader.rows_in(self.owner, section, know.within(extent))
-            if table is not None:
-                yield step, table
+            if count and know.overlap(extent):
+                yield _Wanted(step, reader, section, know.within(extent))
 
     def lowest_timers(
         self, layout: Layout, ranges: Ranges
@@ -166,6 +191,7 @@ class StateSources:
         """
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()
+        self._open(ranges)
         for reader, _, kind in self._sections(ranges):
             facts = reader.lowest_timers(self.owner, kind)
             if facts is not None:

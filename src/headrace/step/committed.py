@@ -29,13 +29,13 @@ class Heads:
     """
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self.reading = reading
         self._known: dict[str, Head] = {}
 
     def at(self, store: Store, step: int) -> Head:
         """Return the pipeline as of a step."""
         known = self._known.get(store.location)
-        head = Ledger(store, reading=self._reading).open(step, known)
+        head = Ledger(store, reading=self.reading).open(step, known)
         assert head is not None
         if known is None or known.step < step:
             self._known[store.location] = head
@@ -118,7 +118,8 @@ class Committed:
         """
         if self._readers is None:
             _, worker = self._at
-            self._readers = StateReaders(self.store, self._layout, worker, self.files())
+            each = self._heads.reading.each  # (steps wait for what is read of these)
+            self._readers = StateReaders(self.store, self._layout, worker, self.files(), each=each)
         return self._readers
 
     def sources(self, name: str) -> StateSources:
