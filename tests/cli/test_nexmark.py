@@ -41,6 +41,10 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
     assert (facts["timeline"]["hot_bidders"], facts["timeline"]["hot_sellers"]) == (9, 4)
     assert [one["bins"] for one in facts["migrations"]] == [4, 4]
     assert facts["latency_ms"]["all"]["max"] >= facts["latency_ms"]["all"]["p50"] > 0
+    for window in ("all", "steady", "moving"):
+        above = [share for _, share in facts["ccdf"][window]]
+        assert above == sorted(above, reverse=True) and above[-1] == 0
+        assert facts["ccdf"][window][-1][0] >= facts["latency_ms"][window]["max"] * 0.998
     assert facts["load"]["migrate"] == {"type": "batched", "bins": 2, "gap": True}
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.nexmark.harness.compared import compared
-from headrace.nexmark.harness.latency import Latencies
+from headrace.nexmark.harness.latency import Latencies, ccdf
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.seen import Seen
 
@@ -22,6 +22,7 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
     Returns:
         ``load``, ``latency_ms`` (by window: ``all``, ``steady``, ``moving``), ``buckets`` (when each
         begins, in seconds since events began to come, and its p50, p99 and max in milliseconds),
+        ``ccdf`` (by window: latencies in milliseconds to three digits, and which share of events is later),
         ``steps``, ``answers``, ``migrations``, ``memory_gib`` (when, how much).
     """
     windows = _windows(seen, load)
@@ -32,6 +33,7 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
             [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
             for at, one in windows["all"].buckets()
         ],
+        "ccdf": {name: _ccdf(one) for name, one in windows.items()},
         "steps": seen.steps,
         "answers": seen.answers,
         "migrations": msgspec.to_builtins(seen.moved),
@@ -53,6 +55,13 @@ def _latency_ms(window: Latencies) -> dict[str, float]:
     """Return a window's percentiles, by name."""
     found = zip(_NAMES, window.percentiles_ms(_SHARES), strict=True)
     return {name: round(ms, 1) for name, ms in found}
+
+
+def _ccdf(window: Latencies) -> list[list[float]]:
+    if not len(window.events):
+        return []
+    late, above = ccdf(window.histogram())
+    return [[ms, round(share, 9)] for ms, share in zip(late.tolist(), above.tolist(), strict=True)]
 
 
 def _windows(seen: Seen, load: Load) -> dict[str, Latencies]:

@@ -67,7 +67,8 @@ class Best(hr.ColumnarComputation):
         counts = np.where(best > before, 0, counts)
         first = np.searchsorted(kept, parts.starts)  # of each group among those that are kept
         number = counts[group[kept]] + np.arange(len(kept)) - first[group[kept]]
-        columns = {name: parts[name][kept] for name in self._columns}
+        chosen = pa.array(kept)
+        columns = {name: parts.arrow(name).take(chosen) for name in self._columns}
         self.best.at(parts.row_keys[kept], ends=ends[group[kept]], number=number).upsert(**columns)
         counts = counts + np.bincount(group[kept], minlength=len(counts))
         heads.upsert(best=best, count=counts)

@@ -3,7 +3,7 @@
 By seller, as the paper says (Megaphone's code takes the winning bidder); ten rows, the one that closes
 among them (nexmark-flink's text takes eleven); in order of their closing, and of their number where
 they close at once (nexmark-flink and Beam go by the time of the winning bid). One answer for each
-auction.
+auction; the mean is a float.
 """
 
 from __future__ import annotations

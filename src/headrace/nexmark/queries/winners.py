@@ -75,6 +75,9 @@ class Winners(hr.ColumnarComputation):
         else:
             rank = rank_of(batch["price"], batch["event"])
             early = self._take(batch, batch.timestamps_us, rank)
+            # (Auctions come before bids in a step: one that is not there when the watermark has passed its
+            # bid has closed, or never was.)
+            early = early[batch.timestamps_us[early] >= ctx.low_watermark_us]
             if len(early):
                 self._wait(ctx, batch, early, rank)
 
@@ -89,14 +92,15 @@ class Winners(hr.ColumnarComputation):
         """Let auctions have the best of new bids, if it is better; return those without an auction."""
         group = batch.group_of_row
         rows = self.auctions.at(batch.keys)
-        counts = rows.exists[group] & (rows["opens"][group] <= at) & (at <= rows["closes"][group])
+        exists = rows.exists
+        counts = exists[group] & (rows["opens"][group] <= at) & (at <= rows["closes"][group])
         best = batch.max(np.where(counts, rank, 0))
         better = best > rows["rank"]
         if better.any():
             found = np.flatnonzero(counts & (rank == best[group]) & better[group])
             asked = {name: batch[name][found] for name in self._bid}
             self.auctions.at(batch.keys[better]).upsert(rank=best[better], **asked)
-        return np.flatnonzero(~rows.exists[group])
+        return np.flatnonzero(~exists[group])
 
     def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
         rows = self.auctions.at(fired.keys)
@@ -109,7 +113,10 @@ class Winners(hr.ColumnarComputation):
 
 
 def rank_of(price: I64, event: I64) -> I64:
-    """Return numbers of which the highest is the best bid: that of the highest price, then the earliest."""
+    """Return numbers of which the highest is the best bid: that of the highest price, then the earliest.
+
+    For prices and event numbers as the generator has them; events below 2^36.
+    """
     ranks: I64 = (price << _EVENT_BITS) + _FIRST - event
     return ranks
 
