@@ -26,6 +26,14 @@ _ALL_OVER_BATCH = 128
 #: With fewer bins a batch is one bin, as it is when state moves fluidly.
 FEWEST_BATCHED = 2 * _ALL_OVER_BATCH
 
+#: Which percentiles are told.
+SHARES = (50.0, 99.0, 100.0)
+#: The columns of a table that hold windows against each other; see :func:`cells` and :func:`unmoved_cells`.
+COLUMNS = [
+    *(f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")),
+    "max over steady max", "of each run",
+]  # fmt: skip
+
 
 class MovedOtherwise(Exception):
     """State did not move there and back, as it was to."""
@@ -153,27 +161,27 @@ class Outcome(msgspec.Struct, frozen=True):
     spans: list[tuple[float, float]]
 
 
-def outcomes(runs: Mapping[str, Runs], shares: Sequence[float]) -> dict[str, Outcome]:
-    """Return what each way came to, with such percentiles."""
+def outcomes(runs: Mapping[str, Runs]) -> dict[str, Outcome]:
+    """Return what each way came to."""
     steady = steady_max_ms(runs)
-    return {way: _outcome(of, steady, shares) for way, of in runs.items()}
+    return {way: _outcome(of, steady) for way, of in runs.items()}
 
 
-def _outcome(of: Runs, steady: float, shares: Sequence[float]) -> Outcome:
+def _outcome(of: Runs, steady: float) -> Outcome:
     middle, longest = of.middle_seen, [found.moving.max_ms for found in of.compared]
     return Outcome(
         of.moved.bins,
         of.moved.nbytes,
         of.moved.seconds,
         [one.seconds for one in middle.moved],
-        of.late_ms(shares),
+        of.late_ms(SHARES),
         of.moving_max_ms,
         of.moving_max_ms / steady,
         (min(longest) / steady, max(longest) / steady),
         of.gib,
         of.plain,
         [
-            [at, *(round(ms, 1) for ms in one.percentiles_ms([50, 99, 100]))]
+            [at, *(round(ms, 1) for ms in one.percentiles_ms(SHARES))]
             for at, one in middle.latencies.buckets()
         ],
         [(one.began_s, one.ended_s) for one in middle.moved],
@@ -211,6 +219,21 @@ def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:
     before = statistics.median(run.before_max_ms for run in runs)
     ratios = [run.steady_max_ms / before if before else float("nan") for run in runs]
     return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def cells(of: Outcome) -> list[str]:
+    """Return what a way came to, in :data:`COLUMNS`."""
+    return [
+        *(f"{ms:.0f}" for ms in of.late_ms),
+        f"{of.ratio:.2f}",
+        "{:.2f} to {:.2f}".format(*of.between),
+    ]
+
+
+def unmoved_cells(found: Mapping[str, Outcome]) -> list[str]:
+    """Return the same where nothing moves: the ratios alone."""
+    chance, least, most = unmoved(found)
+    return [*[""] * (len(COLUMNS) - 2), f"{chance:.2f}", f"{least:.2f} to {most:.2f}"]
 
 
 def plain(way: str) -> str:

@@ -25,7 +25,16 @@ from benchmarks.evaluation.papers import QUERIES
 from benchmarks.harness import figure, show
 from benchmarks.parts import Parts, Told
 from benchmarks.places import Place
-from benchmarks.ways import Outcome, outcomes, plain, runs_of, unmoved
+from benchmarks.ways import (
+    COLUMNS,
+    Outcome,
+    cells,
+    outcomes,
+    plain,
+    runs_of,
+    unmoved,
+    unmoved_cells,
+)
 from headrace.nexmark.harness.load import Load, Query
 from headrace.nexmark.harness.picture import draw_ways
 from headrace.nexmark.queries import module_of
@@ -38,7 +47,6 @@ GOAL = 1.2
 STATELESS = {"q1", "q2"}
 #: Queries with state that are not in the paper.
 MORE = ["q9", "q11", "q12", "q15", "q16", "q17", "q18", "q19", "q20"]
-SHARES = (50.0, 99.0, 100.0)
 
 #: What a query has found: what each way came to.
 Found = dict[str, Outcome]
@@ -104,7 +112,7 @@ def main() -> int:
     made.add_argument("--history", type=int, default=2_000_000, help="events before the clock")
     made.add_argument("--warm", type=float, default=45.5, help="seconds before the steady window")
     made.add_argument("--bins", type=int, default=4_096)
-    made.add_argument("--runs", type=int, default=3, help="of those with state")
+    made.add_argument("--runs", type=int, default=3, help="of what is asked for")
     add_hosts(made)
     Parts.add_option(made)
     chosen = made.parse_args()
@@ -130,42 +138,36 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> Found:
     runs = runs_of(place, workload, load, times_of(name, chosen.runs))
     titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}
     draw_ways(titled, load, chosen.pictures / f"{name}.png")
-    found = outcomes(runs, SHARES)
+    found = outcomes(runs)
     for way, of in found.items():
         print(name, way, f"{of.ratio:.2f}", flush=True)
     return found
 
 
 def times_of(name: str, runs: int) -> dict[str, int]:
-    """Return how often a query runs in each way: once if nothing is asked of it."""
+    """Return how often a query runs in each way: once, unless something is asked of it."""
     if name in STATELESS:
         return {ONCE: 1, PREPARED: 1}
-    return {ONCE: runs, PREPARED: runs} | ({} if name in MORE else {BATCHED: 1})
+    return {ONCE: 1} | ({} if name in MORE else {BATCHED: 1}) | {PREPARED: runs}
 
 
 def told(found: dict[str, Found]) -> Told:
     """Return the table and the figures of what was found."""
-    times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
-    last = ["max over steady max", "of each run", "Megaphone"]
-    rows = [["query", "way", "runs", "KB moved, about", "s there, back", *times, *last]]
+    rows = [["query", "way", "runs", "KB moved, about", "s there, back", *COLUMNS, "Megaphone"]]
     figures: list[dict[str, Any]] = []
     for query, ways in found.items():
         for way, of in ways.items():
             rows.append([
                 query, way, str(len(of.runs)), f"{of.nbytes / 1e3:,.0f}",
-                ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back),
-                *(f"{ms:.0f}" for ms in of.late_ms), f"{of.ratio:.2f}",
-                "{:.2f} to {:.2f}".format(*of.between),
+                ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back), *cells(of),
                 QUERIES.get(query, "") if way == ONCE else "",
             ])  # fmt: skip
             asked = way == PREPARED and query not in STATELESS
             goal = (f"<= {GOAL}", of.ratio <= GOAL) if asked else ()
             name = f"{query}_{plain(way)}_max_over_steady_max"
             figures.append(figure(name, of.ratio, "x", *goal))
-        chance, least, most = unmoved(ways)
-        blank = [""] * (len(rows[0]) - 5)
-        spread = f"{least:.2f} to {most:.2f}"
-        rows.append([query, "nothing moves", *blank, f"{chance:.2f}", spread, ""])
+        rows.append([query, "nothing moves", "", "", "", *unmoved_cells(ways), ""])
+        chance, *_ = unmoved(ways)
         figures.append(figure(f"{query}_unmoved_max_over_max", chance, "x"))
     return rows, figures
 

@@ -26,21 +26,22 @@ from benchmarks.harness import figure, show
 from benchmarks.parts import Parts, Told
 from benchmarks.places import Place
 from benchmarks.ways import (
+    COLUMNS,
     FEWEST_BATCHED,
     WAYS,
     Outcome,
     Runs,
+    cells,
     outcomes,
     plain,
     runs_of,
-    unmoved,
+    unmoved_cells,
 )
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.picture import TIME, memory_over_time, save
 from headrace.nexmark.harness.picture import figure as new_picture
 
 COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=True))
-SHARES = (50.0, 99.0, 100.0)
 #: Fluid has a round for each bin that moves.
 MOST_FLUID = 256
 #: Ways that have one run.
@@ -155,7 +156,7 @@ def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
     runs = runs_of(place, RunningCount(point.keys), load, point.times(chosen))
     if point == max(points(chosen), key=lambda one: one.keys):
         draw_memory(point, runs, chosen)
-    found = outcomes(runs, SHARES)
+    found = outcomes(runs)
     for way, of in found.items():
         print(point.case, way, f"{of.ratio:.2f}", flush=True)
     return found
@@ -163,9 +164,8 @@ def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
 
 def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
     """Return the table and the figures of what was found."""
-    times = [f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")]
-    rows = [["series", "case", "way", "runs", "bins moved", "MB, about", "s", *times,
-             "max over steady max", "of each run", "memory GiB, median", "most", "Megaphone"]]  # fmt: skip
+    rows = [["series", "case", "way", "runs", "bins moved", "MB, about", "s", *COLUMNS,
+             "memory GiB, median", "most", "Megaphone"]]  # fmt: skip
     figures: dict[str, dict[str, Any]] = {}
     said: set[str] = set()
     for point in points(chosen):
@@ -174,17 +174,12 @@ def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
             theirs = "" if point.series in said else SWEEPS.get(point.series, "")
             said.add(point.series)
             rows.append([point.series, point.label, way, str(len(of.runs)), str(of.bins),
-                         f"{of.nbytes / 1e6:.1f}", f"{of.seconds:.2f}",
-                         *(f"{ms:.0f}" for ms in of.late_ms), f"{of.ratio:.2f}",
-                         "{:.2f} to {:.2f}".format(*of.between),
+                         f"{of.nbytes / 1e6:.1f}", f"{of.seconds:.2f}", *cells(of),
                          *(f"{gib:.2f}" for gib in of.gib), theirs])  # fmt: skip
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
             figures[name] = figure(f"{name}_max_over_steady_max", of.ratio, "x")
         if ways:
-            chance, least, most = unmoved(ways)
-            blank = [""] * (len(rows[0]) - 8)
-            spread = f"{least:.2f} to {most:.2f}"
-            rows.append([point.series, point.label, "nothing moves", *blank, f"{chance:.2f}", spread,
+            rows.append([point.series, point.label, "nothing moves", *[""] * 4, *unmoved_cells(ways),
                          *[""] * 3])  # fmt: skip
     return rows, [*figures.values()]
 

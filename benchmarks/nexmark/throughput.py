@@ -166,7 +166,7 @@ def _ran(writer: Any, step: int, folder: Path, ran: Ran) -> Ran:
 
 def main() -> int:
     options = options_of("throughput", __doc__)
-    options.add_argument("--events", type=int, default=12_000_000)
+    options.add_argument("--events", type=int, default=8_000_000)
     options.add_argument("--step", type=int, default=1_000_000)
     options.add_argument("--rate", type=int, default=100_000, help="events a second of event time")
     options.add_argument("--in-flight", type=int, default=50_000, help="auctions that are open")
