@@ -15,7 +15,7 @@ from headrace.computation import EVENT_TIME
 from headrace.keyspace.hashing import hash_columns
 from headrace.state.columns import ColumnType
 from headrace.state.sections import DELETED
-from headrace.state.table import Table
+from headrace.state.table import Table, grow
 
 NAMES = st.lists(st.integers(0, 40), min_size=1, max_size=30, unique=True)
 
@@ -153,3 +153,19 @@ def test_the_memory_of_texts_counts() -> None:
         slots = table.claim(table.find(hashes, [keys]), hashes, hashes, [keys])
         table.put(slots, {0: np.array([text] * 3, dtype=object)}, None)
         assert 3 * len(text) <= table.nbytes <= 3 * len(text) + 1_000
+
+
+def test_columns_grow_in_place_but_for_what_somebody_else_holds() -> None:
+    alone, shared, part = (np.array(["a", None, "c"], dtype=object) for _ in range(3))
+    view, which = shared[:2], id(alone)
+    columns = [alone, shared, part[1:]]
+    del alone
+    grown = grow(columns, 1 << 20)
+    assert columns == []
+    assert [len(column) for column in grown] == [1 << 20] * 3
+    assert [column[:2].tolist() for column in grown] == [["a", None], ["a", None], [None, "c"]]
+    assert view.tolist() == shared[:2].tolist() == ["a", None]
+    assert grown[1] is not shared
+    grown[1][0] = "other"
+    assert view[0] == "a"
+    assert id(grown[0]) == which

@@ -1,6 +1,6 @@
 """What a worker reads ahead of hashes that it is to own, so that the switch itself reads only the tail.
 
-Beside the state, never in it: the merged rows as of a step, and the changes since, as run files in memory.
+Beside the state, never in it: the merged rows as of a step, and the changes since, as rows in memory.
 They are read in parts, at most so many bytes at a time, and follow the steps of the owner cheaply. It
 is by ranges of hashes, so bins may be split and merged meanwhile. It can be dropped at any time.
 (Megaphone migrates state through the dataflow; here it comes from files that are there anyway.)
@@ -9,21 +9,17 @@ is by ranges of hashes, so bins may be split and merged meanwhile. It can be dro
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import FileRef, Part, RunReader, write_run
-from headrace.state.sources import StateSources, rows_of
+from headrace.state.inmemory import RowsInMemory
+from headrace.state.kept import KeptRuns, Sections, one_batch, parts_of
+from headrace.state.runs import Part, RunReader
+from headrace.state.sources import Each, StateSources, rows_of
 
-#: Does something for each of some files, perhaps several at once; see ``storage.reading.Reading.each``.
-Each = Callable[[Callable[[RunReader], None], Iterable[RunReader]], Iterable[None]]
-#: Computation → the sections that its state is in.
-Sections = Mapping[str, Sequence[str]]
 #: Computation → the files that hold its state.
 Sources = Mapping[str, StateSources]
 
@@ -74,6 +70,7 @@ class Prepared:
 
     def __init__(self) -> None:
         self.opened: dict[str, RunReader] = {}
+        self._kept = KeptRuns()
         self.clear()
 
     def clear(self) -> None:
@@ -87,6 +84,7 @@ class Prepared:
     def all_is_read(self) -> None:
         """Let go of the files that what is missing is read from."""
         self.opened.clear()
+        self._kept.clear()
         self._listed = _NEVER  # up to which step they were listed
 
     def copy(self) -> Prepared:
@@ -95,14 +93,15 @@ class Prepared:
         other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
         other._whole, other._tail = list(self._whole), list(self._tail)
         other.opened, other._listed = dict(self.opened), self._listed
+        other._kept = self._kept.copy()
         return other
 
     @property
     def prepared_bytes(self) -> int:
         """How much memory it takes."""
-        return sum(piece.nbytes for piece in [*self._whole, *self._tail]) + sum(
-            reader.opening_bytes for reader in self.opened.values() if reader.is_open
-        )
+        pieces = sum(piece.nbytes for piece in [*self._whole, *self._tail])
+        opened = [reader for reader in self.opened.values() if reader.is_open]
+        return pieces + self._kept.nbytes + sum(reader.opening_bytes for reader in opened)
 
     def keep(self, ranges: Ranges) -> None:
         """Forget what is not of some hashes."""
@@ -117,17 +116,14 @@ class Prepared:
 
     # -- reading ahead ------------------------------------------------------------------------
 
-    def follow(
-        self, files: Sources, sections: Sections, layout: Layout, as_of: int, each: Each = map
-    ) -> int:
+    def follow(self, files: Sources, sections: Sections, as_of: int, each: Each = map) -> int:
         """Take over the changes of further steps; return how many bytes that were.
 
         Args:
             files: the runs after :attr:`as_of`, at least.
             sections: what is wanted of them.
-            layout: where files are cut.
             as_of: up to which step they go.
-            each: opens files.
+            each: reads files.
         """
         newer = {
             reader.ref.name: reader
@@ -135,23 +131,17 @@ class Prepared:
             for reader in sources.runs_in(self.ranges)
             if reader.ref.step > self.as_of
         }
-        list(each(RunReader.open, newer.values()))
+        rows = each(lambda reader: parts_of(reader, sections, self.ranges), newer.values())
         done = 0
-        for reader in newer.values():
-            tables = (
-                (owner, section, reader.rows_in(owner, section, self.ranges))
-                for owner, kinds in sections.items()
-                for section in kinds
-            )
-            parts = [Part(owner, kind, _batch(t)) for owner, kind, t in tables if t is not None]
+        for reader, parts in zip(newer.values(), rows, strict=True):
             if parts:
-                self._tail.append(_piece(parts, layout, reader.ref.step, self.ranges))
+                self._tail.append(_piece(parts, reader.ref.step, self.ranges))
                 done += self._tail[-1].nbytes
         self.as_of = as_of
-        return done + self._merge_if_long(sections, layout)
+        return done + self._merge_if_long(sections)
 
     def read(
-        self, wanted: Ranges, files: Sources, sections: Sections, layout: Layout, budget: int,
+        self, wanted: Ranges, files: Sources, sections: Sections, budget: int,
         each: Each = map,
     ) -> int:  # fmt: skip
         """Read some more of the hashes that are wanted, and not here yet; return how many bytes that were.
@@ -162,43 +152,68 @@ class Prepared:
             wanted: all that are wanted.
             files: what holds them as of :attr:`as_of`.
             sections: what is wanted of them.
-            layout: where files are cut.
             budget: about how many bytes may be read, besides those that it takes to open what is new.
-            each: opens files.
+            each: reads files.
         """
         missing = wanted.without(self.ranges)
         if not len(missing):
             self.all_is_read()
             return 0
-        needed = {
-            reader.ref.name: reader
-            for sources in files.values()
-            for reader in sources.readers_in(missing)
-        }
-        chosen, left, are_all = self._to_open(needed, budget)
-        list(each(RunReader.open, chosen))
-        done = sum(reader.opening_bytes for reader in chosen)
+        opened, left, are_all = self._open(missing, files, sections, budget, each)
         if not are_all or left <= 0:
-            return done
+            return opened
+        known, unread = {}, {}
+        for owner, sources in files.items():
+            known[owner], unread[owner] = self._kept.split(sources)
         least = _width(wanted) / _LEAST_PART
         block = min(_BLOCK_BYTES, left // _LEAST_BLOCKS)
-        part = affordable(_blocks(files, missing, sections, block), missing, left, least)
+        part = affordable(_blocks(unread, missing, sections, block), missing, left, least)
         rows = [
-            Part(owner, section, _batch(table))
+            Part(owner, section, one_batch(table))
             for owner, kinds in sections.items()
-            for section, table in rows_of(files[owner], kinds, part)
+            for section, table in rows_of(known[owner], kinds, part)
         ]
+        done = opened
         if rows:
-            self._whole.append(_piece(rows, layout, self.as_of, part))
+            self._whole.append(_piece(rows, self.as_of, part))
             done += self._whole[-1].nbytes
-            _shorten(self._whole, 0, sections, layout)
+            _shorten(self._whole, 0, sections)
         self.ranges = self.ranges.plus(part)
         if not len(missing.without(part)):
             self.all_is_read()
         return done
 
+    def _open(
+        self, missing: Ranges, files: Sources, sections: Sections, budget: int,
+        each: Each,
+    ) -> tuple[int, int, bool]:  # fmt: skip
+        """Open files; return how many bytes that were, what is left of the budget, and if these are all."""
+        whole: dict[str, RunReader] = {}
+        runs: dict[str, RunReader] = {}
+        for sources in files.values():
+            whole |= {reader.ref.name: reader for reader in sources.slices_in(missing)}
+            runs |= {reader.ref.name: reader for reader in sources.runs_in(missing)}
+        self._kept.want(missing, runs)
+        to_keep = {name for name, reader in runs.items() if self._kept.takes(reader)}
+        to_read = whole | {name: run for name, run in runs.items() if name not in self._kept}
+        closed = [
+            reader for name, reader in to_read.items() if name in to_keep or not reader.is_open
+        ]
+        costs = {
+            reader.ref.name: reader.ref.length
+            if reader.ref.name in to_keep
+            else reader.opening_bytes
+            for reader in closed
+        }
+        chosen, left, are_all = self._to_open(closed, costs, budget)
+        list(each(RunReader.open, chosen))
+        self._kept.take([run for run in chosen if run.ref.name in to_keep], sections, each)
+        wanted = [*whole, *(name for name in runs if name not in self._kept)]
+        self.opened = {name: self.opened[name] for name in wanted if name in self.opened}
+        return sum(costs[reader.ref.name] for reader in chosen), left, are_all
+
     def _to_open(
-        self, needed: Mapping[str, RunReader], budget: int
+        self, closed: Sequence[RunReader], costs: Mapping[str, int], budget: int
     ) -> tuple[list[RunReader], int, bool]:
         """Return which files to open, what is left of the budget then, and whether these are all.
 
@@ -206,28 +221,26 @@ class Prepared:
         budget lets others be opened, and there would be no end.
         """
         since, self._listed = self._listed, self.as_of
-        self.opened = {name: self.opened[name] for name in needed if name in self.opened}
-        closed = [reader for reader in needed.values() if not reader.is_open]
         new = [reader for reader in closed if since != _NEVER and reader.ref.step > since]
         old = [reader for reader in closed if since == _NEVER or reader.ref.step <= since]
         chosen, left = 0, budget
         while chosen < len(old) and left > 0:
-            left -= max(old[chosen].opening_bytes, _OPENING_BYTES)
+            left -= max(costs[old[chosen].ref.name], _OPENING_BYTES)
             chosen += 1
         return [*new, *old[:chosen]], left, chosen == len(old)
 
-    def _merge_if_long(self, sections: Sections, layout: Layout) -> int:
+    def _merge_if_long(self, sections: Sections) -> int:
         """Merge what was read and the changes since, when these are half as much; else some of these."""
         tail, whole = (sum(piece.nbytes for piece in part) for part in (self._tail, self._whole))
         if tail <= max(_SHORT, whole // 2):
-            _shorten(self._tail, -1, sections, layout)
+            _shorten(self._tail, -1, sections)
             return 0
         rows = [
-            Part(owner, section, _batch(table))
+            Part(owner, section, one_batch(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(self.sources(owner), kinds, self.ranges)
         ]
-        self._whole = [_piece(rows, layout, self.as_of, self.ranges)] if rows else []
+        self._whole = [_piece(rows, self.as_of, self.ranges)] if rows else []
         self._tail = []
         return sum(piece.nbytes for piece in self._whole)
 
@@ -241,25 +254,25 @@ class Prepared:
             newer: the runs after :attr:`as_of`, at least.
         """
         found = [(piece.reader, piece.ranges) for piece in [*self._whole, *self._tail]]
+        each: Each = map
         if newer is not None:
+            each = newer.each
             extents = zip(newer.runs, newer.extents, strict=True)
             found += [
                 (run, self.ranges if extent is None else extent)
                 for run, extent in extents
                 if run.ref.step > self.as_of
             ]
-        return StateSources(owner, [], [run for run, _ in found], [extent for _, extent in found])
+        runs, ranges = [run for run, _ in found], [extent for _, extent in found]
+        return StateSources(owner, [], runs, ranges, each)
 
 
-def _piece(parts: list[Part], layout: Layout, step: int, ranges: Ranges, turns: int = 1) -> Piece:
+def _piece(parts: list[Part], step: int, ranges: Ranges, turns: int = 1) -> Piece:
     """Return rows as a run file in memory."""
-    data, checksum = write_run(parts, layout)
-    owners = list(dict.fromkeys(part.owner for part in parts))
-    ref = FileRef(f"in memory, step {step}", len(data), checksum, step, 0, 0, owners, "")
-    return Piece(RunReader(lambda _, at, length: data[at : at + length], ref), ranges, turns)
+    return Piece(RowsInMemory(parts, step), ranges, turns)
 
 
-def _shorten(pieces: list[Piece], at: int, sections: Sections, layout: Layout) -> None:
+def _shorten(pieces: list[Piece], at: int, sections: Sections) -> None:
     """Merge the last pieces as long as they came of as many turns each.
 
     Args:
@@ -267,13 +280,12 @@ def _shorten(pieces: list[Piece], at: int, sections: Sections, layout: Layout) -
         at: whose step they are of together. Of all rows of some hashes it is the first's, for the changes
             since come after it; of changes it is the last's, for all rows of other hashes may come between.
         sections: what there may be of them.
-        layout: where files are cut.
     """
     while _are_alike(last := pieces[-_ALIKE:]):
         parts, ranges = _merged(last, sections)
         turns = sum(piece.turns for piece in last)
         step = last[at].reader.ref.step
-        pieces[-_ALIKE:] = [_piece(parts, layout, step, ranges, turns)] if parts else []
+        pieces[-_ALIKE:] = [_piece(parts, step, ranges, turns)] if parts else []
 
 
 def _are_alike(pieces: list[Piece]) -> bool:
@@ -286,7 +298,7 @@ def _merged(pieces: list[Piece], sections: Sections) -> tuple[list[Part], Ranges
     runs, extents = [piece.reader for piece in pieces], [piece.ranges for piece in pieces]
     ranges = functools.reduce(Ranges.plus, extents)
     parts = [
-        Part(owner, section, _batch(table))
+        Part(owner, section, one_batch(table))
         for owner, kinds in sections.items()
         for section in kinds
         if (table := StateSources(owner, [], runs, extents).changes(section, ranges)) is not None
@@ -298,11 +310,6 @@ def _within(pieces: list[Piece], ranges: Ranges) -> list[Piece]:
     """Return what is left of pieces when only some hashes are wanted."""
     kept = [piece._replace(ranges=piece.ranges.within(ranges)) for piece in pieces]
     return [piece for piece in kept if len(piece.ranges)]
-
-
-def _batch(table: pa.Table) -> pa.RecordBatch:
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
 
 
 def _blocks(files: Sources, ranges: Ranges, sections: Sections, least: int) -> Any:

@@ -37,7 +37,8 @@ FORMAT = 1
 #: No timer is noted as later: ``MAX_TIME`` says that there is none.
 LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
-_SMALL_FILE = 1 << 18
+#: Shorter files are read whole: across a network a call takes about as long as so many bytes do.
+_SMALL_FILE = 1 << 20
 
 #: Columns of ours begin with two underscores; no field of a user's does.
 HASH = "__hash"
@@ -275,6 +276,11 @@ class RunReader:
         return self._opened is not None
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing of it has to be read any more."""
+        return self._whole is not None
+
+    @property
     def opening_bytes(self) -> int:
         """About how many bytes are read when it is opened."""
         return min(self.ref.length, _SMALL_FILE)
@@ -317,7 +323,7 @@ class RunReader:
         edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
         touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
         batches = [self._block(section.blocks[number], schema) for number in touched]
-        table = pa.Table.from_batches([_inside(batch, ranges) for batch in batches], schema)
+        table = pa.Table.from_batches([inside(batch, ranges) for batch in batches], schema)
         return table if table.num_rows else None
 
     def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
@@ -348,12 +354,23 @@ class RunReader:
         return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
-def _inside(batch: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
-    """Return the rows of a sorted block whose hash is in some ranges."""
-    hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-    if len(ranges) > 1:
-        inside = ranges.contain(hashes)
-        return batch if inside.all() else batch.filter(pa.array(inside))
-    low = int(np.searchsorted(hashes, ranges.firsts[0], side="left"))
-    high = int(np.searchsorted(hashes, ranges.lasts[0], side="right"))
-    return batch.slice(low, high - low)
+def inside(rows: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
+    """Return the rows of which the hash is in some ranges, in their order; others are not looked at.
+
+    Args:
+        rows: sorted by hash.
+        ranges: the hashes.
+    """
+    hashes = rows.column(HASH).to_numpy(zero_copy_only=False)
+    begins = np.searchsorted(hashes, ranges.firsts, side="left")
+    ends = np.searchsorted(hashes, ranges.lasts, side="right")
+    some = np.flatnonzero(ends > begins)
+    if not len(some):
+        return rows.slice(0, 0)
+    begins, ends = begins[some], ends[some]
+    if (begins[1:] == ends[:-1]).all():
+        return rows.slice(int(begins[0]), int(ends[-1] - begins[0]))
+    counts = ends - begins
+    before = np.cumsum(counts) - counts
+    at = np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
+    return rows.take(pa.array(at))

@@ -61,13 +61,16 @@ class StateSources:
         extents: for each run the hashes of which its rows count; None for any. So a run is opened only for
             what may be in it.
         each: reads files: how long that takes decides how long a bin is waited for.
+
+    Attributes:
+        each: as given.
     """
 
     def __init__(
         self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
         extents: Sequence[Ranges | None] | None = None, each: Each = map,
     ) -> None:  # fmt: skip
-        self._each = each
+        self.each = each
         self.owner = owner
         self.slices = slices
         self.runs = runs
@@ -80,7 +83,12 @@ class StateSources:
         if any(run.ref.name == reader.ref.name for run in self.runs):
             return self
         runs, extents = [*self.runs, reader], [*self.extents, None]
-        return StateSources(self.owner, self.slices, runs, extents, self._each)
+        return StateSources(self.owner, self.slices, runs, extents, self.each)
+
+    def with_runs(self, runs: Sequence[tuple[RunReader, Ranges | None]]) -> StateSources:
+        """Return these slices with other runs, and the hashes of which the rows of each count."""
+        readers, extents = [run for run, _ in runs], [extent for _, extent in runs]
+        return StateSources(self.owner, self.slices, readers, extents, self.each)
 
     def nbytes_in(self, ranges: Ranges) -> int:
         """Return how long the files together are that may have rows of some hashes."""
@@ -89,15 +97,19 @@ class StateSources:
 
     def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the files that may have rows of some hashes; one may come more than once."""
-        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
-        for number in np.flatnonzero(overlap).tolist():
-            yield from self.slices[number].readers
+        yield from self.slices_in(ranges)
         yield from self.runs_in(ranges)
 
     def _open(self, ranges: Ranges) -> None:
         """Open the files that may have rows of some hashes."""
         readers = {reader.ref.name: reader for reader in self.readers_in(ranges)}
-        list(self._each(RunReader.open, readers.values()))
+        list(self.each(RunReader.open, readers.values()))
+
+    def slices_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files of slices that may have rows of some hashes."""
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            yield from self.slices[number].readers
 
     def runs_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the runs that may have rows of some hashes."""
@@ -150,11 +162,17 @@ class StateSources:
     def _tables(self, section: str, ranges: Ranges) -> Iterable[Dated]:
         """Yield (step, rows) of each file; rows that a newer slice has are left out."""
         wanted = list(self._wanted(section, ranges))
-        each = self._each if len(wanted) > 1 else map
-        tables = each(lambda of: of.reader.rows_in(self.owner, of.kind, of.ranges), wanted)
-        for of, table in zip(wanted, tables, strict=True):
+        at_hand = [of.reader.is_in_memory for of in wanted]
+        away = [of for of, here in zip(wanted, at_hand, strict=True) if not here]
+        each = self.each if len(away) > 1 else map
+        read = iter(each(self._rows_of, away))
+        for of, here in zip(wanted, at_hand, strict=True):
+            table = self._rows_of(of) if here else next(read)
             if table is not None:
                 yield of.step, table
+
+    def _rows_of(self, wanted: _Wanted) -> pa.Table | None:
+        return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
 
     def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
         """Yield what is to be read of which files; no file is opened for it."""

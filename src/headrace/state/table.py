@@ -163,22 +163,24 @@ class Table:
 
     def _grow(self, least: int) -> None:
         capacity = max(_FEWEST_SLOTS, least + least // 2)
-        self._hashes = _grown(self._hashes, capacity)
-        self._row_hashes = _grown(self._row_hashes, capacity) if self.sub else self._hashes
-        self._live = _grown(self._live, capacity)
+        hashes = [self._hashes, self._row_hashes] if self.sub else [self._hashes]
+        self._hashes = self._row_hashes = np.empty(0, dtype=np.uint64)
+        hashes = grow(hashes, capacity)
+        self._hashes, self._row_hashes = hashes[0], hashes[-1]
+        self._live = grow([self._live], capacity)[0]
         self._due = self._grown_due(capacity)
         if self._forgotten is not None:
-            self._forgotten = _grown(self._forgotten, capacity)
+            self._forgotten = grow([self._forgotten], capacity)[0]
             self._forgotten[self._used :] = False
-        self._identity = [_grown(column, capacity) for column in self._identity]
-        self._content = [_grown(column, capacity) for column in self._content]
+        self._identity = grow(self._identity, capacity)
+        self._content = grow(self._content, capacity)
 
     def _grown_due(self, capacity: int) -> Times:
         if (
             self.domain is None
         ):  # one number, seen as many: rows without a clock spend no memory on it
             return np.broadcast_to(_NEVER_DUE, capacity)
-        return _grown(self._due, capacity)
+        return grow([self._due], capacity)[0]
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -485,9 +487,21 @@ def _text_bytes(values: Column) -> int:
     return sum(map(len, values.tolist()))
 
 
-def _grown(column: Column, capacity: int) -> Column:
-    grown = np.empty(capacity, dtype=column.dtype)
-    grown[: len(column)] = column
+def grow(columns: list[Column], capacity: int) -> list[Column]:
+    """Return columns with more room; takes them out of the list: what nobody else holds grows in place.
+
+    (A copy of a column of objects looks at each of them, twice.)
+    """
+    grown = []
+    columns.reverse()
+    while columns:
+        column = columns.pop()
+        try:
+            column.resize(capacity)
+        except ValueError:  # somebody holds it, or it is part of another one
+            old, column = column, np.empty(capacity, dtype=column.dtype)
+            column[: len(old)] = old
+        grown.append(column)
     return grown
 
 

@@ -17,7 +17,8 @@ from headrace.checkpoints.files import StateReaders
 from headrace.errors import Damaged, NotFound, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.state.prepared import Prepared, Sections
+from headrace.state.kept import Sections
+from headrace.state.prepared import Prepared
 from headrace.step.committed import Committed
 from headrace.storage.reading import Reading
 
@@ -140,10 +141,10 @@ def _follow(prepared: Prepared, wanted: Wanted, committed: Committed, reading: R
     if files is None:
         prepared.clear()
         return 0
-    readers = StateReaders(committed.store, wanted.layout, wanted.worker, files)
+    readers = StateReaders(committed.store, wanted.layout, wanted.worker, files, each=reading.each)
     newer = {name: readers.sources(name, prepared.ranges) for name in wanted.sections}
     prepared.since = committed.since or prepared.since
-    return prepared.follow(newer, wanted.sections, wanted.layout, committed.step, reading.each)
+    return prepared.follow(newer, wanted.sections, committed.step, reading.each)
 
 
 def _read_more(
@@ -161,9 +162,10 @@ def _read_more(
     if not budget:
         return 0
     readers = StateReaders(
-        committed.store, wanted.layout, wanted.worker, committed.files(), prepared.opened
-    )
+        committed.store, wanted.layout, wanted.worker, committed.files(), prepared.opened,
+        reading.each,
+    )  # fmt: skip
     files = {name: readers.sources(name, missing) for name in wanted.sections}
     prepared.as_of, prepared.since = committed.step, committed.since
     left = max(budget - done, budget // 2)
-    return prepared.read(wanted.ranges, files, wanted.sections, wanted.layout, left, reading.each)
+    return prepared.read(wanted.ranges, files, wanted.sections, left, reading.each)

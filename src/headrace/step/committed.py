@@ -14,7 +14,7 @@ from headrace.ledger.manifest import Chain, Head
 from headrace.state.prepared import Prepared
 from headrace.state.runs import Part
 from headrace.state.sections import due_rows, whole_section
-from headrace.state.sources import StateSources
+from headrace.state.sources import Each, StateSources
 from headrace.step.plan import Carried, ChainPlan, Plan
 from headrace.step.readers import newest_runs
 from headrace.storage.base import Store
@@ -118,9 +118,15 @@ class Committed:
         """
         if self._readers is None:
             _, worker = self._at
-            each = self._heads.reading.each  # (steps wait for what is read of these)
-            self._readers = StateReaders(self.store, self._layout, worker, self.files(), each=each)
+            self._readers = StateReaders(
+                self.store, self._layout, worker, self.files(), each=self.each
+            )
         return self._readers
+
+    @property
+    def each(self) -> Each:
+        """Reads several files side by side: a step waits for them."""
+        return self._heads.reading.each
 
     def sources(self, name: str) -> StateSources:
         """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""

@@ -24,8 +24,8 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import Head, slice_range
 from headrace.recordids import RecordIds
 from headrace.state.ids import IdState
+from headrace.state.kept import Sections
 from headrace.state.keyed import KeyedState
-from headrace.state.prepared import Sections
 from headrace.state.relayout import refined
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
@@ -148,7 +148,9 @@ class WorkerState:
         files = committed.after(prepared)
         ensure(files is not None, "the tail of what was prepared is gone")
         assert files is not None
-        readers = StateReaders(committed.store, self.layout, self.worker, files)
+        readers = StateReaders(
+            committed.store, self.layout, self.worker, files, each=committed.each
+        )
         for name, visitor in self.visitors.items():
             own = visitor.node.group.own(self._coming)
             if len(own):
