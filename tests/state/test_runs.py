@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -150,3 +152,31 @@ def test_files_are_opened_side_by_side() -> None:
     readers = [RunReader(read, ref), RunReader(read, ref)]
     list(Threads(2).each(RunReader.open, readers))
     assert all(reader.is_open for reader in readers)
+
+
+FIRST_READS = """
+import sys, threading
+from headrace.keyspace.layout import Layout
+from headrace.state.runs import FileRef, RunReader, write_run
+
+data, checksum = write_run([], Layout.uniform(8, [0] * 8, 1))
+ref = FileRef("run", len(data), checksum, 0, 0, 0, [], "")
+readers = [RunReader(lambda _, at, length: data[at : at + length], ref) for _ in range(16)]
+together = threading.Barrier(len(readers))
+def open_it(reader):
+    together.wait()
+    reader.open()
+threads = [threading.Thread(target=open_it, args=[reader]) for reader in readers]
+sys.setswitchinterval(1e-6)
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sum(reader.is_open for reader in readers))
+"""
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_the_first_files_of_a_process_may_be_opened_side_by_side(_: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_READS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "16\n"), done.stderr

@@ -87,6 +87,11 @@ class Footer(msgspec.Struct, frozen=True, array_like=True):
     sections: list[Section]
 
 
+#: Made once, before there are threads: what msgspec makes of a type as it is first decoded is not safe from
+#: others that decode it for the first time, too; the process ends by a segmentation fault (0.22).
+_footers = msgspec.msgpack.Decoder(Footer)
+
+
 class FileRef(msgspec.Struct, frozen=True):
     """A file that a manifest names.
 
@@ -258,7 +263,7 @@ class RunReader:
         good = xxhash.xxh3_64_intdigest(footer) == checksum
         self._check(good and f"{checksum:016x}" == self.ref.checksum, "its footer has changed")
         try:
-            decoded = msgspec.msgpack.decode(footer, type=Footer)
+            decoded = _footers.decode(footer)
         except NOT_DECODED:
             self._check(False, "its footer is none")
             raise
