@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.state import runs
 from headrace.state.inmemory import RowsInMemory
 from headrace.state.runs import HASH, Part, inside
 
@@ -24,13 +26,19 @@ def ranges_between(edges: list[int]) -> Ranges:
     return Ranges.of(list(zip(edges[::2], edges[1::2], strict=False)))
 
 
-@given(st.lists(HASHES, max_size=20), EDGES)
+@given(st.lists(HASHES, max_size=20), EDGES, st.sampled_from([0, 2, 64]))
 def test_rows_inside_are_those_whose_hash_is_in_a_range_in_their_order(
-    hashes: list[int], edges: list[int]
+    hashes: list[int], edges: list[int], few: int
 ) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_FEW_STRETCHES", few)
+        same_inside(hashes, edges)
+
+
+def same_inside(hashes: list[int], edges: list[int]) -> None:
     rows, ranges = rows_of(hashes), ranges_between(edges)
     wanted = rows.filter(pa.array(ranges.contain(rows.column(HASH).to_numpy())))
-    assert inside(rows, ranges).to_pylist() == wanted.to_pylist()
+    assert [row for part in inside(rows, ranges) for row in part.to_pylist()] == wanted.to_pylist()
     found = RowsInMemory([Part("c", "t", rows)], 7).rows_in("c", "t", ranges)
     assert ([] if found is None else found.to_pylist()) == wanted.to_pylist()
     assert found is None or found.num_rows

@@ -169,3 +169,24 @@ def test_columns_grow_in_place_but_for_what_somebody_else_holds() -> None:
     grown[1][0] = "other"
     assert view[0] == "a"
     assert id(grown[0]) == which
+
+
+@pytest.mark.parametrize("subs", [0, 1], ids=["keys alone", "keys and subs"])
+def test_a_table_that_grows_copies_no_column(subs: int) -> None:
+    kinds = [ColumnType("key0", pa.int64()), *[ColumnType("n", pa.int64())] * subs]
+    content = [ColumnType("v", pa.string())]
+    table = Table("table:t", kinds[:1], kinds[1:], content, EVENT_TIME)
+
+    def add(first: int, last: int) -> list[int]:
+        keys = np.arange(first, last)
+        hashes, identity = np.sort(hash_columns([pa.array(keys)])), [keys] * (1 + subs)
+        rows = table.row_hashes(hashes, identity[1:])
+        slots = table.claim(table.find(rows, identity), hashes, rows, identity)
+        texts = np.array([f"{n}" for n in keys], dtype=object)
+        table.put(slots, {0: texts}, np.full(len(keys), 7))
+        columns = table._hashes, table._row_hashes, table._live, table._due
+        return [id(column) for column in [*columns, *table._identity, *table._content]]
+
+    before = add(0, 2_000)
+    assert add(2_000, 50_000) == before
+    assert table.live(np.arange(50_000, dtype=np.int32)).all()

@@ -40,8 +40,8 @@ class RowsInMemory(RunReader):
 
     def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
         rows = self._rows.get((owner, kind))
-        found = None if rows is None else inside(rows, ranges)
-        return pa.Table.from_batches([found]) if found is not None and found.num_rows else None
+        found = [] if rows is None else inside(rows, ranges)
+        return pa.Table.from_batches(found) if found else None
 
 
 def _own(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -39,6 +39,8 @@ LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
 #: Shorter files are read whole: across a network a call takes about as long as so many bytes do.
 _SMALL_FILE = 1 << 20
+#: So few stretches of rows are taken as they are; more are copied, each column once.
+_FEW_STRETCHES = 64
 
 #: Columns of ours begin with two underscores; no field of a user's does.
 HASH = "__hash"
@@ -328,8 +330,8 @@ class RunReader:
         edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
         touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
         batches = [self._block(section.blocks[number], schema) for number in touched]
-        table = pa.Table.from_batches([inside(batch, ranges) for batch in batches], schema)
-        return table if table.num_rows else None
+        found = [part for batch in batches for part in inside(batch, ranges)]
+        return pa.Table.from_batches(found, schema) if found else None
 
     def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
         """Return the lowest timers per bin, without reading a row; None where none can be due."""
@@ -359,7 +361,7 @@ class RunReader:
         return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
-def inside(rows: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
+def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
     """Return the rows of which the hash is in some ranges, in their order; others are not looked at.
 
     Args:
@@ -371,11 +373,15 @@ def inside(rows: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
     ends = np.searchsorted(hashes, ranges.lasts, side="right")
     some = np.flatnonzero(ends > begins)
     if not len(some):
-        return rows.slice(0, 0)
+        return []
     begins, ends = begins[some], ends[some]
-    if (begins[1:] == ends[:-1]).all():
-        return rows.slice(int(begins[0]), int(ends[-1] - begins[0]))
+    apart = np.flatnonzero(begins[1:] != ends[:-1])
+    if len(apart) < _FEW_STRETCHES:
+        stretches = zip(
+            begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True
+        )
+        return [rows.slice(begin, end - begin) for begin, end in stretches]
     counts = ends - begins
     before = np.cumsum(counts) - counts
     at = np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
-    return rows.take(pa.array(at))
+    return [rows.take(pa.array(at))]

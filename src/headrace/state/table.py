@@ -162,25 +162,32 @@ class Table:
         self._index.rebuild(None if self.sub else self._ranges, hashes, slots, more)
 
     def _grow(self, least: int) -> None:
-        capacity = max(_FEWEST_SLOTS, least + least // 2)
-        hashes = [self._hashes, self._row_hashes] if self.sub else [self._hashes]
-        self._hashes = self._row_hashes = np.empty(0, dtype=np.uint64)
-        hashes = grow(hashes, capacity)
-        self._hashes, self._row_hashes = hashes[0], hashes[-1]
-        self._live = grow([self._live], capacity)[0]
-        self._due = self._grown_due(capacity)
+        # (Columns grow in place, mostly; so a step is not made to wait for room that others will need.)
+        capacity = max(_FEWEST_SLOTS, least + least // 8)
+        if not self.sub:
+            del self._row_hashes  # (the same column once more)
+        for name in self._columns_of_slots:
+            setattr(self, name, grow([vars(self).pop(name)], capacity)[0])
+        if not self.sub:
+            self._row_hashes = self._hashes
+        if self.domain is None:
+            self._due = _never_due(capacity)
         if self._forgotten is not None:
-            self._forgotten = grow([self._forgotten], capacity)[0]
             self._forgotten[self._used :] = False
         self._identity = grow(self._identity, capacity)
         self._content = grow(self._content, capacity)
 
-    def _grown_due(self, capacity: int) -> Times:
-        if (
-            self.domain is None
-        ):  # one number, seen as many: rows without a clock spend no memory on it
-            return np.broadcast_to(_NEVER_DUE, capacity)
-        return grow([self._due], capacity)[0]
+    @property
+    def _columns_of_slots(self) -> list[str]:
+        """What there is for each slot besides identity and content, by name."""
+        there = {
+            "_hashes": True,
+            "_row_hashes": bool(self.sub),
+            "_live": True,
+            "_due": self.domain is not None,
+            "_forgotten": self._forgotten is not None,
+        }
+        return [name for name, is_there in there.items() if is_there]
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -410,7 +417,7 @@ class Table:
         """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""
         slots = np.flatnonzero(stays & self._live[: self._used])
         hashes, row_hashes = self._hashes[slots], self._row_hashes[slots]
-        due = self._grown_due(len(slots)) if self.domain is None else self._due[slots]
+        due = _never_due(len(slots)) if self.domain is None else self._due[slots]
         self._identity = [column[slots] for column in self._identity]
         self._content = [column[slots] for column in self._content]
         self._hashes = hashes
@@ -485,6 +492,11 @@ class Table:
 
 def _text_bytes(values: Column) -> int:
     return sum(map(len, values.tolist()))
+
+
+def _never_due(count: int) -> Times:
+    """Return one number, seen as many: rows without a clock spend no memory on it."""
+    return np.broadcast_to(_NEVER_DUE, count)
 
 
 def grow(columns: list[Column], capacity: int) -> list[Column]:
