@@ -86,10 +86,12 @@ def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
 
 
 @pytest.mark.parametrize("small_file", [0, 1 << 18])
+@pytest.mark.parametrize("last", [24, 100, 1 << 17])
 def test_every_flipped_byte_is_found_or_was_not_used(
-    small_file: int, monkeypatch: pytest.MonkeyPatch
+    small_file: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(runs, "_LAST", last)
     rng = np.random.default_rng(1)
     parts = [Part(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
              for o in "ab"]  # fmt: skip

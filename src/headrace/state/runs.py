@@ -39,6 +39,8 @@ LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
 #: Shorter files are read whole: across a network a call takes about as long as so many bytes do.
 _SMALL_FILE = 1 << 20
+#: So many bytes at a file's end are read first: mostly the footer is among them.
+_LAST = 128 << 10
 #: So few stretches of rows are taken as they are; more are copied, each column once.
 _FEW_STRETCHES = 64
 
@@ -257,11 +259,13 @@ class RunReader:
     def _load_footer(self) -> dict[tuple[str, str], Section]:
         end = self.ref.length - _TRAILER.size
         self._check(end > 0, "it has no trailer")
-        trailer = self._bytes(end, _TRAILER.size)
-        self._check(len(trailer) == _TRAILER.size, "its trailer is cut off")
+        last = self._bytes(max(0, self.ref.length - _LAST), min(self.ref.length, _LAST))
+        trailer = last[-_TRAILER.size :]
+        self._check(len(last) == min(self.ref.length, _LAST), "its trailer is cut off")
         length, checksum, magic = _TRAILER.unpack(trailer)
         self._check(magic == MAGIC and 0 < length <= end, "its trailer is not one")
-        footer = self._bytes(end - length, length)
+        begin = len(last) - _TRAILER.size - length
+        footer = self._bytes(end - length, length) if begin < 0 else last[begin : -_TRAILER.size]
         good = xxhash.xxh3_64_intdigest(footer) == checksum
         self._check(good and f"{checksum:016x}" == self.ref.checksum, "its footer has changed")
         try:

@@ -156,20 +156,26 @@ class StateSources:
 
     def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
         """Return the newest rows of some hashes, deletions too, sorted by hash; None if there are none."""
-        dated = list(self._tables(section, ranges))
+        dated = self._tables(section, ranges)
         return newest(dated) if dated else None
 
-    def _tables(self, section: str, ranges: Ranges) -> Iterable[Dated]:
-        """Yield (step, rows) of each file; rows that a newer slice has are left out."""
-        wanted = list(self._wanted(section, ranges))
-        at_hand = [of.reader.is_in_memory for of in wanted]
-        away = [of for of, here in zip(wanted, at_hand, strict=True) if not here]
+    def _tables(self, section: str, ranges: Ranges) -> list[Dated]:
+        """Return (step, rows) of each file; rows that a newer slice has are left out."""
+        return self.tables_of([section], ranges)[0]
+
+    def tables_of(self, sections: Sequence[str], ranges: Ranges) -> list[list[Dated]]:
+        """Return the same of several sections; all files are read side by side."""
+        wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
+        at_hand = [of.reader.is_in_memory for _, of in wanted]
+        away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
         each = self.each if len(away) > 1 else map
         read = iter(each(self._rows_of, away))
-        for of, here in zip(wanted, at_hand, strict=True):
+        found: list[list[Dated]] = [[] for _ in sections]
+        for (at, of), here in zip(wanted, at_hand, strict=True):
             table = self._rows_of(of) if here else next(read)
             if table is not None:
-                yield of.step, table
+                found[at].append((of.step, table))
+        return found
 
     def _rows_of(self, wanted: _Wanted) -> pa.Table | None:
         return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
@@ -221,7 +227,8 @@ def rows_of(
     sources: StateSources, sections: Iterable[str], ranges: Ranges
 ) -> list[tuple[str, pa.Table]]:
     """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
-    found = [(section, sources.rows(section, ranges)) for section in sections]
+    names = list(sections)
+    found = zip(names, map(merge, sources.tables_of(names, ranges)), strict=True)
     return [(section, table) for section, table in found if table is not None]
 
 
