@@ -107,9 +107,9 @@ def cases() -> dict[str, Case]:
 def main() -> int:
     made = options("queries", __doc__)
     made.add_argument("--queries", nargs="*", default=list(cases()))
-    made.add_argument("--rate", type=int, default=20_000)
+    made.add_argument("--rate", type=int, default=10_000)
     made.add_argument("--seconds", type=float, default=20.0, help="each of four windows")
-    made.add_argument("--history", type=int, default=2_000_000, help="events before the clock")
+    made.add_argument("--history", type=int, default=1_000_000, help="events before the clock")
     made.add_argument("--warm", type=float, default=45.5, help="seconds before the steady window")
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of what is asked for")
