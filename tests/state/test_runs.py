@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import Damaged
 from headrace.keyspace.planner import contiguous
+from headrace.keyspace.ranges import Ranges
 from headrace.state import runs
 from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
+from headrace.state.sources import StateSources
 from headrace.storage.memory import MemoryStore
 from headrace.storage.reading import Threads
 
@@ -154,6 +157,28 @@ def test_files_are_opened_side_by_side() -> None:
     readers = [RunReader(read, ref), RunReader(read, ref)]
     list(Threads(2).each(RunReader.open, readers))
     assert all(reader.is_open for reader in readers)
+
+
+@pytest.mark.parametrize("small_file", [0, 1 << 18])
+def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
+    small_file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(runs, "_LAST", 24)
+    store, ref = stored([Part("a", kind, batch([1, 2])) for kind in ("t", "u", "v")])
+    reads: list[int] = []
+    both = threading.Barrier(2)
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        reads.append(offset)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)  # (others come meanwhile, if there are any)
+        return store.read(name, offset, length)
+
+    sources = StateSources("a", [], [RunReader(read, ref)], each=Threads(3).each)
+    found = sources.tables_of(["t", "u", "v"], Ranges.everything())
+    assert [len(tables) for tables in found] == [1, 1, 1]
+    assert len(reads) == len(set(reads))
 
 
 FIRST_READS = """

@@ -102,8 +102,12 @@ class StateSources:
 
     def _open(self, ranges: Ranges) -> None:
         """Open the files that may have rows of some hashes."""
-        readers = {reader.ref.name: reader for reader in self.readers_in(ranges)}
-        list(self.each(RunReader.open, readers.values()))
+        self._open_all(self.readers_in(ranges))
+
+    def _open_all(self, readers: Iterable[RunReader]) -> None:
+        closed = {reader.ref.name: reader for reader in readers if not reader.is_open}
+        each = self.each if len(closed) > 1 else map
+        list(each(RunReader.open, closed.values()))
 
     def slices_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the files of slices that may have rows of some hashes."""
@@ -166,6 +170,8 @@ class StateSources:
     def tables_of(self, sections: Sequence[str], ranges: Ranges) -> list[list[Dated]]:
         """Return the same of several sections; all files are read side by side."""
         wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
+        # (First, and each once: sections that are read side by side would each open their file.)
+        self._open_all(of.reader for _, of in wanted)
         at_hand = [of.reader.is_in_memory for _, of in wanted]
         away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
         each = self.each if len(away) > 1 else map
