@@ -270,30 +270,51 @@ def test_a_process_that_missed_changes_follows_if_it_is_told_of_all(reach: int) 
 
 
 class Reads(MemoryStore):
-    """Notes what is read while soft state is had, step by step."""
+    """Notes what is read while soft state is had, step by step.
+
+    Attributes:
+        read_names: by step, what was read for it: by the task, or since its process saw the plan.
+        of_tasks: of that, by step, what the task itself read.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.step = -1
+        self._watched: list[tuple[int, dict[int, set[str]]]] = []
         self.read_names: dict[int, set[str]] = {}
+        self.of_tasks: dict[int, set[str]] = {}
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._watched)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        self.read_names.setdefault(self.step, set()).add(name)
+        for step, names in self._watched:
+            names.setdefault(step, set()).add(name)
         return super().read(name, offset, length)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        take = SoftState.take
+        take, foresee = SoftState.take, SoftState.foresee
 
-        def watched(soft: SoftState, pipeline: Any, code: str, plan: Any, *more: Any) -> Any:
-            self.step = plan.step
+        @contextmanager
+        def watched(step: int, *names: dict[int, set[str]]) -> Iterator[None]:
+            self._watched = [(step, of) for of in names]
             try:
-                return take(soft, pipeline, code, plan, *more)
+                yield
             finally:
-                self.step = -1
+                self._watched = []
+
+        def taken(soft: SoftState, pipeline: Any, code: str, plan: Any, *more: Any) -> Any:
+            with watched(plan.step, self.read_names, self.of_tasks):
+                return take(soft, pipeline, code, plan, *more)
+
+        def foreseen(soft: SoftState, code: str, plan: Any, *more: Any) -> None:
+            with watched(plan.step, self.read_names):
+                foresee(soft, code, plan, *more)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(SoftState, "take", watched)
+            patched.setattr(SoftState, "take", taken)
+            patched.setattr(SoftState, "foresee", foreseen)
             yield
 
 
@@ -310,6 +331,7 @@ def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
         driver, collected = relaid(RECORDS, 4, runner, [], way, store)
     alike(driver, collected, RECORDS)
     read = store.read_names[SWITCH]
+    assert ahead is None or SWITCH not in store.of_tasks, "it was read before the tasks came for it"
     runs = {int(name.split("/")[1][:12]) for name in read if name.startswith("runs/")}
     if ahead is None:
         assert len(runs) > SWITCH // 2
@@ -341,7 +363,7 @@ def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
             self.failed: list[str] = []
 
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-            if self.step < 0 and name.startswith("runs/") and len(self.failed) < 3:
+            if not self.is_watched and name.startswith("runs/") and len(self.failed) < 3:
                 self.failed.append(name)
                 raise StorageError("not now")
             return super().read(name, offset, length)
@@ -351,6 +373,25 @@ def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
         driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
     alike(driver, collected, RECORDS)
     assert len(store.failed) == 3
+    assert len(taken) == 2
+
+
+def test_what_cannot_be_read_before_the_task_comes_is_read_by_the_task() -> None:
+    class Failing(Reads):
+        failed = 0
+
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            if any(names is self.read_names for _, names in self._watched[-1:]):
+                self.failed += 1
+                raise StorageError("not now")
+            return super().read(name, offset, length)
+
+    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12]), Failing()
+    with store.watching(), what_is_prepared_is_what_is_stored() as taken:
+        driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
+    alike(driver, collected, RECORDS)
+    assert store.failed
+    assert store.of_tasks[SWITCH]
     assert len(taken) == 2
 
 

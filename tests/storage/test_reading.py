@@ -38,3 +38,11 @@ def test_threads_let_the_step_go_on_and_work_beside_it_may_read_side_by_side() -
     assert not pending.done()
     go.set()
     assert pending.result() == [0, -1, -2]
+
+
+def test_what_a_step_will_wait_for_does_not_stand_behind_what_none_does() -> None:
+    reading, go = Threads(1), threading.Event()
+    beside = reading.beside(go.wait)
+    assert reading.soon(lambda: 7).result() == 7
+    go.set()
+    assert beside.result()

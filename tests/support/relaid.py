@@ -61,6 +61,8 @@ def update_of(layout: Layout, step: int, changes: list[Change]) -> Update:
 class Late(InTurn):
     """What is done beside the steps is done some steps later, under a seed.
 
+    What a step will wait for has begun when it comes to that, or has not; then it does it itself.
+
     Args:
         seed: of how long each takes.
         most: so many steps at most.
@@ -81,6 +83,9 @@ class Late(InTurn):
 
         self._waiting.append(([self._rng.randint(0, self._most)], finish))
         return done
+
+    def soon(self, work: Callable[[], Any]) -> Future[Any]:
+        return Future() if self._rng.random() < 0.5 else super().soon(work)
 
     def step(self) -> None:
         """A step later."""

@@ -44,6 +44,13 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.firsts)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ranges):
+            return NotImplemented
+        return np.array_equal(self.firsts, other.firsts) and np.array_equal(self.lasts, other.lasts)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def pairs(self) -> list[tuple[int, int]]:
         """Return (first, last) of each range."""
         return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))

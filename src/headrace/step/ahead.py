@@ -19,6 +19,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.state.kept import Sections
 from headrace.state.prepared import Prepared
+from headrace.step.arriving import Arriving
 from headrace.step.committed import Committed
 from headrace.storage.reading import Reading
 
@@ -56,11 +57,13 @@ class Ahead:
 
     Attributes:
         prepared: what is at hand.
+        arriving: what of it is being gathered to be taken over.
         read_bytes: how much was read for it, in all.
     """
 
     def __init__(self) -> None:
         self.prepared = Prepared()
+        self.arriving = Arriving()
         self.read_bytes = 0
         self._turn: Future[Turn] | None = None
         self._trouble = ""

@@ -110,6 +110,19 @@ class Committed:
         is_void = any(step > prepared.as_of for step in files.void.values())
         return None if is_void or files.floor > prepared.as_of else files
 
+    def tail_of(self, prepared: Prepared) -> StateFiles:
+        """Return the same where it is known that they can be had."""
+        found = self.after(prepared)
+        ensure(found is not None, "the tail of what was prepared is gone")
+        assert found is not None
+        return found
+
+    def names_of_layer(self) -> tuple[str, ...]:
+        """Return what names the files of all state of the layer, as of the step before."""
+        layer = f"{self._at[0]}/"
+        chains = self._plan.chains.items()
+        return tuple(chain.digest for at, chain in sorted(chains) if at.startswith(layer))
+
     def readers(self) -> StateReaders:
         """Return readers of the files.
 

@@ -106,6 +106,7 @@ class Worker:
         report = TaskReport(layer=0, worker=reader, attempt=attempt)
         outbox = Outbox(plan.layout.workers)
         with self._guard(report):
+            self.soft.foresee(self.code, plan, self.layout(plan), self.store)
             for name, injected in plan.injectors.items():
                 for number, split in enumerate(injected.splits):
                     if number % plan.readers == reader:

@@ -29,9 +29,9 @@ from headrace.state.keyed import KeyedState
 from headrace.state.relayout import refined
 from headrace.state.runs import HASH, Part, RunReader
 from headrace.state.sections import due_rows, whole_section
-from headrace.state.sources import rows_of
 from headrace.state.tables import TableSet
 from headrace.step.ahead import Ahead, Wanted
+from headrace.step.arriving import Arrival, gathered
 from headrace.step.committed import Committed, Heads
 from headrace.step.idcheck import IdCheck
 from headrace.step.plan import ChainPlan, Plan, SlicePlan
@@ -113,21 +113,53 @@ class WorkerState:
         before_merges = refined(self.layout, layout)
         self._go_by(before_merges)
         self.version = version
-        self._coming = self._prepared_bins(moved, committed)
+        self._coming = self._prepared_bins(before_merges, moved, committed)
         for name, visitor in self.visitors.items():
             visitor.state.relayout(
                 before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
             )
 
-    def _prepared_bins(self, moved: Ranges, committed: Committed) -> Ranges:
-        """Return the bins that came and that were read ahead in full, if the tail can be had as well."""
+    def foresee(self, plan: Plan, layout: Layout, committed: Committed, reading: Reading) -> None:
+        """Begin to gather what a plan's layout brings of what was read ahead, before its task comes.
+
+        Nothing is changed by it; where it is not known what comes, nothing is begun.
+
+        Args:
+            plan: the plan.
+            layout: its bins and owners.
+            committed: the files as of the step before, to be used by another thread.
+            reading: how they are read.
+        """
+        self.ahead.collect()
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or not committed.knows_tail(prepared):
+            return
+        moved = self.moved_until(plan, layout)
+        if moved is None:
+            return
+        bins = refined(self.layout, layout)
+        arrival = self._arrival(self._prepared_bins(bins, moved, committed), committed)
+        if arrival.ranges:
+            gather = partial(
+                gathered, arrival, self._sections, prepared.copy(), committed, bins, self.worker
+            )
+            self.ahead.arriving.begin(arrival, gather, reading)
+
+    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: Committed) -> Ranges:
+        """Return the bins that come and that were read ahead in full, if the tail can be had as well."""
         prepared = self.ahead.prepared
         if not len(prepared.ranges) or committed.after(prepared) is None:
             return Ranges.of([])
-        starts, ends = self.layout.starts, self.layout.ends
+        starts, ends = layout.starts, layout.ends
         rest = Ranges.everything().without(prepared.ranges)
-        came = self.owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
-        return self.layout.ranges_of_bins(np.flatnonzero(came))
+        owned = layout.owners == self.worker
+        comes = owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
+        return layout.ranges_of_bins(np.flatnonzero(comes))
+
+    def _arrival(self, coming: Ranges, committed: Committed) -> Arrival:
+        own = {name: of.node.group.own(coming) for name, of in self.visitors.items()}
+        ranges = {name: found for name, found in own.items() if len(found)}
+        return Arrival(ranges, committed.names_of_layer())
 
     def settle(self, layout: Layout, committed: Committed) -> None:
         """End what :meth:`relayout` began, once the chain of files has been caught up with.
@@ -144,19 +176,14 @@ class WorkerState:
             visitor.state.merge(layout, self.owned, partial(committed.sources, name))
 
     def _take_prepared(self, committed: Committed) -> None:
-        prepared = self.ahead.prepared
-        files = committed.after(prepared)
-        ensure(files is not None, "the tail of what was prepared is gone")
-        assert files is not None
-        readers = StateReaders(
-            committed.store, self.layout, self.worker, files, each=committed.each
-        )
-        for name, visitor in self.visitors.items():
-            own = visitor.node.group.own(self._coming)
-            if len(own):
-                sources = prepared.sources(name, readers.sources(name, own))
-                tables = rows_of(sources, visitor.state.stored_sections, own)
-                visitor.state.take_over(own, tables)
+        arrival = self._arrival(self._coming, committed)
+        rows = self.ahead.arriving.take(arrival)
+        if rows is None:
+            rows = gathered(
+                arrival, self._sections, self.ahead.prepared, committed, self.layout, self.worker
+            )
+        for name, own in arrival.ranges.items():
+            self.visitors[name].state.take_over(own, rows[name])
         self._coming = Ranges.of([])
 
     def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
@@ -315,8 +342,22 @@ class SoftState:
             entry.ahead = ahead
         if how == "hit":
             entry.forget_prepared()
+        ahead.arriving.forget()
         entry.begin_step(plan, committed)
         return entry, how
+
+    def foresee(self, code: str, plan: Plan, layout: Layout, store: Store) -> None:
+        """Begin to gather what a plan's layout brings to those that this process remembers.
+
+        To be called as soon as the plan is seen; calls for the same plan cost nothing.
+        """
+        for (of_store, of_code, layer, worker), entry in self._entries.items():
+            if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
+                continue
+            chain = plan.chains.get(f"{layer}/{worker}")
+            if chain is not None:
+                committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+                entry.foresee(plan, layout, committed, self.reading)
 
     def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
         """Remember an entry under the digest that it now stands for."""

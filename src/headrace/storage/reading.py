@@ -25,6 +25,9 @@ class Reading(Protocol):
     def beside(self, work: Callable[[], _R]) -> Future[_R]:
         """Begin some work that no step waits for."""
 
+    def soon(self, work: Callable[[], _R]) -> Future[_R]:
+        """Begin some work that a step will wait for, later."""
+
 
 class InTurn(Reading):
     """One after another, and at once: nothing depends on time."""
@@ -40,6 +43,9 @@ class InTurn(Reading):
             done.set_exception(error)
         return done
 
+    def soon(self, work: Callable[[], _R]) -> Future[_R]:
+        return InTurn.beside(self, work)
+
 
 class Threads(Reading):
     """In threads of this process, which are started when they are first needed.
@@ -52,6 +58,7 @@ class Threads(Reading):
         self._at_once = at_once
         self._reads: ThreadPoolExecutor | None = None
         self._works: ThreadPoolExecutor | None = None
+        self._soon: ThreadPoolExecutor | None = None
 
     def each(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
         if self._reads is None:
@@ -64,3 +71,9 @@ class Threads(Reading):
             sys.setswitchinterval(_SWITCH_S)
             self._works = ThreadPoolExecutor(1, "headrace-ahead")
         return self._works.submit(work)
+
+    def soon(self, work: Callable[[], _R]) -> Future[_R]:
+        # (and work that a step waits for must not stand behind what none does)
+        if self._soon is None:
+            self._soon = ThreadPoolExecutor(self._at_once, "headrace-soon")
+        return self._soon.submit(work)
