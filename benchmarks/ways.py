@@ -43,9 +43,9 @@ class Ran(msgspec.Struct, frozen=True):
     """A run, as plain values.
 
     Attributes:
-        before_max_ms, steady_max_ms: the longest latency in the window before the steady one, which is a
-            third as long as what is looked at, and in the steady one.
-        moving_max_ms: the longest while state moved, of the worse migration.
+        before_max_ms, steady_max_ms: the longest latency in each of two steady windows, a third as long as
+            what is looked at.
+        moving_max_ms: the longest while state moved, of the worse migration of the two.
         seconds: how long each migration took.
     """
 
@@ -53,6 +53,11 @@ class Ran(msgspec.Struct, frozen=True):
     steady_max_ms: float
     moving_max_ms: float
     seconds: list[float]
+
+    @property
+    def unmoved_max_ms(self) -> float:
+        """The longest while nothing moved, in as much time as that in which state does: two windows."""
+        return max(self.before_max_ms, self.steady_max_ms)
 
 
 class Runs:
@@ -139,7 +144,7 @@ class Outcome(msgspec.Struct, frozen=True):
         there_and_back: how long that run's migrations took, each.
         late_ms: percentiles of that run, before state moved and while it did.
         moving_max_ms: the longest latency while state moved, the median of all runs.
-        ratio: that over the longest before, the median of all runs in whatever way.
+        ratio: that over the longest before, in two windows as well; the median of all runs in whatever way.
         between: the same ratio of the best run, and of the worst.
         gib: the memory of all Python workers: the median, and the most.
         runs: each run.
@@ -207,7 +212,7 @@ def runs_of(
 
 def steady_max_ms(runs: Mapping[str, Runs]) -> float:
     """Return the longest latency before state moved: the median of all runs, of whatever way."""
-    return statistics.median(found.steady.max_ms for of in runs.values() for found in of.compared)
+    return statistics.median(ran.unmoved_max_ms for of in runs.values() for ran in of.plain)
 
 
 def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:

@@ -4,10 +4,10 @@ Half of what one worker owns moves to the other, and back: all at once, batched,
 copied ahead; of the queries with state that the paper does not have, the first and the last of these. They
 run on two hosts, with nothing shared but a store as slow as one across a network. Before the clock begins,
 events have made state. Then there are four windows of one length, in each of which as many of the query's
-own windows end: one before, the steady one, and two at whose beginnings state moves, midway between two
-ends. Compared are the longest latency while state moved, of the worse of both migrations and the median
-run, and the longest in the steady window, the median of all runs of the query; beside it stands the same
-ratio of the steady window and the one before, in which nothing moves: what chance alone makes of it.
+own windows end: two in which nothing moves, and two at whose beginnings state moves, midway between two
+ends. Compared are the longest latency while state moved, in both migrations, the median of all runs, and
+the longest in the two windows before, the median of all runs of the query in whatever way; beside it stands
+the ratio of the second window and the first, in which nothing moves: what chance alone makes of it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def main() -> int:
     made.add_argument("--rate", type=int, default=10_000)
     made.add_argument("--seconds", type=float, default=20.0, help="each of four windows")
     made.add_argument("--history", type=int, default=1_000_000, help="events before the clock")
-    made.add_argument("--warm", type=float, default=45.5, help="seconds before the steady window")
+    made.add_argument(
+        "--warm", type=float, default=45.5, help="seconds before the second steady window"
+    )
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of what is asked for")
     add_hosts(made)

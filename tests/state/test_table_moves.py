@@ -17,7 +17,7 @@ from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.state import index as index_module
 from headrace.state import table as table_module
 from headrace.state.columns import ColumnType
-from headrace.state.index import Segment
+from headrace.state.index import NO_SLOT, Segment
 from headrace.state.runs import HASH
 from headrace.state.table import Table
 
@@ -263,3 +263,26 @@ def test_many_small_gains_make_few_segments() -> None:
     rows = table.rows_in(own)
     assert rows is not None
     assert rows.num_rows == table.used
+
+
+def test_rows_do_not_crowd_when_what_was_gained_is_lost_again_part_by_part() -> None:
+    # (A segment that is made anew meanwhile has few of the ranges left that the one before was made for.)
+    own, wide = Ranges.of([(0, MAX_HASH // 2)]), 2**58
+    parts = [Ranges.of([(2**63 + at * wide, 2**63 + (at + 1) * wide - 1)]) for at in range(32)]
+    table = filled(100_000, own, spread=own)
+    for part in parts:
+        own = own.plus(part)
+        table.expect(own)
+        put(table, 2_000, part)
+    longest = 0
+    for part in parts[:-1]:
+        table.forget(part)
+        own = own.without(part)
+        table.expect(own)
+        left = own.pairs()[-1]
+        put(table, 500, Ranges.of([(left[0] + 1 + table.used, left[1])]))
+        for segment in table._index._segments:
+            free = np.flatnonzero(segment._places == NO_SLOT)
+            longest = max(longest, int(np.diff(free).max(initial=0)))
+    assert len(table._index) > 1
+    assert longest < 100, "a row is found near its home"

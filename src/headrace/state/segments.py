@@ -3,13 +3,16 @@
 A row's home in a segment is where its hash lies in the ranges that the segment was made for. Hashes of
 other ranges would all have one home at an edge; so ranges that a worker gains get a segment of their
 own. A segment that is not more than twice as large as the next is joined with it (as in an LSM tree), so
-there are few, and a row is moved a logarithm of times; when all are joined, or the first one is full,
-the table is indexed anew for the ranges of the day. While nothing is gained there is one segment, and
-no cost.
+there are few, and a row is moved a logarithm of times. The first one has what was there before; it is
+joined only when it is less than half as large, for it is what a step would wait for longest. Then, or
+when it is full, the table is indexed anew for the ranges of the day. While nothing is gained there is
+one segment, and no cost. What is made anew is made for what is still expected: the homes of ranges that
+were lost stay empty, and rows would crowd in the few others.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,7 +31,7 @@ class SlotIndex:
         ranges: the hashes that rows are expected to have (None for any).
 
     Attributes:
-        expected: the hashes that it has been made for so far.
+        expected: the hashes that it has been made for so far, also such as were lost since.
     """
 
     def __init__(self, ranges: Ranges | None) -> None:
@@ -36,6 +39,7 @@ class SlotIndex:
 
     def _begin(self, ranges: Ranges | None) -> None:
         self.expected = Ranges.everything() if ranges is None else ranges
+        self._now = self.expected
         self._segments = [Segment(self.expected, Homes(ranges))]
         self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of the segments begin
         self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and whose each is
@@ -90,7 +94,7 @@ class SlotIndex:
                 return False
             else:
                 there = np.concatenate([segment.slots(), slots[at]])
-                segment.rebuild(hashes_of[there], there, len(there))
+                self._put(segment, self._made(segment.ranges, there, len(there), hashes_of))
         return self._join_small(hashes_of)
 
     def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
@@ -108,6 +112,7 @@ class SlotIndex:
         Returns:
             Whether that is done, or all must be indexed anew.
         """
+        self._now = ranges
         gained = ranges.without(self.expected)
         if not len(gained):
             return True
@@ -143,18 +148,29 @@ class SlotIndex:
         at = len(self._segments) - 1
         while at > 0:
             before, last = self._segments[at - 1], self._segments[at]
+            if at == 1:
+                return 2 * before.taken >= last.taken
             if before.taken <= 2 * last.taken:
-                if at == 1:
-                    return False
                 slots = np.concatenate([before.slots(), last.slots()])
                 ranges = before.ranges.plus(last.ranges)
-                joined = Segment(ranges, Homes(ranges))
-                joined.rebuild(hashes_of[slots], slots, len(slots) // 8)
-                self._segments[at - 1 : at + 1] = [joined]
-                self._route()
+                del self._segments[at]
+                self._put(before, self._made(ranges, slots, len(slots) // 8, hashes_of))
                 at = len(self._segments)
             at -= 1
         return True
+
+    def _made(self, ranges: Ranges, slots: Slots, more: int, hashes_of: U64) -> Segment:
+        """Return a segment for what is still expected of some ranges, with some rows and room for more."""
+        ranges = ranges.within(self._now)
+        made = Segment(ranges, Homes(ranges))
+        made.rebuild(hashes_of[slots], slots, more)
+        return made
+
+    def _put(self, old: Segment, new: Segment) -> None:
+        """Put a segment in the place of another; what it was not made for is not expected any more."""
+        self._segments[self._segments.index(old)] = new
+        self.expected = functools.reduce(Ranges.plus, (of.ranges for of in self._segments))
+        self._route()
 
 
 def _among(same: Same, at: I64) -> Same:

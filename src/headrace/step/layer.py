@@ -182,6 +182,8 @@ class Worker:
             payload: a parcel from each task of the layer before, in any order.
         """
         report = TaskReport(layer=layer, worker=worker, attempt=attempt)
+        with self._guard(report):
+            self.soft.foresee(self.code, plan, self.layout(plan), self.store)
         with self._phase(report, "receive"):
             parcels = [decode_parcel(data) for data in payload]
             parcels.sort(key=lambda parcel: parcel.header.worker)
