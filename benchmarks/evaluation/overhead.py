@@ -80,7 +80,7 @@ def main() -> int:
     made.add_argument("--rate", type=int, default=50_000)
     made.add_argument("--seconds", type=float, default=20.0)
     made.add_argument("--warm", type=float, default=10.0)
-    made.add_argument("--runs", type=int, default=3)
+    made.add_argument("--runs", type=int, default=2)
     made.add_argument(
         "--pairs", type=int, default=5, help="runs of what is held against each other"
     )

@@ -116,7 +116,7 @@ def main() -> int:
     made.add_argument("--rate", type=int, default=20_000)
     made.add_argument("--seconds", type=float, default=8.0, help="each of three windows")
     made.add_argument("--warm", type=float, default=16.0, help="of each run; the first is longer")
-    made.add_argument("--runs", type=int, default=3)
+    made.add_argument("--runs", type=int, default=2)
     add_hosts(made)
     Parts.add_option(made)
     chosen = made.parse_args()
