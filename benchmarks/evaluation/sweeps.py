@@ -215,7 +215,9 @@ def draw(found: dict[str, Found], chosen: argparse.Namespace) -> None:
 def _draw_steady(axis: Any, name: str, points: list[Point], found: Mapping[str, Found]) -> None:
     """Draw the longest latency while nothing moves: by the load, or the median of all cases."""
     steady = [
-        statistics.median(run.steady_max_ms for of in found[point.case].values() for run in of.runs)
+        statistics.median(
+            run.unmoved_max_ms for of in found[point.case].values() for run in of.runs
+        )
         for point in points
     ]
     if name == "load":

@@ -356,6 +356,15 @@ def test_what_is_read_beside_the_steps_is_taken_over_when_it_is_there(late: int)
     assert not any(n.startswith("manifests/") for n in store.read_names[SWITCH])
 
 
+def taken_over_ahead(store: Reads) -> list[Any]:
+    """Read ahead from a store what moves, and check what comes of it; return what was taken over."""
+    runner = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12])
+    with store.watching(), what_is_prepared_is_what_is_stored() as taken:
+        driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
+    alike(driver, collected, RECORDS)
+    return taken
+
+
 def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
     class Failing(Reads):
         def __init__(self) -> None:
@@ -368,10 +377,8 @@ def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
                 raise StorageError("not now")
             return super().read(name, offset, length)
 
-    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12]), Failing()
-    with store.watching(), what_is_prepared_is_what_is_stored() as taken:
-        driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
-    alike(driver, collected, RECORDS)
+    store = Failing()
+    taken = taken_over_ahead(store)
     assert len(store.failed) == 3
     assert len(taken) == 2
 
@@ -386,10 +393,8 @@ def test_what_cannot_be_read_before_the_task_comes_is_read_by_the_task() -> None
                 raise StorageError("not now")
             return super().read(name, offset, length)
 
-    runner, store = Relaid({SWITCH: [("move", 0, 3, 1)]}, ahead=[12]), Failing()
-    with store.watching(), what_is_prepared_is_what_is_stored() as taken:
-        driver, collected = relaid(RECORDS, 4, runner, [], {"workers": 2, "bins": 8}, store)
-    alike(driver, collected, RECORDS)
+    store = Failing()
+    taken = taken_over_ahead(store)
     assert store.failed
     assert store.of_tasks[SWITCH]
     assert len(taken) == 2

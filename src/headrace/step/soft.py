@@ -349,7 +349,7 @@ class SoftState:
     def foresee(self, code: str, plan: Plan, layout: Layout, store: Store) -> None:
         """Begin to gather what a plan's layout brings to those that this process remembers.
 
-        To be called as soon as the plan is seen; calls for the same plan cost nothing.
+        To be called as soon as the plan is seen; what is being gathered is not gathered twice.
         """
         for (of_store, of_code, layer, worker), entry in self._entries.items():
             if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
