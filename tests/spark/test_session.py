@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,43 @@ def test_the_active_session_is_used_and_left_running(local_spark: Any) -> None:
     assert runner.default_workers() == 4
     runner.close()
     assert local_spark.range(3).count() == 3
+
+
+def test_what_a_driver_holds_when_it_begins_is_looked_through_by_no_collector_until_it_ends(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    held, garbage = [0], Ring()
+    dropped = weakref.ref(garbage)
+    del garbage
+    runner = SparkRunner(local_spark.sparkContext)
+    try:
+        runner.start(draw(DEEP, Collected()), LocalStore(tmp_path), 2)
+        assert not seen(held)
+        assert dropped() is None, "garbage is not kept"
+    finally:
+        runner.close()
+    assert seen(held)
+
+
+def test_what_was_frozen_before_a_driver_stays_so(local_spark: Any, tmp_path: Path) -> None:
+    held: list[Any] = []
+    gc.freeze()
+    try:
+        runner = SparkRunner(local_spark.sparkContext)
+        runner.start(draw(DEEP, Collected()), LocalStore(tmp_path), 2)
+        runner.close()
+        assert not seen(held)
+    finally:
+        gc.unfreeze()
+
+
+class Ring:
+    """Only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def seen(some: Any) -> bool:
+    """Tell whether the collector would look at something."""
+    return any(found is some for found in gc.get_objects())

@@ -14,6 +14,7 @@ step (measured here: 40 against 15 ms for one stage, 42 against 27 ms for two).
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import logging
 import os
@@ -94,6 +95,7 @@ class SparkRunner(Runner):
         self._spool: HostSpool | None = None
         self._spool_directory = ""
         self._properties: set[str] = set()
+        self._unfreezes = False
 
     # -- session ------------------------------------------------------------------------------
 
@@ -142,6 +144,17 @@ class SparkRunner(Runner):
         self._crew(workers)
         free = min(workers, max(0, self.default_workers() - workers))
         self.make_ready(workers + (free if self._spares is None else self._spares))
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Let the collector see only what is new.
+
+        What a driver holds when its work begins is no garbage, and to look through it takes as long as
+        half a step (measured: 44-51 ms with 107 000 objects). What somebody else has frozen stays so.
+        """
+        gc.collect()
+        self._unfreezes = gc.get_freeze_count() == 0
+        gc.freeze()
 
     def _crew(self, workers: int) -> Crew:
         """Return the workers that a plan is for, each at home."""
@@ -339,6 +352,9 @@ class SparkRunner(Runner):
         if self._spool is not None:
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
+        if self._unfreezes:
+            self._unfreezes = False
+            gc.unfreeze()
         if self._owned:
             self._sc.stop()
 
