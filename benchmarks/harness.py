@@ -27,7 +27,8 @@ def figure(
     name: str, value: float, unit: str, goal: str = "", met: bool | None = None
 ) -> dict[str, Any]:
     """Return one figure as the JSON files hold it."""
-    return {"name": name, "value": round(value, 4), "unit": unit, "goal": goal, "met": met}
+    value = round(float(value), 4)  # (NumPy has floats of its own)
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "met": met}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from benchmarks.harness import figure, parser
 from benchmarks.parts import Parts
@@ -132,3 +133,8 @@ def test_without_a_file_nothing_is_kept() -> None:
     parts = Parts(Ways, NAMES, made, made.parse_args([]), "queries")
     measure(parts, "q1", 1.0)
     assert parts.missing() == ["q2", "q3"]
+
+
+def test_a_figure_that_numpy_has_found_is_a_number_like_any_other() -> None:
+    made = figure("late", np.percentile([1.0, 2.0], 50), "ms")
+    assert msgspec.to_builtins(made)["value"] == 1.5
