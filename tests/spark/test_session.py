@@ -101,18 +101,6 @@ def test_what_a_driver_holds_when_it_begins_is_looked_through_by_no_collector_un
     assert seen(held)
 
 
-def test_what_was_frozen_before_a_driver_stays_so(local_spark: Any, tmp_path: Path) -> None:
-    held: list[Any] = []
-    gc.freeze()
-    try:
-        runner = SparkRunner(local_spark.sparkContext)
-        runner.start(draw(DEEP, Collected()), LocalStore(tmp_path), 2)
-        runner.close()
-        assert not seen(held)
-    finally:
-        gc.unfreeze()
-
-
 class Ring:
     """Only the collector frees it."""
 
