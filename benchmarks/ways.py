@@ -28,7 +28,9 @@ FEWEST_BATCHED = 2 * _ALL_OVER_BATCH
 
 #: Which percentiles are told.
 SHARES = (50.0, 99.0, 100.0)
-#: The columns of a table that hold windows against each other; see :func:`cells` and :func:`unmoved_cells`.
+#: The columns of a table that hold windows against each other: p50 and p99 of the middle run, and the
+#: medians of all runs' longest latencies, which the ratio is of; see :func:`cells` and
+#: :func:`unmoved_cells`.
 COLUMNS = [
     *(f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")),
     "max over steady max", "of each run",
@@ -144,7 +146,8 @@ class Outcome(msgspec.Struct, frozen=True):
         there_and_back: how long that run's migrations took, each.
         late_ms: percentiles of that run, before state moved and while it did.
         moving_max_ms: the longest latency while state moved, the median of all runs.
-        ratio: that over the longest before, in two windows as well; the median of all runs in whatever way.
+        steady_max_ms: the longest before, in two windows as well; the median of all runs in whatever way.
+        ratio: of the two.
         between: the same ratio of the best run, and of the worst.
         gib: the memory of all Python workers: the median, and the most.
         runs: each run.
@@ -158,6 +161,7 @@ class Outcome(msgspec.Struct, frozen=True):
     there_and_back: list[float]
     late_ms: list[float]
     moving_max_ms: float
+    steady_max_ms: float
     ratio: float
     between: tuple[float, float]
     gib: tuple[float, float]
@@ -181,6 +185,7 @@ def _outcome(of: Runs, steady: float) -> Outcome:
         [one.seconds for one in middle.moved],
         of.late_ms(SHARES),
         of.moving_max_ms,
+        steady,
         of.moving_max_ms / steady,
         (min(longest) / steady, max(longest) / steady),
         of.gib,
@@ -228,8 +233,9 @@ def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:
 
 def cells(of: Outcome) -> list[str]:
     """Return what a way came to, in :data:`COLUMNS`."""
+    steady, moving = of.late_ms[: len(SHARES) - 1], of.late_ms[len(SHARES) : -1]
     return [
-        *(f"{ms:.0f}" for ms in of.late_ms),
+        *(f"{ms:.0f}" for ms in (*steady, of.steady_max_ms, *moving, of.moving_max_ms)),
         f"{of.ratio:.2f}",
         "{:.2f} to {:.2f}".format(*of.between),
     ]

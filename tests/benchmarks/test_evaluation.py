@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from benchmarks.evaluation import millwheel, overhead, page, queries, sweeps
 from benchmarks.harness import facts, figure, parser
 from benchmarks.nexmark import throughput
 from benchmarks.parts import Told
-from benchmarks.ways import Outcome, Ran, unmoved
+from benchmarks.ways import COLUMNS, Outcome, Ran, cells, unmoved
 
 CHOSEN = argparse.Namespace(
     keys=1_000_000, bits=8, rate=20_000, ways=list(sweeps.WAYS), runs=3, seconds=20.0,
@@ -26,7 +27,19 @@ def outcome(*steady_and_before: tuple[float, float]) -> Outcome:
     late = [10.0, 20.0, 100.0, 11.0, 21.0, 120.0]
     spans = [(65.5, 66.5), (85.5, 86.7)]
     return Outcome(
-        4, 1_000, 1.0, [1.0, 1.2], late, 120.0, 1.2, (1.1, 1.4), (0.5, 0.6), runs, [], spans
+        4,
+        1_000,
+        1.0,
+        [1.0, 1.2],
+        late,
+        120.0,
+        100.0,
+        1.2,
+        (1.1, 1.4),
+        (0.5, 0.6),
+        runs,
+        [],
+        spans,
     )
 
 
@@ -71,6 +84,17 @@ def test_bins_are_held_against_none_pair_by_pair() -> None:
     figures = {one["name"]: one["value"] for one in of_overhead()[1]}
     name = "by_record_1000000_p99_4096_bins_over_none"
     assert [figures[f"{name}{of}"] for of in ("", "_least", "_most")] == [1.05, 1.0, 1.1]
+
+
+def test_the_longest_waits_of_a_line_are_those_that_its_ratio_is_of() -> None:
+    of = msgspec.structs.replace(
+        outcome((100, 90)), moving_max_ms=240.0, steady_max_ms=150.0, ratio=1.6
+    )
+    assert dict(zip(COLUMNS, cells(of), strict=True)) == {
+        "steady p50 ms": "10", "steady p99 ms": "20", "steady max ms": "150",
+        "moving p50 ms": "11", "moving p99 ms": "21", "moving max ms": "240",
+        "max over steady max": "1.60", "of each run": "1.10 to 1.40",
+    }  # fmt: skip
 
 
 def test_chance_is_what_two_windows_differ_by_in_which_nothing_moves() -> None:

@@ -24,29 +24,52 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
 
 SHARES = [0.0, 50.0, 99.0, 100.0]
-
-
-@given(
-    rate=st.sampled_from([1, 7, 1_000, 12_345, 1_000_000]),
-    steps=st.lists(
-        st.tuples(st.integers(1, 3_000), st.integers(0, 2_000_000)), min_size=1, max_size=12
-    ),
+RATES = st.sampled_from([1, 7, 1_000, 12_345, 1_000_000])
+#: Of each step how many events it has, and how long after the last of them was due it is done.
+STEPS = st.lists(
+    st.tuples(st.integers(1, 3_000), st.integers(0, 2_000_000)), min_size=1, max_size=12
 )
+
+
+def done_in(steps: list[tuple[int, int]], pace: Pace) -> list[Done]:
+    """Return what is done when, by steps one after another."""
+    done, events, at_us = [], 0, pace.begin_us
+    for many, wait in steps:
+        events += many
+        at_us = max(at_us, int(pace.due_us(events - 1))) + wait
+        done.append(Done(events, at_us))
+    return done
+
+
+@given(rate=RATES, steps=STEPS)
 def test_no_event_is_told_less_late_than_it_was_and_the_latest_by_a_millisecond_at_most(
     rate: int, steps: list[tuple[int, int]]
 ) -> None:
-    pace, done, events, at_us = Pace(rate, begin_us=10**15), [], 0, 10**15
+    pace = Pace(rate, begin_us=10**15)
+    done = done_in(steps, pace)
     late: list[int] = []
-    for many, wait in steps:
-        at_us = max(at_us, int(pace.due_us(events + many - 1))) + wait
-        late += [at_us - int(pace.due_us(number)) for number in range(events, events + many)]
-        events += many
-        done.append(Done(events, at_us))
+    for events, at_us in done:
+        late += [at_us - int(pace.due_us(number)) for number in range(len(late), events)]
     found = Latencies.of(done, pace)
     told = np.repeat(found.late_us, found.events)
     assert found.events.sum() == len(late) == len(told)
     assert (told >= np.array(late)).all()
     assert told.max() <= max(late) + 1_000
+
+
+@given(rate=RATES, steps=STEPS, late_us=st.integers(10_000_000, 20_000_000))
+def test_an_event_that_was_held_up_is_not_among_those_before_it(
+    rate: int, steps: list[tuple[int, int]], late_us: int
+) -> None:
+    pace = Pace(rate, begin_us=10**15)
+    before = done_in(steps, pace)
+    events = before[-1].events
+    held_up = done_in([*steps, (3_000, late_us)], pace)
+    held_s = (Latencies.together_us(events, pace) - pace.begin_us) / 1e6
+    found, as_it_was = Latencies.of(held_up, pace), Latencies.of(before, pace)
+    assert found.between(0.0, held_s).max_ms <= as_it_was.max_ms
+    assert found.between(held_s, 1e9).max_ms >= late_us / 1e3
+    assert events - found.between(0.0, held_s).events.sum() <= max(1, rate // 1_000 + 1)
 
 
 def test_percentiles_buckets_and_the_histogram_agree_with_plain_counting() -> None:
@@ -145,6 +168,14 @@ def test_who_is_stopped_from_outside_says_so_and_waits_for_nothing(tmp_path: Pat
     query = Query(module_of("q1").migratable, Timeline(rate=1_000))
     with pytest.raises(PipelineError, match="has ended before all was seen: stopped"):
         run(query, load, runner="inline", storage=store, listeners=[stop])
+
+
+@pytest.mark.parametrize("due_us", [1_001_000, 2_007_000])
+def test_what_was_due_when_a_window_begins_is_in_it_and_not_in_the_one_before(due_us: int) -> None:
+    """(Of these, the seconds times a million are less, and more, than the microseconds were.)"""
+    found = Latencies(*(np.array([one]) for one in (due_us, 5, 1)))
+    assert found.between(due_us / 1e6, 9.0).max_ms > 0
+    assert found.between(0.0, due_us / 1e6).max_ms == 0
 
 
 def test_nothing_that_was_seen_has_no_buckets() -> None:

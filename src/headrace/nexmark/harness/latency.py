@@ -60,9 +60,16 @@ class Latencies:
         late = done[np.searchsorted(ends, end)] - due
         return cls(due - pace.begin_us, late, end - first)
 
+    @staticmethod
+    def together_us(event: int, pace: Pace) -> int:
+        """Return when the first of the events was due that are looked at together with one."""
+        slot = ((event + 1) * 1_000 - 1) // pace.rate
+        return int(pace.due_us(slot * pace.rate // 1_000))
+
     def between(self, first_s: float, last_s: float) -> Latencies:
         """Return those of events that were due in a window."""
-        chosen = (self.due_us >= first_s * 1e6) & (self.due_us < last_s * 1e6)
+        first, last = (round(at * 1e6) for at in (first_s, last_s))
+        chosen = (self.due_us >= first) & (self.due_us < last)
         return Latencies(self.due_us[chosen], self.late_us[chosen], self.events[chosen])
 
     def percentiles_ms(self, shares: Sequence[float]) -> list[float]:

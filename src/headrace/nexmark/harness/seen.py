@@ -18,7 +18,8 @@ class Moved(msgspec.Struct, frozen=True):
 
     Attributes:
         began_s: when it began.
-        held_s: when the first event was due that was not done by then: it may have waited for it.
+        held_s: when the first event was due that was not done by then, or is looked at together with such
+            a one: it may have waited for it.
         ended_s: when the last step was committed in which state moved.
         bins, nbytes: how much has moved.
         state: ``done``, or ``aborted``.
@@ -100,7 +101,7 @@ class Watch:
         assert one.began is not None and one.ended is not None
         began_us = one.began.clock_us
         before = max((done.events for done in self.done() if done.at_us <= began_us), default=0)
-        held_us = min(int(pace.due_us(before)), began_us)
+        held_us = min(Latencies.together_us(before, pace), began_us)
         ended_us = self._committed[one.ended.step].at_us  # (its clock was read as the step began)
         began, held, ended = ((at - pace.begin_us) / 1e6 for at in (began_us, held_us, ended_us))
         return Moved(began, held, ended, one.bins, one.nbytes, one.state)
