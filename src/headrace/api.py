@@ -14,7 +14,7 @@ from headrace.control import Control
 from headrace.coordinator.changes import Begin
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.driver import Clock, Driver
-from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken
+from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
@@ -50,6 +50,8 @@ class Job(PlacesWorkers):
         self._driver = driver
         self._reign = reign or Reign(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
+        # (in CPython 3.11 a thread is taken for ended once an interrupt ends somebody's waiting for it)
+        self._over = threading.Event()
         self._error: BaseException | None = None
         self._told: set[int] = set()  # the threads that the error was raised in
         self._why: str | None = None
@@ -64,6 +66,8 @@ class Job(PlacesWorkers):
                 self._driver.close()
             except Exception as error:
                 self._error = self._error or error
+            finally:
+                self._over.set()
 
     def __enter__(self) -> Job:
         self._thread.start()
@@ -74,7 +78,7 @@ class Job(PlacesWorkers):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self._driver.ask_to_stop(drain=False)
-        self._thread.join()
+        self._over.wait()
         if error is None and threading.get_ident() not in self._told:
             self._raise()
 
@@ -167,7 +171,7 @@ class Job(PlacesWorkers):
     @property
     def running(self) -> bool:
         """Whether it still runs."""
-        return self._thread.is_alive()
+        return self._thread.ident is not None and not self._over.is_set()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -274,15 +278,20 @@ class Job(PlacesWorkers):
 
         Raises:
             HeadraceError: what made the pipeline fail.
+            PipelineError: when it has not begun.
         """
-        self._thread.join(timeout)
+        if self._thread.ident is None:
+            raise PipelineError(
+                "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
+            )
+        over = self._over.wait(timeout)
         self._raise()
-        return not self._thread.is_alive()
+        return over
 
     def _raise(self) -> None:
         """Raise what made the pipeline fail, to each who asks."""
         error = self._error
-        if error is None or self._thread.is_alive():
+        if error is None or not self._over.is_set():
             return
         self._told.add(threading.get_ident())
         if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
@@ -366,8 +375,6 @@ def run(
 def _runner(runner: RunnerName | Runner) -> Runner:
     if isinstance(runner, Runner):
         return runner
-    from headrace.errors import PipelineError
-
     if runner == "inline":
         from headrace.runners.inline import InlineRunner
 

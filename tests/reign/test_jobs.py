@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +18,13 @@ from headrace.change import Change
 from headrace.cli import main
 from headrace.control import Control
 from headrace.driver import Driver, Fresh
-from headrace.errors import ChangeRefused, Fenced, SchemaChanged, WrongPipeline
+from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
 from headrace.heart import Heart
 from headrace.ledger.lease import Beats
 from headrace.ledger.manifest import Head
 from headrace.reign import Reign
 from headrace.runners.inline import InlineRunner
+from headrace.step.plan import Plan, TaskReport
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
@@ -49,8 +52,8 @@ def drawing(collected: Collected, count: hr.Computation | None = None) -> hr.Pip
 def job(
     folder: Path, collected: Collected, count: hr.Computation | None = None, **how: Any
 ) -> hr.Job:
-    return hr.run(drawing(collected, count), storage=folder, runner="inline", settings=SETTINGS,
-                  **{"lease": QUICK, **how})  # fmt: skip
+    return hr.run(drawing(collected, count), storage=folder, settings=SETTINGS,
+                  **{"runner": "inline", "lease": QUICK, **how})  # fmt: skip
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -260,6 +263,52 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     with pytest.raises(Fenced):
         while leads.turn() is None:
             pass
+
+
+class Interrupted(Exception):
+    """Raised by the handler of a signal, as KeyboardInterrupt is."""
+
+
+class Held(InlineRunner):
+    """Holds a try back until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds, self.goes_on, self.closed = threading.Event(), threading.Event(), False
+
+    def run(self, plan: Plan) -> list[TaskReport]:
+        self.holds.set()
+        assert self.goes_on.wait(60)
+        return super().run(plan)
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
+def test_who_is_interrupted_while_waiting_leaves_when_the_step_that_runs_is_done(
+    tmp_path: Path,
+) -> None:
+    runner = Held()
+
+    def interrupt(*_: Any) -> None:
+        threading.Timer(0.2, runner.goes_on.set).start()
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(Interrupted), job(tmp_path, Collected(), runner=runner) as running:
+            assert runner.holds.wait(60)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            running.wait()
+        assert runner.closed and not running.running
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_nobody_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="has not begun"):
+        job(tmp_path, Collected()).wait()
 
 
 def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
