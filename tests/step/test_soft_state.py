@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,7 +18,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.step.layer import Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
-from headrace.storage import MemoryStore, Store
+from headrace.storage import LocalStore, MemoryStore, Store
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -134,6 +135,26 @@ def test_a_layout_that_comes_back_finds_no_memory_of_its_first_time() -> None:
         for step in collected.rows().get("out", []):
             last.update({key: value for key, _, value in step})
     assert last == {f"k{i}": 6 for i in range(10)}
+
+
+@pytest.mark.parametrize("again_s, kept", [(59.0, {"a", "b"}), (61.0, {"b"})])
+def test_what_a_run_had_in_memory_is_dropped_when_it_was_idle_for_a_minute(
+    again_s: float, kept: set[str], tmp_path: Path
+) -> None:
+    """Processes live as long as a session does, and it may have many runs, one after another."""
+    soft = SoftState()
+    stores = {name: LocalStore(tmp_path / name) for name in "ab"}
+    for name, store in stores.items():
+        pipeline, _ = drawn(Count(), [Item(name, n, n) for n in range(9)])
+        run_inline(pipeline, store=store, rows=3, workers=1, runner=Warm(soft))
+        soft.use(store.location, 0.0)
+    soft.let_go = False
+    soft.use(stores["b"].location, 50.0)
+    soft.use(stores["b"].location, again_s)
+    locations = {store.location: name for name, store in stores.items()}
+    assert {locations[at[0]] for at in soft._entries} == kept
+    assert {locations[at[0]] for at in soft._ahead} == kept
+    assert soft.let_go == (kept == {"b"}), "what was dropped is to be collected"
 
 
 class DiesAtCommit(MemoryStore):

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -79,6 +80,7 @@ def _begin() -> None:
 
 
 def _worker(code: Code, plan: Plan) -> Worker:
+    _soft.use(plan.store, time.monotonic())
     at = (code.digest, plan.store, code.spool)
     worker = _workers.get(at)
     if worker is None:

@@ -9,6 +9,7 @@ needed. Dropping it at any time costs time, never results.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -41,6 +42,9 @@ from headrace.step.visit_timeline import TimelineVisitor
 from headrace.storage.base import Store
 from headrace.storage.reading import InTurn, Reading
 from headrace.topology import Node, Pipeline
+
+#: What belongs to a storage is dropped when it was not in use for as long as Spark keeps idle processes.
+_IDLE_S = 60.0
 
 
 class WorkerState:
@@ -318,6 +322,7 @@ class SoftState:
         self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
         self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # a failed try does not end it
+        self._used_s: dict[str, float] = {}  # storage -> when it was, last
 
     def take(
         self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
@@ -365,8 +370,26 @@ class SoftState:
 
     def drop_older(self, store: str, code: str) -> None:
         """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
+        self._drop(lambda of, its_code: of == store and its_code != code)
+
+    def use(self, store: str, now_s: float) -> None:
+        """Note that a storage is in use, and drop what belongs to those that have not been for a while.
+
+        Runs that have ended say no goodbye to each process; one that comes again later reads its state.
+
+        Args:
+            store: where it is.
+            now_s: seconds, of any beginning.
+        """
+        self._used_s[store] = now_s
+        idle = {of for of, used_s in self._used_s.items() if now_s - used_s > _IDLE_S}
+        if idle:
+            self._used_s = {of: at for of, at in self._used_s.items() if of not in idle}
+            self._drop(lambda of, _: of in idle)
+
+    def _drop(self, whether: Callable[[str, str], bool]) -> None:
         for remembered in (self._entries, self._ahead):
-            for at in [at for at in remembered if at[0] == store and at[1] != code]:
+            for at in [at for at in remembered if whether(at[0], at[1])]:
                 del remembered[at]
                 self.let_go = True
 
