@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli import FAILED, main
+from headrace.runners.inline import InlineRunner
 
 QUICK = [
     "--rate", "2000", "--duration", "2s", "--warm-up", "500ms", "--cool-down", "200ms",
@@ -40,6 +46,7 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
     assert (facts["timeline"]["disorder"], facts["timeline"]["seed"]) == (50, 3)
     assert (facts["timeline"]["hot_bidders"], facts["timeline"]["hot_sellers"]) == (9, 4)
     assert [one["bins"] for one in facts["migrations"]] == [4, 4]
+    assert facts["events"]["all"] == 4_000
     assert facts["latency_ms"]["all"]["max"] >= facts["latency_ms"]["all"]["p50"] > 0
     for window in ("all", "steady", "moving"):
         above = [share for _, share in facts["ccdf"][window]]
@@ -76,6 +83,9 @@ def test_it_says_at_the_beginning_what_has_to_be_installed(
         ["q10"],
         ["q1", "--duration", "soon"],
         ["q1", "--migrate", "batched:0"],
+        ["q1", "--migrate", "batched:"],
+        ["q1", "--migrate", "fluid:"],
+        ["q1", "--workers", "17", "--bins", "16"],
         ["q1", "--rate", "1000", "--dilation", "7"],
         ["q1", "--migrate", "fluid", "--workers", "1"],
         ["q1", "--prepare"],
@@ -88,3 +98,31 @@ def test_it_says_at_the_beginning_what_has_to_be_installed(
 )
 def test_what_it_does_not_know_is_wrong_usage(wrong: list[str]) -> None:
     assert cli(*wrong).exit_code == 2
+
+
+def test_a_rate_that_is_too_high_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = InlineRunner.run
+
+    def run(self: InlineRunner, plan: Any) -> Any:
+        time.sleep(0.3)
+        return slow(self, plan)
+
+    assert "lower --rate" not in cli("q1", *QUICK).stderr
+    monkeypatch.setattr(InlineRunner, "run", run)
+    found = cli("q1", *QUICK[:3], "1s", *QUICK[4:], "--rate", "500000")
+    assert found.exit_code == 0 and "take a lower --rate" in found.stderr, found.output
+
+
+def test_who_is_ended_leaves_no_scratch_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headrace.cli", "nexmark", "q1"]
+    running = subprocess.Popen(
+        [*command, *QUICK[:3], "60s", *QUICK[4:]],
+        env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert running.stderr is not None
+    running.stderr.readline()  # it is under way
+    assert list(tmp_path.glob("headrace-nexmark-*"))
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("headrace-nexmark-*"))

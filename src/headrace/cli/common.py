@@ -41,7 +41,7 @@ class Duration(click.ParamType[int]):
         try:
             return duration_micros(value)
         except PipelineError as error:
-            return self.fail(error.what, param, ctx)
+            return self.fail(f"{error.what}, such as 250ms, 30s or 1h30m", param, ctx)
 
 
 storage_option = click.option(

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import signal
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,11 @@ from headrace.migrating import Strategy
 from headrace.nexmark.queries import NAMES, module_of
 from headrace.observe.lags import show_duration
 from headrace.storage import Store, open_store
+
+#: What is to be deleted is deleted in so many attempts, with so many seconds between.
+_DELETIONS, _DELETES_AGAIN_S = 20, 0.25
+#: Where a larger share of events was left over at the end, the rate was too high.
+_LEFT_OVER = 0.1
 
 _OPTIONS = [
     click.argument("query", type=click.Choice(NAMES), metavar="QUERY"),
@@ -72,10 +82,30 @@ def nexmark(
     how, every second bin of the first half of the workers moves to the other half at a third of the
     duration, and back at two thirds: with two workers a quarter of all.
     """
-    with typed_errors(), tempfile.TemporaryDirectory(prefix="headrace-nexmark-") as scratch:
+    with typed_errors(), _scratch() as scratch:
         _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
         _check_places(file, plot)
         _run(query, _new(storage or scratch), plot, file, output, **how)
+
+
+@contextmanager
+def _scratch() -> Iterator[str]:
+    """Give a directory that is deleted at the end, also where somebody ends the process."""
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    folder = tempfile.mkdtemp(prefix="headrace-nexmark-")
+    try:
+        yield folder
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        for _ in range(_DELETIONS):  # a task that Spark has given up may still write
+            shutil.rmtree(folder, ignore_errors=True)
+            if not os.path.exists(folder):
+                break
+            time.sleep(_DELETES_AGAIN_S)
 
 
 def _check_installed(names: list[str]) -> None:
@@ -128,7 +158,7 @@ def _run(
     # What measures and draws needs more packages than what runs pipelines.
     from headrace.nexmark.harness.load import Load, Query
     from headrace.nexmark.harness.running import run
-    from headrace.nexmark.harness.told import latencies_of, told
+    from headrace.nexmark.harness.told import latencies_of, share_left_over, told
     from headrace.nexmark.timeline import Timeline
     from headrace.observe.progress import ProgressLine
 
@@ -142,6 +172,8 @@ def _run(
         raise click.UsageError("--prepare goes with --migrate")
     if duration <= 0:
         raise click.UsageError("--duration is nothing: there would be nothing to look at")
+    if workers > bins:
+        raise click.UsageError(f"--workers {workers} for --bins {bins}: some would own nothing")
     if migrate is not None and workers < 2:
         raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
     timeline = Timeline(rate=rate // dilation, **knobs)
@@ -161,8 +193,14 @@ def _run(
         f"in {show_duration(round(one.seconds * 1e6))}"
         for one in seen.moved
     ]
-    text = [f"{query}: {seen.steps:,} steps, {seen.answers:,} answers", *moved]
+    steps = f"{seen.steps:,} steps in {show_duration(duration)}"
+    text = [f"{query}: {steps}, {seen.answers:,} answers in the whole run", *moved]
     tell(facts, "\n".join([*text, *aligned(latencies_of(seen, load))]), output)
+    if (left := share_left_over(seen, load)) > _LEFT_OVER:
+        click.echo(
+            f"The rate is more than this machine does: {left:.0%} of these events were done when no more "
+            "came. Latencies and migrations say little; take a lower --rate.", err=True,
+        )  # fmt: skip
 
 
 COMMANDS = [nexmark]

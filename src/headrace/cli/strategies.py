@@ -20,9 +20,9 @@ def strategy_of(_: Any, __: Any, text: str | None) -> Strategy | None:
     """
     if text is None:
         return None
-    name, _, bins = text.partition(":")
-    if name == "batched" and (not bins or (bins.isdigit() and int(bins))):
+    name, colon, bins = text.partition(":")
+    if name == "batched" and (not colon or (bins.isdigit() and int(bins))):
         return batched(int(bins) if bins else None)
-    if not bins and name in ("all-at-once", "fluid"):
+    if not colon and name in ("all-at-once", "fluid"):
         return all_at_once() if name == "all-at-once" else fluid()
     raise click.BadParameter("use all-at-once, fluid, batched, or batched:N")

@@ -23,7 +23,8 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
         ``load``, ``latency_ms`` (by window: ``all``, ``steady``, ``moving``), ``buckets`` (when each
         begins, in seconds since events began to come, and its p50, p99 and max in milliseconds),
         ``ccdf`` (by window: latencies in milliseconds to three digits, and which share of events is later),
-        ``steps``, ``answers``, ``migrations``, ``memory_gib`` (when, how much).
+        ``events`` (by window: how many), ``steps`` (of the window ``all``), ``answers`` (of the whole run),
+        ``migrations``, ``memory_gib`` (when, how much).
     """
     windows = _windows(seen, load)
     return {
@@ -34,11 +35,20 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
             for at, one in windows["all"].buckets()
         ],
         "ccdf": {name: _ccdf(one) for name, one in windows.items()},
+        "events": {name: int(one.events.sum()) for name, one in windows.items()},
         "steps": seen.steps,
         "answers": seen.answers,
         "migrations": msgspec.to_builtins(seen.moved),
         "memory_gib": [[round(at, 1), round(gib, 3)] for at, gib in seen.memory],
     }
+
+
+def share_left_over(seen: Seen, load: Load) -> float:
+    """Return which share of the events looked at was done only when no more came: the rate was too high."""
+    first, last = load.window
+    window = seen.latencies.between(first, last)
+    left = window.due_us + window.late_us >= (last + load.cool_s) * 1e6
+    return float(window.events[left].sum() / max(window.events.sum(), 1))
 
 
 def latencies_of(seen: Seen, load: Load) -> pa.Table:
