@@ -29,6 +29,7 @@ class _Definition:
 
     def __init__(self, node: ast.stmt, file: list[str]) -> None:
         documented = {line for text in _texts(node) for line in _span(text)}
+        documented |= {line for part in _imports(node) for line in _span(part)}
         texts = {line: file[line - 1].strip() for line in _span(node)}
         code = {line for line, text in texts.items() if text and not text.startswith("#")}
         self.lines = code - documented
@@ -106,6 +107,11 @@ def _texts(node: ast.stmt) -> Iterator[ast.stmt]:
     for part in ast.walk(node):
         if isinstance(part, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
             yield part.body[0]
+
+
+def _imports(node: ast.stmt) -> Iterator[ast.stmt]:
+    """Return what a definition imports: others do so at the top of the module, where it is not counted."""
+    return (part for part in ast.walk(node) if isinstance(part, ast.Import | ast.ImportFrom))
 
 
 def _span(node: ast.stmt) -> range:

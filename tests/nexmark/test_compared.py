@@ -42,6 +42,12 @@ def test_both_windows_are_of_one_length_unless_a_migration_takes_longer() -> Non
     assert long.moving.max_ms == 300.0, "what it has held up is done within a second"
 
 
+def test_what_the_second_migration_has_held_up_is_not_the_firsts() -> None:
+    first, second = Moved(30.0, 29.8, 31.0, 4, 100), Moved(49.6, 49.45, 52.0, 4, 200)
+    found = compared(seen(first, second, late={49.5: 400.0, 35.0: 90.0}), LOAD)
+    assert (found.moved, found.moving.max_ms) == (second, 400.0)
+
+
 def test_where_nothing_moves_there_is_only_a_steady_window() -> None:
     found = compared(seen(late={}), LOAD)
     assert (found.moved, found.steady.max_ms, found.moving.max_ms) == (None, 50.0, 0.0)

@@ -11,7 +11,11 @@ def test_lines_are_those_of_what_a_query_names_without_texts_and_blanks() -> Non
     assert lines_of("q6", "backwards") is None
 
 
-def test_what_a_function_imports_counts_too() -> None:
+def test_that_a_function_imports_something_counts_for_nothing() -> None:
+    assert lines_of("q18", "native") == 6, "an import is at the top of a module, for ours"
+
+
+def test_what_a_function_has_from_elsewhere_counts_too() -> None:
     by_hand, joined = lines_of("q6", "native"), lines_of("q9", "native")
     assert by_hand is not None and joined is not None
     assert by_hand > joined + 10, "the class that keeps prices"

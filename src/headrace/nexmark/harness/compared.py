@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from headrace.nexmark.harness.latency import Latencies
@@ -34,13 +36,18 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def compared(seen: Seen, load: Load) -> Compared:
-    """Compare what was seen while state moved with what was seen before."""
+    """Compare what was seen while state moved with what was seen before.
+
+    A migration's window ends where that of the next begins.
+    """
     first, last = load.window
     if not seen.moved:
         return Compared(seen.latencies.between(first, last), seen.latencies.between(0, 0), None)
-    end = min(one.held_s for one in seen.moved)
+    in_turn = sorted(seen.moved, key=lambda one: one.held_s)
+    end, *others = (one.held_s for one in in_turn)
     windows = [
-        (seen.latencies.between(one.held_s, _end_of(one, end - first)), one) for one in seen.moved
+        (seen.latencies.between(one.held_s, min(_end_of(one, end - first), following)), one)
+        for one, following in zip(in_turn, [*others, math.inf], strict=True)
     ]
     moving, moved = max(windows, key=lambda found: found[0].max_ms)
     return Compared(seen.latencies.between(first, end), moving, moved)

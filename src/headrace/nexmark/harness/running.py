@@ -63,7 +63,10 @@ def run(
 
 
 def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
-    """Let time pass, and state move when it is time; return when all that was to be seen was."""
+    """Let time pass, and state move when it is time; return when all that was to be seen was.
+
+    That is a third of what is looked at from the last migration on, however late it begins.
+    """
     end = load.warm_s + load.seconds + load.cool_s
     due = [load.warm_s + load.seconds * third / 3 for third in (1, 2)] if load.migrate else []
     there: list[tuple[list[str], int, int]] = []
@@ -74,6 +77,7 @@ def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
     while (passed := (now_us() - pace.begin_us) / 1e6) < end or due or moving:
         if due and passed >= due[0] and not moving:
             due.pop(0)
+            end = max(end, passed + load.seconds / 3 + load.cool_s)
             back, there = (
                 bool(there),
                 there or _halves(Layout.from_wire(job.current().layout), load.workers),
