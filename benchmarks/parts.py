@@ -130,6 +130,9 @@ def _kept(file: Path | None, now: dict[str, Any], kind: type[Found]) -> dict[str
         return {}
     known = json.loads(file.read_text())
     if other := [what for what in _SAME if known.get(what) != now[what]]:
-        print(f"{file.name} is of other {', '.join(other)}: all is measured anew", flush=True)
+        aside = file.with_suffix(f".{known['source_tree'][:8]}.json")  # (hours may be in the file)
+        file.replace(aside)
+        told = f"{file.name} is of other {', '.join(other)}, and now {aside.name}: all is measured anew"
+        print(told, flush=True)
         return {}
     return msgspec.convert(known["parts"], dict[str, kind], str_keys=True)  # type: ignore[valid-type]

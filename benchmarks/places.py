@@ -62,6 +62,9 @@ class Place:
                 storage=store or self._store_of(folder),
                 settings=hr.Settings(**self._settings | settings),
             )  # fmt: skip
+        except Exception:
+            self.close()  # whatever it was, the next begins afresh
+            raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -72,9 +75,9 @@ class Place:
 
     def close(self) -> None:
         """Stop Spark."""
-        if self._spark is not None:
-            self._spark.stop()
-            self._spark = None
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            spark.stop()
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from benchmarks.harness import figure, local_session, show
 from benchmarks.latency import MODES, STRONG, Mode, Seen, in_turns, measure
 from benchmarks.parts import Parts, Told
 from benchmarks.places import Place, local
-from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load
 from headrace.nexmark.harness.picture import figure as new_picture
 from headrace.nexmark.harness.picture import save
@@ -167,12 +166,12 @@ class Cache(NamedTuple):
     """What a cache did.
 
     Attributes:
-        latencies: how late records were.
+        late_ms: percentiles of how late records were.
         cores: how many cores the Python workers kept busy.
-        mib_read: how much they read from storage, in MiB a second.
+        mib_read: how much they and the driver read from storage, in MiB a second.
     """
 
-    latencies: Latencies
+    late_ms: list[float]
     cores: float
     mib_read: float
 
@@ -181,10 +180,12 @@ def caches(chosen: argparse.Namespace) -> Found:
     """Measure and draw what a worker's memory for state saves."""
     with local() as place:
         with_cache(place, chosen.mib[-1], chosen)  # (the JVM compiles)
-        found = {mib: with_cache(place, mib, chosen) for mib in chosen.mib}
+        there = [with_cache(place, mib, chosen) for mib in chosen.mib]
+        back = [with_cache(place, mib, chosen) for mib in reversed(chosen.mib)]
+    found = {mib: mean(*two) for mib, *two in zip(chosen.mib, there, reversed(back), strict=True)}
     rows, figures = [], []
     for mib, cache in found.items():
-        late = [f"{ms:.1f}" for ms in cache.latencies.percentiles_ms(SHARES)]
+        late = [f"{ms:.1f}" for ms in cache.late_ms]
         label = f"{mib} MiB a worker: {cache.cores:.2f} cores, {cache.mib_read:.1f} MiB/s read"
         rows.append(["16, cache", label, *late, "half of the processors' time"])
         figures.append(figure(f"cores_{mib}_mib", cache.cores, "cores"))
@@ -203,14 +204,28 @@ def with_cache(place: Place, mib: int, chosen: argparse.Namespace) -> Cache:
     """Count with a cache of so many MiB a worker."""
     load = Load(rate=chosen.rate // 10, bins=1_024, warm_s=chosen.warm, seconds=chosen.seconds)
     first, last = load.window
-    with tempfile.TemporaryDirectory(prefix="headrace-cache-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="headrace-cache-", ignore_cleanup_errors=True
+    ) as folder:
         store = CountedStore(Path(folder) / "store")
         seen = place.run(RunningCount(chosen.keys), load, store=store, cached_bytes=mib * MIB)
         begin = seen.begin_us / 1e6
         read = bytes_read(Path(folder) / "store", begin + first, begin + last)
     (begun, before), *_, (ended, after) = [one for one in seen.busy if first <= one[0] < last]
     window = seen.latencies.between(first, last)
-    return Cache(window, (after - before) / (ended - begun), read / load.seconds / MIB)
+    return Cache(
+        window.percentiles_ms(SHARES), (after - before) / (ended - begun), read / load.seconds / MIB
+    )
+
+
+def mean(one: Cache, other: Cache) -> Cache:
+    """Return what is midway between two runs: the machine's speed drifts."""
+    late = [statistics.mean(two) for two in zip(one.late_ms, other.late_ms, strict=True)]
+    return Cache(
+        late,
+        statistics.mean((one.cores, other.cores)),
+        statistics.mean((one.mib_read, other.mib_read)),
+    )
 
 
 def shown(found: Any) -> list[str]:

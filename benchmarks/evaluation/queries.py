@@ -121,7 +121,7 @@ def main() -> int:
     made.add_argument("--seconds", type=float, default=20.0, help="each of four windows")
     made.add_argument("--history", type=int, default=1_000_000, help="events before the clock")
     made.add_argument(
-        "--warm", type=float, default=45.5, help="seconds before the second steady window"
+        "--warm", type=float, default=65.5, help="seconds before the second steady window"
     )
     made.add_argument("--bins", type=int, default=4_096)
     made.add_argument("--runs", type=int, default=3, help="of what is asked for")

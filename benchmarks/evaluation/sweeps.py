@@ -115,7 +115,7 @@ def main() -> int:
     made.add_argument("--bits", type=int, default=8, help="log2 of the usual number of bins")
     made.add_argument("--rate", type=int, default=20_000)
     made.add_argument("--seconds", type=float, default=8.0, help="each of three windows")
-    made.add_argument("--warm", type=float, default=16.0, help="of each run; the first is longer")
+    made.add_argument("--warm", type=float, default=24.0, help="of each run; the first is longer")
     made.add_argument("--runs", type=int, default=2)
     add_hosts(made)
     Parts.add_option(made)

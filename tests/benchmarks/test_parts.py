@@ -63,8 +63,13 @@ def test_with_other_options_it_begins_anew(
 ) -> None:
     file = tmp_path / "queries.json"
     measure(begun(file), "q2", 1.0)
+    tree = json.loads(file.read_text())["source_tree"]
     assert begun(file, *given).missing() == NAMES
-    assert "queries.json is of other parameters: all is measured anew" in capsys.readouterr().out
+    aside = file.with_name(f"queries.{tree[:8]}.json")
+    assert f"queries.json is of other parameters, and now {aside.name}: all is measured anew" in (
+        capsys.readouterr().out
+    )
+    assert json.loads(aside.read_text())["parts"] == {"q2": {"seconds": [1.0, 2.5]}}, "not lost"
 
 
 @pytest.mark.parametrize("what", ["source_tree", "versions", "machine"])
