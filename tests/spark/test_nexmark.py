@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ def spark(local_spark: Any) -> Any:
     register(local_spark)
     local_spark.conf.set("spark.sql.shuffle.partitions", "2")
     return local_spark
+
+
+def test_what_the_page_shows_runs(spark: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/run-nexmark.md").read_text()
+    for block in (found := re.findall(r"```python\n(.*?)```", page, re.DOTALL)):
+        exec(compile(block, "run-nexmark.md", "exec", dont_inherit=True), {"spark": spark})
+    assert len(found) == 2
 
 
 def test_spark_reads_the_same_events_as_a_batch_and_as_a_stream(spark: Any, tmp_path: Any) -> None:
