@@ -283,9 +283,8 @@ def test_rows_do_not_crowd_when_what_was_gained_is_lost_again_part_by_part() -> 
         put(table, 500, Ranges.of([(left[0] + 1 + table.used, left[1])]))
         for segment in table._index._segments:
             free = np.flatnonzero(segment._places == NO_SLOT)
-            around = np.append(
-                free, free[0] + len(segment._places)
-            )  # (they may go on at the beginning)
+            # (a cluster at the end may go on at the beginning)
+            around = np.append(free, free[0] + len(segment._places))
             longest = max(longest, int(np.diff(around).max()))
     assert len(table._index) > 1
     assert longest < 100, "a row is found near its home"
