@@ -9,6 +9,7 @@ and keeps none of the others from being measured.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import traceback
@@ -130,9 +131,15 @@ def _kept(file: Path | None, now: dict[str, Any], kind: type[Found]) -> dict[str
         return {}
     known = json.loads(file.read_text())
     if other := [what for what in _SAME if known.get(what) != now[what]]:
-        aside = file.with_suffix(f".{known['source_tree'][:8]}.json")  # (hours may be in the file)
+        aside = _aside(file, known["source_tree"][:8])  # (hours may be in the file)
         file.replace(aside)
         told = f"{file.name} is of other {', '.join(other)}, and now {aside.name}: all is measured anew"
         print(told, flush=True)
         return {}
     return msgspec.convert(known["parts"], dict[str, kind], str_keys=True)  # type: ignore[valid-type]
+
+
+def _aside(file: Path, tree: str) -> Path:
+    """Return a name that no file has, beside a file that is of another tree, or was measured otherwise."""
+    names = (file.with_suffix(f".{tree}-{number}.json") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())

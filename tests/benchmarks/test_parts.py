@@ -65,11 +65,19 @@ def test_with_other_options_it_begins_anew(
     measure(begun(file), "q2", 1.0)
     tree = json.loads(file.read_text())["source_tree"]
     assert begun(file, *given).missing() == NAMES
-    aside = file.with_name(f"queries.{tree[:8]}.json")
+    aside = file.with_name(f"queries.{tree[:8]}-1.json")
     assert f"queries.json is of other parameters, and now {aside.name}: all is measured anew" in (
         capsys.readouterr().out
     )
     assert json.loads(aside.read_text())["parts"] == {"q2": {"seconds": [1.0, 2.5]}}, "not lost"
+
+
+def test_what_is_set_aside_replaces_nothing_that_was_before(tmp_path: Path) -> None:
+    file = tmp_path / "queries.json"
+    for rate in ("7", "8", "9"):
+        measure(begun(file, "--rate", rate), f"q{int(rate) - 6}", 1.0)
+    found = [json.loads(path.read_text())["parts"] for path in sorted(tmp_path.glob("queries.*-*"))]
+    assert [[*parts] for parts in found] == [["q1"], ["q2"]]
 
 
 @pytest.mark.parametrize("what", ["source_tree", "versions", "machine"])

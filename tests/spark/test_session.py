@@ -13,6 +13,7 @@ import pytest
 
 from headrace.errors import SessionUnsuitable
 from headrace.runners.spark import SESSION_SETTINGS, SparkRunner, check_settings
+from headrace.runners.spark_crew import Crews
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
 from tests.support.pipelines import Collected, draw
@@ -97,6 +98,23 @@ def test_what_a_driver_holds_when_it_begins_is_looked_through_by_no_collector_un
         assert not seen(held)
         assert dropped() is None, "garbage is not kept"
     finally:
+        runner.close()
+    assert seen(held)
+
+
+def test_the_collector_looks_again_even_where_spark_cannot_be_told_of_the_end(
+    local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, close = [0], Crews.close
+
+    def closed(crews: Crews) -> None:
+        close(crews)
+        raise ConnectionRefusedError("the JVM is gone")
+
+    monkeypatch.setattr(Crews, "close", closed)
+    runner = SparkRunner(local_spark.sparkContext)
+    runner.start(draw(DEEP, Collected()), LocalStore(tmp_path), 2)
+    with pytest.raises(ConnectionRefusedError):
         runner.close()
     assert seen(held)
 

@@ -156,6 +156,11 @@ class SparkRunner(Runner):
         gc.freeze()
         self._frozen = True
 
+    def _unfreeze(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            gc.unfreeze()
+
     def _crew(self, workers: int) -> Crew:
         """Return the workers that a plan is for, each at home."""
         assert self._crews is not None
@@ -343,6 +348,7 @@ class SparkRunner(Runner):
             self._look_anew()
 
     def close(self) -> None:
+        self._unfreeze()  # (first: what is below raises where the JVM is gone)
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
         crews, self._crews = self._crews, None
@@ -352,9 +358,6 @@ class SparkRunner(Runner):
         if self._spool is not None:
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
-        if self._frozen:
-            self._frozen = False
-            gc.unfreeze()
         if self._owned:
             self._sc.stop()
 

@@ -7,7 +7,7 @@ first of them was due; so nothing is told smaller than it was.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,12 @@ from hdrh.histogram import HdrHistogram
 from headrace.nexmark.draws import I64
 from headrace.nexmark.pace import Pace
 
+#: Milliseconds, counted since events began to come: one, or many.
+Slots = TypeVar("Slots", int, I64)
+
 BUCKET_US = 250_000
-_SLOT_US = 1_000
+#: So many milliseconds has a second.
+_SLOTS = 1_000
 #: A histogram's range, in microseconds, and how many digits of a value it tells apart.
 _LEAST, _MOST, _DIGITS = 1, 3_600_000_000, 3
 
@@ -50,9 +54,8 @@ class Latencies:
     def of(cls, steps: Sequence[Done], pace: Pace) -> Latencies:
         """Return the latencies of all events that steps have taken."""
         last = steps[-1].events if steps else 0
-        slots = np.arange(last * 1_000 // pace.rate + 1)
-        first = slots * pace.rate // 1_000
-        end = np.minimum((slots + 1) * pace.rate // 1_000, last)
+        edges = _first_of(np.arange(last * _SLOTS // pace.rate + 2), pace)
+        first, end = edges[:-1], np.minimum(edges[1:], last)
         first, end = first[end > first], end[end > first]
         ends = np.array([step.events for step in steps], dtype=np.int64)
         done = np.array([step.at_us for step in steps], dtype=np.int64)
@@ -63,8 +66,8 @@ class Latencies:
     @staticmethod
     def together_us(event: int, pace: Pace) -> int:
         """Return when the first of the events was due that are looked at together with one."""
-        slot = ((event + 1) * 1_000 - 1) // pace.rate
-        return int(pace.due_us(slot * pace.rate // 1_000))
+        slot = ((event + 1) * _SLOTS - 1) // pace.rate
+        return int(pace.due_us(_first_of(slot, pace)))
 
     def between(self, first_s: float, last_s: float) -> Latencies:
         """Return those of events that were due in a window."""
@@ -106,6 +109,11 @@ class Latencies:
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             found.record_value(min(max(value, _LEAST), _MOST), int(count))
         return found
+
+
+def _first_of(slot: Slots, pace: Pace) -> Slots:
+    """Return which event is the first of a millisecond."""
+    return slot * pace.rate // _SLOTS
 
 
 def ccdf(histogram: HdrHistogram) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
