@@ -101,8 +101,12 @@ def host_of(pid: int) -> str:
 
 
 def kill(process: subprocess.Popen[bytes], what: str) -> None:
-    """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind."""
+    """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind.
+
+    Where there is no JVM yet, its start is what is hit: the Python process gets it.
+    """
     java = children(process, "java")
+    what = what if java else "python"
     victims = {"python": [], "jvm": java, "both": java}[what]
     for victim in victims:
         _signal(victim.pid, signal.SIGKILL)
