@@ -74,8 +74,8 @@ def test_with_other_options_it_begins_anew(
 
 def test_what_is_set_aside_replaces_nothing_that_was_before(tmp_path: Path) -> None:
     file = tmp_path / "queries.json"
-    for rate in ("7", "8", "9"):
-        measure(begun(file, "--rate", rate), f"q{int(rate) - 6}", 1.0)
+    for name, rate in zip(NAMES, "789", strict=True):
+        measure(begun(file, "--rate", rate), name, 1.0)
     found = [json.loads(path.read_text())["parts"] for path in sorted(tmp_path.glob("queries.*-*"))]
     assert [[*parts] for parts in found] == [["q1"], ["q2"]]
 
