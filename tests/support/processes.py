@@ -101,12 +101,8 @@ def host_of(pid: int) -> str:
 
 
 def kill(process: subprocess.Popen[bytes], what: str) -> None:
-    """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind.
-
-    Where there is no JVM yet, its start is what is hit: the Python process gets it.
-    """
+    """Send SIGKILL to the Python process, its JVM, or both; leave nobody of its session behind."""
     java = children(process, "java")
-    what = what if java else "python"
     victims = {"python": [], "jvm": java, "both": java}[what]
     for victim in victims:
         _signal(victim.pid, signal.SIGKILL)
