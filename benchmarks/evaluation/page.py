@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.evaluation.common import FOUND
 from benchmarks.evaluation.overhead import CASES
@@ -14,7 +15,7 @@ PAGE = ROOT / "docs" / "evaluation.md"
 PICTURES: dict[str, Sequence[str]] = {
     "lines": (),
     "generator": (),
-    "queries": [f"q{number}" for number in range(1, 9)],
+    "queries": [f"q{number}" for number in (*range(1, 10), 11, 12, *range(15, 21))],
     "throughput": (),
     "overhead": [case.picture for case in CASES],
     "sweeps": ["sweeps", "memory"],
@@ -27,7 +28,26 @@ UNTOLD = {"quick", "json", "pictures", "anew"}
 def write() -> None:
     """Write it."""
     sections = {name: section(name, pictures) for name, pictures in PICTURES.items()}
-    PAGE.write_text(page("evaluation").format(**sections))
+    PAGE.write_text(page("evaluation").format(**sections, reached=reached()))
+
+
+def reached() -> str:
+    """Return how many goals each experiment has met, and which it has not, as a table."""
+    rows = [["experiment", "goals", "met", "not met"]]
+    for name in PICTURES:
+        aimed = [item for item in figures(name) if item["goal"]]
+        short = [f"{item['name']} {plainly(item['value'])} (goal {item['goal']})" for item in aimed
+                 if not item["met"]]  # fmt: skip
+        if aimed:
+            rows.append([name, str(len(aimed)), str(len(aimed) - len(short)), "; ".join(short)])
+    return table(rows)
+
+
+def figures(name: str) -> list[dict[str, Any]]:
+    """Return what an experiment has found, so far."""
+    there = (FOUND / f"{name}.json").exists()
+    found: list[dict[str, Any]] = load(f"evaluation/{name}")["figures"] if there else []
+    return found
 
 
 def section(name: str, pictures: Sequence[str]) -> str:
@@ -46,8 +66,9 @@ def origin(result: Result) -> str:
     machine, options = result["machine"], result["parameters"]
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items()
                      if name not in UNTOLD)  # fmt: skip
+    with_options = f" ({told})" if told else ""
     return (
-        f"`{result['command']}` ({told}), source tree {result['source_tree'][:12]}, "
+        f"`{result['command']}`{with_options}, source tree {result['source_tree'][:12]}, "
         f"{machine['cores']} cores and {machine['memory_gib']} GiB, "
         f"Spark {result['versions']['pyspark']}, Python {result['versions']['python']}."
     )

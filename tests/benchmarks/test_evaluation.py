@@ -128,7 +128,11 @@ def test_the_page_says_what_was_run_and_what_is_missing(
     rows, _ = of_queries()
     found = {
         **facts(made.parse_args([])), "command": "python -m queries", "table": rows,
-        "figures": [figure("much", 2.345e6, "events/s", "> 1", True), figure("little", 1.0, "x")],
+        "figures": [
+            figure("much", 2.345e6, "events/s", "> 1", True),
+            figure("late", 1.5, "x", "<= 1.2", False),
+            figure("little", 1.0, "x"),
+        ],
         "missing": ["q4", "q5"], "failed": {"q5": "OSError: no room"},
     }  # fmt: skip
     monkeypatch.setattr(page, "FOUND", tmp_path)
@@ -142,6 +146,7 @@ def test_the_page_says_what_was_run_and_what_is_missing(
     assert "| much | 2,345,000 events/s | > 1 | yes |" in said and "little" not in said
     assert said.endswith("![q3](../benchmarks/results/evaluation/q3.png)")
     assert page.section("sweeps", []).startswith("Not measured yet")
+    assert page.reached().splitlines()[2:] == ["| queries | 2 | 1 | late 1.5 (goal <= 1.2) |"]
 
 
 def test_millwheels_parts_are_told_in_one_table() -> None:
