@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from benchmarks.evaluation.common import FOUND
 from benchmarks.evaluation.overhead import CASES
@@ -27,15 +26,21 @@ UNTOLD = {"quick", "json", "pictures", "anew"}
 
 def write() -> None:
     """Write it."""
-    sections = {name: section(name, pictures) for name, pictures in PICTURES.items()}
-    PAGE.write_text(page("evaluation").format(**sections, reached=reached()))
+    results = {name: found(name) for name in PICTURES}
+    sections = {name: section(name, results[name], shown) for name, shown in PICTURES.items()}
+    PAGE.write_text(page("evaluation").format(**sections, reached=reached(results)))
 
 
-def reached() -> str:
+def found(name: str) -> Result | None:
+    """Return what an experiment has found, if it was measured."""
+    return load(f"evaluation/{name}") if (FOUND / f"{name}.json").exists() else None
+
+
+def reached(results: Mapping[str, Result | None]) -> str:
     """Return how many goals each experiment has met, and which it has not, as a table."""
     rows = [["experiment", "goals", "met", "not met"]]
-    for name in PICTURES:
-        aimed = [item for item in figures(name) if item["goal"]]
+    for name, result in results.items():
+        aimed = [item for item in result["figures"] if item["goal"]] if result else []
         short = [f"{item['name']} {plainly(item['value'])} (goal {item['goal']})" for item in aimed
                  if not item["met"]]  # fmt: skip
         if aimed:
@@ -43,18 +48,10 @@ def reached() -> str:
     return table(rows)
 
 
-def figures(name: str) -> list[dict[str, Any]]:
-    """Return what an experiment has found, so far."""
-    there = (FOUND / f"{name}.json").exists()
-    found: list[dict[str, Any]] = load(f"evaluation/{name}")["figures"] if there else []
-    return found
-
-
-def section(name: str, pictures: Sequence[str]) -> str:
+def section(name: str, result: Result | None, pictures: Sequence[str]) -> str:
     """Return what an experiment has found: how it was run, its table, its goals, and its pictures."""
-    if not (FOUND / f"{name}.json").exists():
+    if result is None:
         return f"Not measured yet: `python -m benchmarks.evaluation {name}`."
-    result = load(f"evaluation/{name}")
     shown = [f"![{one}](../benchmarks/results/evaluation/{one}.png)" for one in pictures
              if (FOUND / f"{one}.png").exists()]  # fmt: skip
     said = [origin(result), between_hosts(result), missing(result), table(result["table"])]
