@@ -89,9 +89,9 @@ QUERIES = {
             length(extra) - length(replace(extra, 'c', '')) AS c_counts
         FROM (SELECT * REPLACE (price::DECIMAL(19, 0) AS price) FROM bid)
         WHERE price * 0.908 > 1000000 AND price * 0.908 < 50000000""",
-    "q15": statistics("strftime(date_time, '%Y-%m-%d') AS key"),
-    "q16": statistics("channel AS key0, strftime(date_time, '%Y-%m-%d') AS key1"),
-    "q17": """SELECT auction AS key0, strftime(date_time, '%Y-%m-%d') AS key1, count(*) AS bids,
+    "q15": statistics("date_time::DATE AS key"),
+    "q16": statistics("channel AS key0, date_time::DATE AS key1"),
+    "q17": """SELECT auction AS key, date_time::DATE AS day, count(*) AS bids,
             count_if(price < 10000) AS rank1, count_if(price >= 10000 AND price < 1000000) AS rank2,
             count_if(price >= 1000000) AS rank3, min(price) AS least, max(price) AS most,
             avg(price) AS mean, sum(price)::BIGINT AS total

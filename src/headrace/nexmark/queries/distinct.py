@@ -7,13 +7,20 @@ counted: so the few keys that are counted by get few records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import headrace as hr
 from headrace.computation import Declaration, InputStream
-from headrace.nexmark.queries.ranks import RANKS, day_in_spark, ranks_in_spark
+from headrace.nexmark.queries.ranks import (
+    RANKS,
+    by_day,
+    counts_by_rank,
+    day_in_spark,
+    ranks_in_spark,
+)
 from headrace.topology import Node, Stream
 
 if TYPE_CHECKING:
@@ -24,39 +31,43 @@ ALL = "all"
 
 
 class News(hr.ColumnarComputation):
-    """What of a key is new: whether it comes for the first time, at all and of each rank.
+    """What of a key is new on a day: whether it comes for the first time, at all and of each rank.
 
-    Keyed by what is to be counted and what it is counted by. Produces for each key that has records in a
-    step 1 for what is new of it and 0 for what is not, named ``what``; with ``bids`` also how many bids.
+    Keyed by what is to be counted, and what else it is counted by besides the day. Produces for each key
+    and day that have bids in a step 1 for what is new of it and 0 for what is not, named ``what``; with
+    ``bids`` also how many bids.
 
     Args:
-        by: the columns that it is counted by, which go on.
         what: what the key is.
+        by: the further columns of the key, which go on.
         bids: whether bids are counted here.
     """
 
     deterministic = True
 
-    seen = hr.TableState(dict.fromkeys((ALL, *RANKS), bool))
+    seen = hr.TableState(dict.fromkeys((ALL, *RANKS), bool), sub={"day": date})
 
-    def __init__(self, by: Sequence[str], what: str, *, bids: bool = False) -> None:
-        self._by, self._what, self._bids = list(by), what, bids
+    def __init__(self, what: str, by: Sequence[str], *, bids: bool = False) -> None:
+        self._what, self._by, self._bids = what, list(by), bids
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | hr.Output]:
         names = [*names_of(self._what), *(names_of("bids") if self._bids else [])]
-        return {"out": hr.Output({**dict.fromkeys(self._by, str), **dict.fromkeys(names, int)})}
+        by = {**dict.fromkeys(self._by, str), "day": date}
+        return {"out": hr.Output({**by, **dict.fromkeys(names, int)})}
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
-        counts = {ALL: batch.counts, **{name: batch.sum(name) for name in RANKS}}
-        rows = self.seen.at(batch.keys)
-        new = {name: (counts[name] > 0) & ~rows[name] for name in counts}
-        rows.upsert(**{name: rows[name] | (counts[name] > 0) for name in counts})
-        values: dict[str, Any] = {name: batch.first(name) for name in self._by}
-        for own, name in zip(counts, names_of(self._what), strict=True):
-            values[name] = new[own].astype(np.int64)
+        bids = by_day(batch)
+        counts = {ALL: bids.counts, **counts_by_rank(bids)}
+        rows = self.seen.at(bids.keys, **bids.sub)
+        values = {name: bids.keys.part(at) for at, name in enumerate(self._by, start=1)} | bids.sub
+        before = {name: rows[name] for name in counts}
+        now = {name: before[name] | (many > 0) for name, many in counts.items()}
+        new = [(now[name] > before[name]).astype(np.int64) for name in counts]
+        rows.upsert(**now)
+        values |= zip(names_of(self._what), new, strict=True)
         if self._bids:
             values |= zip(names_of("bids"), counts.values(), strict=True)
-        ctx.produce("out", batch.keys, values)
+        ctx.produce("out", bids.keys, values)
 
 
 class Totals(hr.ColumnarComputation):
@@ -92,14 +103,13 @@ def names_of(what: str) -> list[str]:
     return [what, *(f"{rank}_{what}" for rank in RANKS)]
 
 
-def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream | Node, by: Sequence[str]) -> Node:
-    """Draw the counts of bids (with day, ranks, auction and bidder) by some columns."""
+def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream, by: Sequence[str]) -> Node:
+    """Draw the counts of bids (with price, auction and bidder) by some columns and the day."""
     draw = pipeline.compute
-    auctions = draw("of_auctions", News(by, "auctions", bids=True), keys={bids: ("auction", *by)})
-    bidders = draw("of_bidders", News(by, "bidders"), keys={bids: ("bidder", *by)})
+    auctions = draw("of_auctions", News("auctions", by, bids=True), keys={bids: ("auction", *by)})
+    bidders = draw("of_bidders", News("bidders", by), keys={bids: ("bidder", *by)})
     totals = Totals([*names_of("bids"), *names_of("bidders"), *names_of("auctions")])
-    key = by[0] if len(by) == 1 else tuple(by)
-    return draw(name, totals, keys={auctions: key, bidders: key})
+    return draw(name, totals, keys={auctions: (*by, "day"), bidders: (*by, "day")})
 
 
 def native_counts(bids: DataFrame, by: Sequence[str]) -> DataFrame:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import headrace as hr
 from headrace.nexmark.queries.distinct import draw_counts, native_counts
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.ranks import RANKS, with_day_and_rank
 from headrace.topology import Node
 
 if TYPE_CHECKING:
@@ -16,18 +14,11 @@ if TYPE_CHECKING:
     from headrace.nexmark.queries.spark_market import SparkMarket
 
 LATEST = ["key"]
-TYPE = {"auction": int, "bidder": int, "day": str, **dict.fromkeys(RANKS, int)}
 
 
 def migratable(market: Market) -> Node:
-    """Days and ranks, what is new by auction and by bidder, and the sums of that by day."""
-    bids = market.bids("auction", "bidder", "price", "date_time")
-    ranked = market.pipeline.compute("ranked", hr.ops.Map(_ranked, TYPE), keys={bids: "auction"})
-    return draw_counts(market.pipeline, "q15", ranked, ["day"])
-
-
-def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
-    return {"auction": bids["auction"], "bidder": bids["bidder"], **with_day_and_rank(bids)}
+    """What is new by auction and by bidder, and the sums of that by day."""
+    return draw_counts(market.pipeline, "q15", market.bids("auction", "bidder", "price"), [])
 
 
 def native(market: SparkMarket) -> DataFrame:

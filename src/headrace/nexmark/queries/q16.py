@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import headrace as hr
 from headrace.nexmark.queries.distinct import draw_counts, native_counts
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.ranks import RANKS, with_day_and_rank
 from headrace.topology import Node
 
 if TYPE_CHECKING:
@@ -16,19 +14,12 @@ if TYPE_CHECKING:
     from headrace.nexmark.queries.spark_market import SparkMarket
 
 LATEST = ["key0", "key1"]
-TYPE = {"auction": int, "bidder": int, "channel": str, "day": str, **dict.fromkeys(RANKS, int)}
 
 
 def migratable(market: Market) -> Node:
-    """Days and ranks, what is new by auction and by bidder, and the sums of that by channel and day."""
-    bids = market.bids("auction", "bidder", "channel", "price", "date_time")
-    ranked = market.pipeline.compute("ranked", hr.ops.Map(_ranked, TYPE), keys={bids: "auction"})
-    return draw_counts(market.pipeline, "q16", ranked, ["channel", "day"])
-
-
-def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
-    asked = {"auction": bids["auction"], "bidder": bids["bidder"], "channel": bids.arrow("channel")}
-    return {**asked, **with_day_and_rank(bids)}
+    """What is new by auction and by bidder, and the sums of that by channel and day."""
+    bids = market.bids("auction", "bidder", "channel", "price")
+    return draw_counts(market.pipeline, "q16", bids, ["channel"])
 
 
 def native(market: SparkMarket) -> DataFrame:

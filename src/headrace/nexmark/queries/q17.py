@@ -6,11 +6,20 @@ The mean is a float; nexmark-flink cuts it off to whole numbers. Each answer is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.nexmark.queries.ranks import RANKS, day_in_spark, ranks_in_spark, with_day_and_rank
+from headrace.nexmark.queries.ranks import (
+    RANKS,
+    by_day,
+    counts_by_rank,
+    day_in_spark,
+    ranks_in_spark,
+)
 from headrace.topology import Node
 
 if TYPE_CHECKING:
@@ -18,24 +27,35 @@ if TYPE_CHECKING:
 
     from headrace.nexmark.queries.spark_market import SparkMarket
 
-LATEST = ["key0", "key1"]
-TYPE = {"auction": int, "price": int, "day": str, **dict.fromkeys(RANKS, int)}
+LATEST = ["key", "day"]
+COLUMNS = dict.fromkeys(("bids", *RANKS, "least", "most", "total"), int)
+
+
+class Statistics(hr.ColumnarComputation):
+    """Of each auction and day that has bids in a step, what all its bids have come to so far."""
+
+    deterministic = True
+
+    days = hr.TableState(COLUMNS, sub={"day": date})
+    out = hr.Output({"day": date, **COLUMNS, "mean": float})
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        bids = by_day(batch)
+        rows = self.days.at(bids.keys, **bids.sub)
+        more = {"bids": bids.counts, **counts_by_rank(bids), "total": bids.sum("price")}
+        now = {name: rows[name] + many for name, many in more.items()}
+        least = bids.min("price")
+        now["least"] = np.where(rows.exists, np.minimum(rows["least"], least), least)
+        now["most"] = np.maximum(rows["most"], bids.max("price"))
+        rows.upsert(**now)
+        ctx.produce("out", bids.keys, {**bids.sub, **now, "mean": now["total"] / now["bids"]})
 
 
 def migratable(market: Market) -> Node:
-    """Days and ranks, then running aggregates by auction and day."""
-    draw = market.pipeline.compute
-    bids = market.bids("auction", "price", "date_time")
-    ranked = draw("ranked", hr.ops.Map(_ranked, TYPE), keys={bids: "auction"})
-    of = hr.ops
-    asked: dict[str, Any] = {name: of.Sum(name) for name in RANKS}
-    asked |= {"least": of.Min("price"), "most": of.Max("price"), "mean": of.Mean("price")}
-    statistics = of.Running(bids=of.Count(), total=of.Sum("price"), **asked)
-    return draw("q17", statistics, keys={ranked: ("auction", "day")})
-
-
-def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
-    return {"auction": bids["auction"], "price": bids["price"], **with_day_and_rank(bids)}
+    """Statistics by auction, with a row for each day."""
+    return market.pipeline.compute(
+        "q17", Statistics(), keys={market.bids("auction", "price"): "auction"}
+    )
 
 
 def native(market: SparkMarket) -> DataFrame:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 import headrace as hr
+from headrace.nexmark.draws import I64
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 RANKS = ["rank1", "rank2", "rank3"]
 BOUNDS = [10_000, 1_000_000]
+DAY_US = 86_400_000_000
 
 
-def with_day_and_rank(bids: hr.KeyedBatch) -> dict[str, Any]:
-    """Return the day of each bid (of UTC, as text), and for each rank whether it is of it, as 0 or 1."""
-    rank = np.digitize(bids["price"], BOUNDS)
-    day = pc.strftime(bids.arrow("date_time"), "%Y-%m-%d")
-    return {"day": day, **{name: (rank == at).astype(np.int64) for at, name in enumerate(RANKS)}}
+def by_day(bids: hr.KeyedBatch) -> hr.KeyedBatch:
+    """Return bids divided by ``day`` (of UTC) as well."""
+    return bids.by(day=bids.timestamps_us // DAY_US)
+
+
+def counts_by_rank(bids: hr.KeyedBatch) -> dict[str, I64]:
+    """Return how many bids there are of each rank, for each key."""
+    low, high = BOUNDS
+    price = bids["price"]
+    ranks = [price < low, (price >= low) & (price < high), price >= high]
+    return {name: bids.sum(rank) for name, rank in zip(RANKS, ranks, strict=True)}
 
 
 def day_in_spark() -> Column:
-    """Return the day of a bid (of UTC, whatever the session's zone), as text."""
+    """Return the day of a bid (of UTC, whatever the session's zone)."""
     from pyspark.sql import functions as f
 
     days = (f.unix_seconds("date_time") / 86_400).cast("int")
-    return f.date_from_unix_date(days).cast("string").alias("day")
+    return f.date_from_unix_date(days).alias("day")
 
 
 def ranks_in_spark() -> dict[str, Column]:
