@@ -129,8 +129,37 @@ def test_rows_that_come_and_go_give_their_slots_back(rounds: int) -> None:
         table.put(slots, {0: np.arange(500)}, np.full(500, number))
         table.remove(np.sort(table.pop_due(number - 2)))
         table.take_changes()
-    assert table.live(np.arange(table.used, dtype=np.int32)).sum() == 1_000
-    assert len(table.used_hashes()) <= 4_000
+    slots = np.arange(len(table.used_hashes()), dtype=np.int32)
+    assert table.live(slots).sum() == table.used == 1_000
+    assert len(slots) <= 2_000, "what a step adds, and removes, and what there was"
+
+
+def test_what_was_large_once_gives_its_memory_back_when_rows_have_come_and_gone() -> None:
+    table = new_table()
+    for number in range(60):
+        rows = 20_000 if number == 0 else 2_000
+        names = np.array([f"{number}/{n}" for n in range(rows)], dtype=object)
+        hashes = hash_columns([pa.array(names, pa.string())])
+        slots = table.claim(table.find(hashes, [names]), hashes, hashes, [names])
+        table.put(slots, {0: np.arange(rows)}, np.full(rows, number))
+        table.remove(np.sort(table.pop_due(number - 1)))
+        table.take_changes()
+    assert table.used == 2_000
+    assert len(table.used_hashes()) == 4_000
+
+
+def test_a_table_that_is_emptied_and_filled_in_turns_keeps_its_room() -> None:
+    table = new_table()
+    for number in range(20):
+        names = np.array([f"{number}/{n}" for n in range(5_000)], dtype=object)
+        hashes = hash_columns([pa.array(names, pa.string())])
+        slots = table.claim(table.find(hashes, [names]), hashes, hashes, [names])
+        table.put(slots, {0: np.arange(5_000)}, np.full(5_000, number))
+        table.take_changes()
+        table.remove(np.sort(table.pop_due(number)))
+        table.take_changes()
+        assert table.used == 0
+        assert len(table.used_hashes()) == 5_000
 
 
 def test_what_was_put_again_and_again_is_due_once_and_is_no_burden() -> None:

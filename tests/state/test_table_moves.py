@@ -19,6 +19,7 @@ from headrace.state import table as table_module
 from headrace.state.columns import ColumnType
 from headrace.state.index import NO_SLOT, Segment
 from headrace.state.runs import HASH
+from headrace.state.sections import DELETED, DUE
 from headrace.state.table import Table
 
 CELLS, KEYS = 16, 64
@@ -115,6 +116,51 @@ class Moves(RuleBasedStateMachine):
         self.table.expect(ranges_of(self.own))
         assert self.table.take_changes() is None, "a move is no change"
 
+    @rule(lost=cells)
+    def let_go(self, lost: set[int]) -> None:
+        """What is not needed leaves memory, and is expected still."""
+        self.table.take_changes()
+        cells = self.table.used_hashes() // np.uint64(WIDTH)
+        self.table.keep_only(~np.isin(cells, list(lost)))
+        self.model = {key: n for key, n in self.model.items() if key % CELLS not in lost}
+
+    @rule(coming=cells)
+    def make_room(self, coming: set[int]) -> None:
+        """What is there already is found as before."""
+        if coming & self.own:
+            self.table.make_room(ranges_of(coming & self.own))
+
+    @rule(keys=some)
+    def take_over(self, keys: set[int]) -> None:
+        """Rows from storage: the odd ones are deleted."""
+        keys = self.owned(keys)
+        if not keys:
+            return
+        self.table.take_changes()
+        order, identity, (hashes, _) = self.identity(keys)
+        self.number += 100
+        values = order + self.number
+        columns = {HASH: hashes, "key0": identity[0], DELETED: order % 2 == 1}
+        if self.sub:
+            columns["sub:tag"] = identity[1]
+        columns |= {"column:n": values, "column:s": [str(v) for v in values], DUE: values}
+        names = {field.name: columns[field.name] for field in self.table.schema}
+        self.table.absorb(pa.table(names, schema=self.table.schema))
+        for key, value in zip(order.tolist(), values.tolist(), strict=True):
+            self.model.pop(key, None)
+            if key % 2 == 0:
+                self.model[key] = value
+        assert self.table.take_changes() is None, "they are no change"
+
+    @rule(keys=some)
+    def change_and_undo(self, keys: set[int]) -> None:
+        before, mark = dict(self.model), self.table.begin()
+        self.put(keys)
+        self.remove(keys)
+        self.put(keys)
+        self.table.undo(mark)
+        self.model = before
+
     @precondition(lambda self: self.own)
     @rule(data=st.data())
     def rows_of_some_ranges(self, data: st.DataObject) -> None:
@@ -166,21 +212,29 @@ TestTextsWithSub = machine(text=True, sub=True)
 
 def filled(rows: int, ranges: Ranges, *, spread: Ranges) -> Table:
     """Return a table with so many rows of some hashes."""
-    table = Table(
-        "table:t", [ColumnType("key0", pa.int64())], [], [ColumnType("n", pa.int64())], None, ranges
-    )
+    table = empty(ranges)
     put(table, rows, spread)
     return table
+
+
+def empty(ranges: Ranges) -> Table:
+    return Table(
+        "table:t", [ColumnType("key0", pa.int64())], [], [ColumnType("n", pa.int64())], None, ranges
+    )
 
 
 def put(table: Table, rows: int, spread: Ranges) -> np.ndarray[Any, Any]:
     first, last = spread.pairs()[0]
     hashes = first + np.arange(rows, dtype=np.uint64) * np.uint64((last - first) // rows)
+    put_hashes(table, hashes)
+    return hashes
+
+
+def put_hashes(table: Table, hashes: np.ndarray[Any, Any]) -> None:
     keys = hashes.view(np.int64)
     slots = table.claim(table.find(hashes, [keys]), hashes, hashes, [keys])
     table.put(slots, {0: keys}, None)
     table.take_changes()
-    return hashes
 
 
 class Touched:
@@ -194,8 +248,8 @@ class Touched:
             self.rows += len(slots)
             add(segment, hashes, slots)
 
-        def counted_near(segment: Segment, first: int, last: int) -> Any:
-            found = near(segment, first, last)
+        def counted_near(segment: Segment, ranges: Ranges) -> Any:
+            found = near(segment, ranges)
             self.rows += len(found)
             return found
 
@@ -281,10 +335,69 @@ def test_rows_do_not_crowd_when_what_was_gained_is_lost_again_part_by_part() -> 
         table.expect(own)
         left = own.pairs()[-1]
         put(table, 500, Ranges.of([(left[0] + 1 + table.used, left[1])]))
-        for segment in table._index._segments:
-            free = np.flatnonzero(segment._places == NO_SLOT)
-            # (a cluster at the end may go on at the beginning)
-            around = np.append(free, free[0] + len(segment._places))
-            longest = max(longest, int(np.diff(around).max()))
+        longest = max(longest, longest_cluster(table))
     assert len(table._index) > 1
     assert longest < 100, "a row is found near its home"
+
+
+def longest_cluster(table: Table) -> int:
+    """Return the most places in a row that are taken: so many may have to be looked at."""
+    longest = 0
+    for segment in table._index._segments:
+        free = np.flatnonzero(segment._places == NO_SLOT)
+        # (a cluster at the end may go on at the beginning)
+        around = np.append(free, free[0] + len(segment._places))
+        longest = max(longest, int(np.diff(around).max()))
+    return longest
+
+
+BINS = 512
+
+
+def bin_of(number: int) -> Ranges:
+    width = 2**64 // BINS
+    return Ranges.of([(number * width, number * width + width - 1)])
+
+
+def test_rows_do_not_crowd_when_all_around_them_were_let_go() -> None:
+    table = filled(200_000, Ranges.everything(), spread=Ranges.everything())
+    table.keep_only(table.used_hashes() >= np.uint64(MAX_HASH // 10 * 9))
+    assert 19_000 < table.used < 21_000
+    assert longest_cluster(table) < 200
+    for _ in range(10):
+        hashes = np.sort(np.random.default_rng(table.used).integers(0, MAX_HASH, 4_000, np.uint64))
+        put_hashes(table, hashes)
+        assert longest_cluster(table) < 400, "rows that come elsewhere find room as well"
+
+
+def test_bins_that_come_one_by_one_neither_crowd_nor_make_the_others_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = empty(Ranges.everything())
+    touched = Touched(monkeypatch)
+    numbers = np.random.default_rng(5).permutation(BINS)[:200].tolist()
+    for number in numbers:
+        table.make_room(bin_of(number))
+        put(table, 1_000, bin_of(number))
+        assert longest_cluster(table) < 400, "which is less than half of a bin"
+    assert table.used == 200_000
+    assert touched.rows < 15 * table.used, "a logarithm of how often they came"
+    assert len(table._index) <= 12
+
+
+def test_bins_that_come_where_some_rows_are_do_not_crowd() -> None:
+    table = filled(20_000, Ranges.everything(), spread=Ranges.everything())
+    for number in range(100, 140):
+        table.make_room(bin_of(number))
+        put(table, 1_000, bin_of(number))
+    assert longest_cluster(table) < 400
+    rows = table.rows_in(bin_of(120))
+    assert rows is not None
+    assert rows.num_rows == 1_000 + 20_000 // BINS
+
+
+def test_rows_that_crowd_though_nobody_said_that_they_come_find_room() -> None:
+    table = filled(20_000, Ranges.everything(), spread=Ranges.everything())
+    for number in range(100, 140):
+        put(table, 1_000, bin_of(number))
+        assert longest_cluster(table) < 400

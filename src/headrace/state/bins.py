@@ -120,6 +120,12 @@ class BinnedState(ABC):
     def expect(self, ranges: Ranges) -> None:
         """Say which hashes are the worker's from now on."""
 
+    def make_room(self, ranges: Ranges) -> None:
+        """Say that what bins that are not loaded have is to come."""
+
+    def compact(self) -> None:
+        """Give back memory that nothing is in, if that is much of it."""
+
     @abstractmethod
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
@@ -165,7 +171,9 @@ class BinnedState(ABC):
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
             self._unloaded = {}
-        cached = self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
+        if self._bytes_at_hand() > most:
+            self.compact()
+        cached = self._bytes_at_hand()
         if cached <= most:
             return
         self._bound_all()
@@ -185,6 +193,9 @@ class BinnedState(ABC):
             event = self._unloaded[EVENT_TIME]
             np.minimum(event, buffer.drop(victims, self.layout), out=event)
         self._loaded[victims] = False
+
+    def _bytes_at_hand(self) -> int:
+        return self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
 
     def catch_up(self, reader: RunReader) -> None:
         """Take over a committed step that another process computed."""
@@ -265,6 +276,7 @@ class BinnedState(ABC):
         self._loaded[bins] = True
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
+        self.make_room(self.node.group.own(self.layout.ranges_of_bins(bins)))
         for section, table in tables:
             self._absorb(section, table)
 

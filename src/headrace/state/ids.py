@@ -175,9 +175,7 @@ class IdState(BinnedState):
 
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
         """Return about how much memory the rows of each bin take."""
-        bins = self.layout.bins_of(self._rows.used_hashes())
-        each = self._rows.nbytes // max(self._rows.used, 1)
-        return np.bincount(bins, minlength=len(self.layout)) * each
+        return self._rows.bytes_by_bin(self.layout.bins_of, len(self.layout))
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, I64]:
         """Let rows go to storage alone; the filter takes their hashes. Nothing of them is ever due."""
@@ -209,6 +207,10 @@ class IdState(BinnedState):
         self._own = ranges
         self._rows.expect(ranges)
 
+    def make_room(self, ranges: Ranges) -> None:
+        """Say that the ids of bins which are not loaded are to come, to those that are at hand."""
+        self._rows.make_room(ranges)
+
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return that no id is ever due."""
         return MAX_TIME
@@ -218,8 +220,7 @@ class IdState(BinnedState):
         return times
 
     def _remembered(self) -> Mask:
-        """Say for each slot whether its id is remembered."""
-        remembered: Mask = (
-            self._times(np.arange(self._rows.used, dtype=np.int32)) >= self._remembered_from
-        )
-        return remembered
+        """Say for each slot whether it holds an id that is remembered."""
+        slots = np.arange(len(self._rows.used_hashes()), dtype=np.int32)
+        remembered: Mask = self._times(slots) >= self._remembered_from
+        return remembered & self._rows.live(slots)

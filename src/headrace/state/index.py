@@ -10,6 +10,7 @@ each new row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +21,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.state.distinct import distinct
 
 U64 = npt.NDArray[np.uint64]
+F64 = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int32]
 #: Says for needles (by position) and slots, pairwise, whether they are the same row.
 Same = Callable[[npt.NDArray[np.int64], Slots], npt.NDArray[np.bool_]]
@@ -28,6 +30,12 @@ NO_SLOT = -1
 _FEWEST_BITS = 10
 #: Few needles look at a window of places a round; many at one place, since most end there.
 _MANY, _WINDOW = 4_096, 16
+#: Rows are spread evenly enough when no so many, one after the other, are so many times as dense as all.
+_PIECE, _DENSE = 128, 2.0
+#: Where they are not, such a part of all places is spread evenly nonetheless, for rows to come.
+_NEWCOMERS = 1 / 8
+#: Where a row would stand so far from its home, rows crowd.
+_FAR = 256
 
 
 class Homes:
@@ -46,18 +54,46 @@ class Homes:
         self._widths = widths
         self._before = np.concatenate([[0.0], np.cumsum(widths)[:-1]])
         self._total = float(widths.sum())
+        self._bends: tuple[F64, F64] | None = None
+
+    @classmethod
+    def fitted(cls, ranges: Ranges | None, hashes: U64) -> Homes:
+        """Return homes for rows that are there: as many places as they need where they are dense.
+
+        (They are denser in some ranges when of the bins there some are at hand and others are not.)
+
+        Args:
+            ranges: as above.
+            hashes: of the rows, ascending.
+        """
+        homes = cls(ranges)
+        at = np.sort(np.minimum(homes._evenly(hashes[::_PIECE]), 1.0))  # (some may be elsewhere)
+        if (np.diff(at) * len(hashes) < _PIECE / _DENSE).any():
+            ranks = np.arange(len(at)) * (_PIECE / len(hashes))
+            at, first = np.unique(np.concatenate([[0.0], at, [1.0]]), return_index=True)
+            ranks = np.concatenate([[0.0], ranks, [1.0]])[first]
+            homes._bends = at, _NEWCOMERS * at + (1 - _NEWCOMERS) * ranks
+        return homes
 
     def of(self, hashes: U64, places: int) -> npt.NDArray[np.int64]:
         """Return the home of each hash among so many places (a power of two)."""
+        own = self._evenly(hashes)
+        if self._bends is not None:
+            own = np.interp(own, *self._bends)
+        own *= places
+        home: npt.NDArray[np.int64] = np.minimum(own, places - 1).astype(np.int64)
+        return home
+
+    def _evenly(self, hashes: U64) -> F64:
+        """Return where hashes are in the ranges, from 0 to 1."""
         if len(self._firsts) == 1:
             own = (hashes - self._firsts[0]).astype(np.float64)  # wraps for those below
         else:
             at = np.searchsorted(self._firsts[1:], hashes, side="right")
             own = (hashes - self._firsts[at]).astype(np.float64)
             own = np.minimum(own, self._widths[at]) + self._before[at]
-        own *= places / self._total
-        home: npt.NDArray[np.int64] = np.minimum(own, places - 1).astype(np.int64)
-        return home
+        evenly: F64 = own / self._total
+        return evenly
 
 
 class Segment:
@@ -65,21 +101,22 @@ class Segment:
 
     Args:
         ranges: the hashes that rows are expected to have.
-        homes: where they are at home.
 
     Attributes:
+        ranges: those; some may have been given to another segment since.
         taken: how many rows it has.
     """
 
-    def __init__(self, ranges: Ranges, homes: Homes) -> None:
+    def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
-        self._homes = homes
+        self._homes = Homes(ranges)
         self._resize(_FEWEST_BITS)
 
     def _resize(self, bits: int) -> None:
         self._mask = np.int64((1 << bits) - 1)
         self._places: Slots = np.full(1 << bits, NO_SLOT, dtype=np.int32)
         self.taken = 0
+        self._crowds_until = 0  # with fewer rows than that, they crowd whatever is done
 
     def find(self, needles: U64, same: Same) -> Slots:
         """Return the slot of each needle, or ``NO_SLOT``.
@@ -127,33 +164,57 @@ class Segment:
         open_end[rows[hit]] = False
         return left[open_end], place[open_end] + _WINDOW
 
-    def near(self, first: int, last: int) -> Slots:
-        """Return the slots of all rows with hashes in a range, and of some others around it.
+    def near(self, ranges: Ranges) -> Slots:
+        """Return the slots of all rows of some hashes, and of some others around them, each once.
 
         Args:
-            first, last: within one of the ranges that the homes were made for; inclusive.
+            ranges: within those that it was made for.
         """
-        edges = np.array([first, last], dtype=np.uint64)
         count = len(self._places)
-        low, high = self._homes.of(edges, count).tolist()
-        end = high + 1
-        while end - low < count and self._places[end % count] != NO_SLOT:
-            end += 1  # rows that found their homes taken are behind them, without a gap
-        places = np.arange(low, end) % count
-        found = self._places[places]
+        lows, highs = self._homes.of(ranges.firsts, count), self._homes.of(ranges.lasts, count)
+        begins = np.maximum(lows, np.append(0, highs[:-1] + 1))  # (one may begin where one ends)
+        lengths = highs + 1 - begins
+        first = np.cumsum(lengths) - lengths
+        places = np.arange(lengths.sum()) + np.repeat(begins - first, lengths)
+        # Rows that found their homes taken are behind them, without a gap.
+        place, until, beyond = highs + 1, np.append(lows[1:], lows[:1] + count), []
+        while len(place):
+            on = (place < until) & (self._places[place & self._mask] != NO_SLOT)
+            place, until = place[on], until[on]
+            beyond.append(place & self._mask)
+            place = place + 1
+        found = self._places[np.concatenate([places, *beyond])]
         taken: Slots = found[found != NO_SLOT]
         return taken
 
-    def add(self, hashes: U64, slots: Slots) -> None:
-        """Add rows that are not there yet; there must be room."""
-        place = self._homes.of(hashes, len(self._places))
-        left = slots
+    def add(self, hashes: U64, slots: Slots) -> bool:
+        """Add rows that are not there yet; there must be room.
+
+        Returns:
+            Whether that is done. If not, rows crowd, and some have no place: it must be begun anew.
+        """
         self.taken += len(slots)
+        if self.taken < self._crowds_until:
+            self._place(hashes, slots)
+            return True
+        return self._place(hashes, slots, most_rounds=_FAR, most_looks=8 * self.taken + 256 * _FAR)
+
+    def _place(
+        self, hashes: U64, slots: Slots, *, most_rounds: float = math.inf,
+        most_looks: float = math.inf,
+    ) -> bool:  # fmt: skip
+        """Put rows in the next free place from their home on; give up when that takes too long."""
+        place = self._homes.of(hashes, len(self._places))
+        left, rounds, looks = slots, 0, 0
         while len(left):
+            rounds, looks = rounds + 1, looks + len(left)
+            if rounds > most_rounds or looks > most_looks:
+                return False
             free = self._places[place] == NO_SLOT
             self._places[place[free]] = left[free]  # of several for one place the last stays
             lost = self._places[place] != left
             left, place = left[lost], (place[lost] + 1) & self._mask
+        return True
 
     def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
         """Remove rows. Costs them, and those that stand between one of them and the next free place.
@@ -165,6 +226,8 @@ class Segment:
             gone: for each slot, whether it is that of such a row.
             hashes_of: the hashes of all slots.
         """
+        if not len(hashes):
+            return
         place = distinct(self._homes.of(hashes, len(self._places)))
         seen = [place[:0]]
         while len(place):
@@ -174,9 +237,9 @@ class Segment:
         places = distinct(np.concatenate(seen))
         slots = self._places[places]
         self._places[places] = NO_SLOT
-        self.taken -= len(slots)
         stay = slots[~gone[slots]]
-        self.add(hashes_of[stay], stay)
+        self.taken -= len(slots) - len(stay)
+        self._place(hashes_of[stay], stay)
 
     def has_room(self, more: int) -> bool:
         """Say whether so many rows can be added and half of the places stay free."""
@@ -195,7 +258,13 @@ class Segment:
         rows = len(hashes) + more
         self._resize(max(_FEWEST_BITS, int(2 * rows - 1).bit_length()))
         order = order_by_hash(hashes)
-        self.add(hashes[order], slots[order])
+        hashes = hashes[order]
+        self._homes = Homes.fitted(self.ranges, hashes)
+        self.taken = len(slots)
+        if not self._place(hashes, slots[order], most_rounds=_FAR):  # (they have the same hash)
+            self._places.fill(NO_SLOT)
+            self._place(hashes, slots[order])
+            self._crowds_until = self.taken + self.taken // 8
 
 
 _STEPS = np.arange(_WINDOW)

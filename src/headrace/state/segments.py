@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.keyspace.ranges import Ranges
-from headrace.state.index import NO_SLOT, U64, Homes, Same, Segment, Slots
+from headrace.state.distinct import distinct
+from headrace.state.index import NO_SLOT, U64, Same, Segment, Slots
 
 I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class SlotIndex:
@@ -40,7 +42,7 @@ class SlotIndex:
     def _begin(self, ranges: Ranges | None) -> None:
         self.expected = Ranges.everything() if ranges is None else ranges
         self._now = self.expected
-        self._segments = [Segment(self.expected, Homes(ranges))]
+        self._segments = [Segment(self.expected)]
         self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of the segments begin
         self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and whose each is
 
@@ -57,21 +59,9 @@ class SlotIndex:
             found[at] = segment.find(needles[at], _among(same, at))
         return found
 
-    def near(self, first: int, last: int) -> Slots:
-        """Return the slots of all rows with hashes in a range, and of some others around it, each once.
-
-        Args:
-            first, last: of a range that is expected; inclusive.
-        """
-        if len(self._segments) == 1:
-            return self._segments[0].near(first, last)
-        wanted = Ranges.of([(first, last)])
-        parts = [np.empty(0, dtype=np.int32)]
-        for segment in self._segments:
-            own = segment.ranges.within(wanted)
-            if len(own):  # at once: what is near one part may be in another
-                parts.append(segment.near(int(own.firsts[0]), int(own.lasts[-1])))
-        return np.concatenate(parts)
+    def near(self, ranges: Ranges) -> Slots:
+        """Return the slots of all rows of some hashes, and of some others around them, each once."""
+        return np.concatenate([of.near(of.ranges.within(ranges)) for of in self._segments])
 
     def add(self, hashes: U64, slots: Slots, hashes_of: U64) -> bool:
         """Add rows that are not there yet; say whether that is done, or all must be indexed anew.
@@ -83,21 +73,17 @@ class SlotIndex:
         """
         first = self._segments[0]
         if len(self._segments) == 1:
-            if not first.has_room(len(slots)):
-                return False
-            first.add(hashes, slots)
-            return True
+            return first.has_room(len(slots)) and first.add(hashes, slots)
         for segment, at in self._divided(hashes):
-            if segment.has_room(len(at)):
-                segment.add(hashes[at], slots[at])
-            elif segment is first:
+            if segment.has_room(len(at)) and segment.add(hashes[at], slots[at]):
+                continue
+            if segment is first:
                 return False
-            else:
-                there = np.concatenate([segment.slots(), slots[at]])
-                self._put(segment, self._made(segment.ranges, there, len(there), hashes_of))
+            there = distinct(np.concatenate([segment.slots(), slots[at]]))
+            self._put(segment, self._made(segment.ranges, there, len(there), hashes_of))
         return self._join_small(hashes_of)
 
-    def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
+    def remove(self, hashes: U64, gone: Mask, hashes_of: U64) -> None:
         """Remove rows that are there; see :meth:`Segment.remove`."""
         for segment, at in self._divided(hashes):
             segment.remove(hashes[at], gone, hashes_of)
@@ -116,8 +102,29 @@ class SlotIndex:
         gained = ranges.without(self.expected)
         if not len(gained):
             return True
-        self._segments.append(Segment(gained, Homes(gained)))
+        self._segments.append(Segment(gained))
         self.expected = self.expected.plus(gained)
+        self._route()
+        return self._join_small(hashes_of)
+
+    def make_room(self, ranges: Ranges, there: Slots, gone: Mask, hashes_of: U64) -> bool:
+        """Give hashes of which many rows are to come a segment of their own: they would crowd among others.
+
+        Args:
+            ranges: the hashes.
+            there: the slots of the few rows that are there already.
+            gone: for each slot, whether it is one of these.
+            hashes_of: the hashes of all slots.
+
+        Returns:
+            Whether that is done, or all must be indexed anew.
+        """
+        self.remove(hashes_of[there], gone, hashes_of)
+        for segment in self._segments:
+            segment.ranges = segment.ranges.without(ranges)
+        self._now = self._now.plus(ranges)
+        self.expected = self.expected.plus(ranges)
+        self._segments.append(self._made(ranges, there, 0, hashes_of))
         self._route()
         return self._join_small(hashes_of)
 
@@ -130,6 +137,9 @@ class SlotIndex:
 
     def _divided(self, hashes: U64) -> Iterator[tuple[Segment, I64]]:
         """Yield each segment with the positions of the hashes that belong there."""
+        if len(self._segments) == 1:
+            yield self._segments[0], np.arange(len(hashes))
+            return
         numbers = self._numbers[np.searchsorted(self._edges, hashes, side="right") - 1]
         for number, segment in enumerate(self._segments):
             at = np.flatnonzero(numbers == number)
@@ -162,7 +172,7 @@ class SlotIndex:
     def _made(self, ranges: Ranges, slots: Slots, more: int, hashes_of: U64) -> Segment:
         """Return a segment for what is still expected of some ranges, with some rows and room for more."""
         ranges = ranges.within(self._now)
-        made = Segment(ranges, Homes(ranges))
+        made = Segment(ranges)
         made.rebuild(hashes_of[slots], slots, more)
         return made
 

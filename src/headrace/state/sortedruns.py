@@ -42,13 +42,14 @@ class SortedRuns:
             values, slots = values.copy(), slots.copy()
         self.stretches.append((values, slots))
 
-    def between(self, first: Any, last: Any) -> Slots:
-        """Return the slots of all pairs with first <= value <= last."""
+    def between(self, firsts: Values, lasts: Values) -> Slots:
+        """Return the slots of all pairs with first <= value <= last, of any of some ranges."""
         found = [np.empty(0, dtype=np.int32)]
         for values, slots in self.stretches:
-            low = int(np.searchsorted(values, self._dtype.type(first), side="left"))
-            high = int(np.searchsorted(values, self._dtype.type(last), side="right"))
-            found.append(slots[low:high])
+            lows = np.searchsorted(values, firsts, side="left")
+            lengths = np.searchsorted(values, lasts, side="right") - lows
+            first = np.cumsum(lengths) - lengths
+            found.append(slots[np.arange(lengths.sum()) + np.repeat(lows - first, lengths)])
         return np.concatenate(found)
 
     def pop(self, until: Any) -> Slots:

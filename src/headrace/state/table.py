@@ -1,14 +1,15 @@
 """A keyed table in memory: rows in slots, found through an index, changed many at a time.
 
-A slot is a row's place for as long as the table is not compacted. A row that is deleted keeps its
-slot and is not *live*; the slot is given back when half of all are like that. Every method
-costs what it is given, never what there is (but for growing and compacting, which each row pays for
-a bounded number of times).
+A slot is a row's place. A row that is deleted keeps its slot and is not *live* until that has been
+written; then its slot is *free*, and given to the next row. So a table in which rows come and go neither
+grows nor has to be tidied up, and every method costs what it is given, never what there is (but for
+growing, which each row pays for a bounded number of times, and for compacting, when rows are a small part
+of what they were).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,13 @@ from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.runs import HASH, LAST_TIMER
 from headrace.state.sections import DELETED, DUE, SUB_PREFIX, VERSION, column_name
 from headrace.state.segments import SlotIndex
+from headrace.state.slots import SPARSE, SlotPool
 from headrace.state.sortedruns import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
+#: Says for hashes which bins they are in.
+BinsOf = Callable[[U64], npt.NDArray[np.int64]]
+_NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 _NEVER_DUE: Times = np.full(1, MAX_TIME, dtype=np.int64)
 _OBJECT_BYTES = 64
 _FEWEST_SLOTS = 1_024
@@ -65,9 +70,9 @@ class Table:
         self._index = SlotIndex(None if sub else ranges)
         # Rows with subs are indexed by a hash of both; their keys' hashes are put in order beside it.
         self._by_hash = SortedRuns(np.uint64) if sub else None
-        self._used = 0
-        self._dead = 0
-        self._forgotten: Mask | None = None  # slots that are in no index any more
+        self._slots = SlotPool()
+        self._dead = 0  # slots that hold no row, free or not
+        self._loose: list[Slots] = []  # slots that may hold no row, and of which nothing is written
         self._text_bytes = 0  # of texts and bytes in all columns
         self._hashes: U64 = np.empty(0, dtype=np.uint64)
         self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
@@ -77,6 +82,10 @@ class Table:
         self._content: list[Column] = [c.new(0) for c in columns]
         self._dirty: list[Slots] = []
         self._journal: list[tuple[Slots, Mask, Times, list[Column]]] | None = None
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return self._slots.reach - self._dead
 
     # -- finding ------------------------------------------------------------------------------
 
@@ -130,35 +139,41 @@ class Table:
         return slots
 
     def _append(self, hashes: U64, row_hashes: U64, identity: list[Column]) -> Slots:
-        first, last = self._used, self._used + len(hashes)
-        if last > len(self._live):
-            self._grow(last)
-        self._hashes[first:last] = hashes
-        slots = np.arange(first, last, dtype=np.int32)
+        before = self._slots.reach
+        slots = self._slots.take(len(hashes))
+        if self._slots.reach > len(self._live):
+            self._grow(self._slots.reach)
+        self._dead += self._slots.reach - before
+        self._live[slots] = False
+        self._hashes[slots] = hashes
         if self._by_hash is not None:
-            self._row_hashes[first:last] = row_hashes
-            self._by_hash.push(hashes, slots)
+            self._row_hashes[slots] = row_hashes
+            self._push_hashes(hashes, slots)
         for column, values in zip(self._identity, identity, strict=True):
-            column[first:last] = values
+            column[slots] = values
             if column.dtype == object:
                 self._text_bytes += _text_bytes(values)
         for kind, column in zip(self.columns, self._content, strict=True):
-            column[first:last] = kind.empty
-        self._live[first:last] = False
+            column[slots] = kind.empty
         if self.domain is not None:
-            self._due[first:last] = MAX_TIME
-        self._used = last
-        self._dead += last - first
+            self._due[slots] = MAX_TIME
         if not self._index.add(row_hashes, slots, self._row_hashes):
-            self._index_anew(last // 8)
+            self._index_anew(self._slots.reach // 8)
         return slots
 
+    def _push_hashes(self, hashes: U64, slots: Slots) -> None:
+        """Note where keys are, in order; begin anew when most entries are of rows that are gone."""
+        assert self._by_hash is not None
+        if len(self._by_hash) > 2 * self.used + _FEWEST_SLOTS:
+            self._by_hash = SortedRuns(np.uint64)
+            slots = self._slots.in_use()
+            slots = slots[order_by_hash(self._hashes[slots])]
+            hashes = self._hashes[slots]
+        self._by_hash.push(hashes, slots)
+
     def _index_anew(self, more: int) -> None:
-        hashes = self._row_hashes[: self._used]
-        slots = np.arange(self._used, dtype=np.int32)
-        if self._forgotten is not None:  # (their homes may be at an edge, all of them)
-            slots = slots[~self._forgotten[: self._used]]
-            hashes = hashes[slots]
+        slots = self._slots.in_use()
+        hashes = self._row_hashes[slots]
         self._index.rebuild(None if self.sub else self._ranges, hashes, slots, more)
 
     def _grow(self, least: int) -> None:
@@ -172,8 +187,6 @@ class Table:
             self._row_hashes = self._hashes
         if self.domain is None:
             self._due = _never_due(capacity)
-        if self._forgotten is not None:
-            self._forgotten[self._used :] = False
         self._identity = grow(self._identity, capacity)
         self._content = grow(self._content, capacity)
 
@@ -185,7 +198,6 @@ class Table:
             "_row_hashes": bool(self.sub),
             "_live": True,
             "_due": self.domain is not None,
-            "_forgotten": self._forgotten is not None,
         }
         return [name for name, is_there in there.items() if is_there]
 
@@ -193,7 +205,7 @@ class Table:
 
     def live(self, slots: Slots) -> Mask:
         """Say for each slot whether it holds a row; ``NO_SLOT`` holds none."""
-        if not self._used:
+        if not self._slots.reach:
             return np.zeros(len(slots), dtype=np.bool_)
         live: Mask = self._live[slots] & (slots != NO_SLOT)
         return live
@@ -201,7 +213,7 @@ class Table:
     def values(self, number: int, slots: Slots, live: Mask) -> Column:
         """Return a column of some rows; rows that are not there read as empty."""
         kind = self.columns[number]
-        if not self._used:
+        if not self._slots.reach:
             return kind.new(len(slots))
         taken: Column = self._content[number][slots]
         taken[~live] = kind.empty
@@ -209,7 +221,7 @@ class Table:
 
     def due_times(self, slots: Slots, live: Mask) -> Times:
         """Return the time that each row is due at; ``MAX_TIME`` for those that are not there."""
-        if not self._used:
+        if not self._slots.reach:
             return np.full(len(slots), MAX_TIME, dtype=np.int64)
         return np.where(live, self._due[slots], MAX_TIME)
 
@@ -246,9 +258,9 @@ class Table:
 
     def _push_due(self, times: Times, slots: Slots) -> None:
         """Note when rows are due; begin anew when most entries are stale."""
-        if len(self.due) > 2 * (self._used - self._dead) + _FEWEST_SLOTS:
+        if len(self.due) > 2 * len(self) + _FEWEST_SLOTS:
             self.due = DueRows(self._pending)
-            slots = np.flatnonzero(self._live[: self._used]).astype(np.int32)
+            slots = np.flatnonzero(self._live[: self._slots.reach]).astype(np.int32)
             times = self._due[slots]
         self.due.push(times, slots)
 
@@ -301,6 +313,7 @@ class Table:
                 self._due[slots] = due
                 self._push_due(due[live], slots[live])
         self._journal = None
+        self._loose += self._dirty[mark:]
         del self._dirty[mark:]
 
     # -- storage ------------------------------------------------------------------------------
@@ -323,6 +336,7 @@ class Table:
     def take_changes(self) -> pa.RecordBatch | None:
         """Return the rows that were changed since the last time, sorted by hash, and forget it."""
         if not self._dirty:
+            self._free_up(self._loose)
             return None
         slots = self._dirty[0] if len(self._dirty) == 1 else np.concatenate(self._dirty)
         self._dirty = []
@@ -332,8 +346,28 @@ class Table:
             slots = slots[order_by_hash(self._hashes[slots])]
             hashes = self._hashes[slots]
         batch = self._batch(slots, hashes)
-        self._compact_if_sparse()
+        self._free_up([slots, *self._loose])
         return batch
+
+    def _free_up(self, some: list[Slots]) -> None:
+        """Let the slots of some rows that are gone be given to others. Costs the rows that are gone."""
+        gone = [slots[~(self._live[slots] | self._slots.free[slots])] for slots in some]
+        self._loose = []
+        self._release(gone[0] if len(gone) == 1 else distinct(np.concatenate([*gone, _NO_SLOTS])))
+        if self._slots.outgrown(len(self), _FEWEST_SLOTS):
+            self.compact()
+
+    def _release(self, slots: Slots) -> None:
+        """Take slots (each once) that hold no row, or one that is forgotten, out of the index."""
+        if not len(slots):
+            return
+        self._slots.release(slots)
+        self._index.remove(self._row_hashes[slots], self._slots.free, self._row_hashes)
+        kinds = (*self.keys, *self.sub, *self.columns)
+        for kind, column in zip(kinds, (*self._identity, *self._content), strict=True):
+            if column.dtype == object:
+                self._text_bytes -= _text_bytes(column[slots])
+                column[slots] = kind.empty
 
     def _batch(self, slots: Slots, hashes: U64) -> pa.RecordBatch:
         live = self._live[slots]
@@ -355,20 +389,21 @@ class Table:
         Costs what it returns: rows are found in the index, which is in order of hashes, or by a list of
         slots that is.
         """
-        parts = [self._slots_between(first, last) for first, last in ranges.pairs()]
-        slots = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
-        slots = slots[self._live[slots]] if len(slots) else slots
+        slots = self._slots_of(ranges)
+        slots = slots[self._live[slots]]
         if not len(slots):
             return None
         slots = slots[order_by_hash(self._hashes[slots])]
         return self._batch(slots, self._hashes[slots])
 
-    def _slots_between(self, first: int, last: int) -> Slots:
-        if self._by_hash is not None:
-            return self._by_hash.between(np.uint64(first), np.uint64(last))
-        slots = self._index.near(first, last)
-        hashes = self._hashes[slots]
-        return slots[(hashes >= np.uint64(first)) & (hashes <= np.uint64(last))]
+    def _slots_of(self, ranges: Ranges) -> Slots:
+        """Return the slots of some hashes, also of rows that are gone and not written yet."""
+        if self._by_hash is None:
+            slots = self._index.near(ranges)
+            return slots[ranges.contain(self._hashes[slots])]
+        slots = self._by_hash.between(ranges.firsts, ranges.lasts)
+        stays = ranges.contain(self._hashes[slots]) & ~self._slots.free[slots]
+        return distinct(slots[stays])  # (a slot that was given again is there more than once)
 
     def absorb(self, table: pa.Table) -> None:
         """Take rows of a section over what is there; they count as no change of this step."""
@@ -382,15 +417,19 @@ class Table:
         row_hashes = self.row_hashes(hashes, identity[len(self.keys) :])
         gone = table.column(DELETED).to_numpy()
         slots = self.find(row_hashes, identity)
-        slots = self.claim(slots, hashes, row_hashes, identity)
+        self.remove(slots[gone])
         stays = ~gone
+        if gone.any():
+            slots, hashes, row_hashes = slots[stays], hashes[stays], row_hashes[stays]
+            identity = [column[stays] for column in identity]
+        slots = self.claim(slots, hashes, row_hashes, identity)
         content = {
             number: kind.from_arrow(table.column(self._names[number]))[stays]
             for number, kind in enumerate(self.columns)
         }
         due = None if self.domain is None else table.column(DUE).to_numpy()[stays]
-        self.put(slots[stays], content, due)
-        self.remove(slots[gone])
+        self.put(slots, content, due)
+        self._loose += self._dirty[changed:]
         del self._dirty[changed:]
 
     # -- memory -------------------------------------------------------------------------------
@@ -406,16 +445,36 @@ class Table:
     @property
     def nbytes(self) -> int:
         """About how much memory the table takes."""
-        return self._used * self.row_bytes + self._text_bytes + len(self.due) * 12
+        return self._slots.reach * self.row_bytes + self._text_bytes + len(self.due) * 12
 
     @property
     def used(self) -> int:
-        """How many slots have been given out."""
-        return self._used
+        """How many slots rows have, also such as are gone when that has not been written yet."""
+        return len(self._slots)
+
+    @property
+    def given(self) -> int:
+        """How often a slot was given to a row that was not there."""
+        return self._slots.given
+
+    def bytes_by_bin(self, bins_of: BinsOf, bins: int) -> npt.NDArray[np.int64]:
+        """Return about how much memory the rows of each bin take."""
+        live = self._live[: self._slots.reach]
+        rows = np.bincount(bins_of(self._hashes[: self._slots.reach][live]), minlength=bins)
+        return rows * (self.nbytes // max(self._slots.reach, 1))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a quarter of its memory or more holds no row."""
+        return self._dead > _FEWEST_SLOTS and 4 * self._dead > self._slots.reach
+
+    def compact(self) -> None:
+        """Give back the memory of all slots that hold no row. Costs all rows."""
+        self.keep_only(np.ones(self._slots.reach, dtype=np.bool_))
 
     def keep_only(self, stays: Mask) -> None:
         """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""
-        slots = np.flatnonzero(stays & self._live[: self._used])
+        slots = np.flatnonzero(stays & self._live[: self._slots.reach])
         hashes, row_hashes = self._hashes[slots], self._row_hashes[slots]
         due = _never_due(len(slots)) if self.domain is None else self._due[slots]
         self._identity = [column[slots] for column in self._identity]
@@ -423,8 +482,8 @@ class Table:
         self._hashes = hashes
         self._row_hashes = row_hashes if self.sub else hashes
         self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
-        self._used, self._dead = len(slots), 0
-        self._forgotten = None
+        self._slots.begin(len(slots))
+        self._dead, self._loose = 0, []
         self._index_anew(len(slots) // 8)
         if self._by_hash is not None:
             self._by_hash = SortedRuns(np.uint64)
@@ -438,56 +497,53 @@ class Table:
     def forget(self, ranges: Ranges) -> tuple[U64, Times]:
         """Forget the rows of some hashes, which counts as no change; costs what is forgotten.
 
-        Their slots are given back with those of rows that are gone, when these are half of all; what
-        texts take is given back at once.
+        Their memory is there for others; it is given back when most of the table is forgotten.
 
         Returns:
             The hashes of the rows that were there, and when each was due.
         """
-        if not self.sub:
-            ranges = ranges.within(self._index.expected)
-        parts = [self._slots_between(first, last) for first, last in ranges.pairs()]
-        slots = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
-        if self._forgotten is None:
-            self._forgotten = np.zeros(len(self._live), dtype=np.bool_)
-        slots = slots[~self._forgotten[slots]]
-        self._forgotten[slots] = True
-        self._index.remove(self._row_hashes[slots], self._forgotten, self._row_hashes)
-        slots = slots[self._live[slots]]
-        hashes, due = self._hashes[slots], self._due[slots]
-        self._live[slots] = False
-        self._dead += len(slots)
-        kinds = (*self.keys, *self.sub, *self.columns)
-        for kind, column in zip(kinds, (*self._identity, *self._content), strict=True):
-            if column.dtype == object:
-                self._text_bytes -= _text_bytes(column[slots])
-                column[slots] = kind.empty
+        slots = self._slots_of(ranges)
+        there = slots[self._live[slots]]
+        hashes, due = self._hashes[there], self._due[there]
+        self._live[there] = False
+        self._dead += len(there)
+        self._release(slots)
         if self.domain is not None:
             self._push_due(_NEVER_DUE[:0], slots[:0])
-        self._compact_if_sparse()
+        if self._dead > _FEWEST_SLOTS and len(self) < SPARSE * self._slots.reach:
+            self.compact()
         return hashes, due
 
     def expect(self, ranges: Ranges) -> None:
         """Say which hashes are expected from now on. Costs no row that is there (but see ``SlotIndex``)."""
         self._ranges = ranges
         if not self.sub and not self._index.expect(ranges, self._row_hashes):
-            self._index_anew(self._used // 8)
+            self._index_anew(self._slots.reach // 8)
 
-    def lowest_by_bin(self, bins_of: Any, bins: int) -> Times:
+    def make_room(self, ranges: Ranges) -> None:
+        """Say that all rows of some hashes are to come, of which few are there, or none. Costs these.
+
+        (They would crowd in an index that was made for those which are there.)
+        """
+        if self.sub:
+            return
+        there = self._slots_of(ranges)
+        gone = np.zeros(len(self._live), dtype=np.bool_)
+        gone[there] = True
+        if not self._index.make_room(ranges, there, gone, self._row_hashes):
+            self._index_anew(self._slots.reach // 8)
+
+    def lowest_by_bin(self, bins_of: BinsOf, bins: int) -> Times:
         """Return the lowest pending time of each bin."""
         lowest = np.full(bins, MAX_TIME, dtype=np.int64)
-        live = self._live[: self._used]
-        due = np.minimum(self._due[: self._used][live], LAST_TIMER)
-        np.minimum.at(lowest, bins_of(self._hashes[: self._used][live]), due)
+        live = self._live[: self._slots.reach]
+        due = np.minimum(self._due[: self._slots.reach][live], LAST_TIMER)
+        np.minimum.at(lowest, bins_of(self._hashes[: self._slots.reach][live]), due)
         return lowest
 
     def used_hashes(self) -> U64:
-        """The hashes of all slots, also of rows that are gone."""
-        return self._hashes[: self._used]
-
-    def _compact_if_sparse(self) -> None:
-        if self._dead > _FEWEST_SLOTS and 2 * self._dead > self._used:
-            self.keep_only(np.ones(self._used, dtype=np.bool_))
+        """The hashes of all slots that have ever been given, also of those that hold no row."""
+        return self._hashes[: self._slots.reach]
 
 
 def _text_bytes(values: Column) -> int:

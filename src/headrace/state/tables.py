@@ -49,18 +49,18 @@ class Rows:
         self._identity = [*keys.columns, *sub]
         self._row_hashes = self._table.row_hashes(keys.hashes, sub)
         self._slots = self._table.find(self._row_hashes, self._identity)
-        self._seen = self._table.used
+        self._seen = self._table.given
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def _current(self) -> Slots:
         """Return the slots; looks again for rows that were not there, when the table has grown."""
-        if self._seen != self._table.used:
+        if self._seen != self._table.given:
             missing = np.flatnonzero(self._slots == NO_SLOT)
             identity = [column[missing] for column in self._identity]
             self._slots[missing] = self._table.find(self._row_hashes[missing], identity)
-            self._seen = self._table.used
+            self._seen = self._table.given
         return self._slots
 
     @property
@@ -96,7 +96,7 @@ class Rows:
             handle.check_once(slots, self._row_hashes, self._identity)
         slots = table.claim(slots, self._keys.hashes, self._row_hashes, self._identity, once=True)
         table.put(slots, content, handle.lives_until(self._keys, slots))
-        self._slots, self._seen = slots, table.used
+        self._slots, self._seen = slots, table.given
 
     def delete(self, where: Mask | None = None) -> None:
         """Delete the rows, or some of them; those that are not there are left alone."""
@@ -317,9 +317,7 @@ class TableSet(BinnedState):
         """Return about how much memory the rows of each bin take."""
         sizes = np.zeros(len(self.layout), dtype=np.int64)
         for table in self.tables.values():
-            bins = self.layout.bins_of(table.used_hashes())
-            each = table.nbytes // max(table.used, 1)
-            sizes += np.bincount(bins, minlength=len(sizes)) * each
+            sizes += table.bytes_by_bin(self.layout.bins_of, len(sizes))
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
@@ -349,6 +347,17 @@ class TableSet(BinnedState):
         self.ranges = ranges
         for table in self.tables.values():
             table.expect(ranges)
+
+    def make_room(self, ranges: Ranges) -> None:
+        """Say that the rows of bins which are not loaded are to come."""
+        for table in self.tables.values():
+            table.make_room(ranges)
+
+    def compact(self) -> None:
+        """Give back the memory of rows that are gone."""
+        for table in self.tables.values():
+            if table.sparse:
+                table.compact()
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
         """Return a lower bound of what is pending in the loaded bins; in event time, of timers."""
