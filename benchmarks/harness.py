@@ -153,8 +153,34 @@ def write(rows: list[list[str]], figures: list[dict[str, Any]],
         content = {**facts(arguments), **more, "table": rows, "figures": figures}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         aside = arguments.json.with_suffix(".tmp")  # (hours may be in the file)
-        aside.write_text(json.dumps(content, indent=2) + "\n")
+        aside.write_text(laid_out(content) + "\n")
         aside.replace(arguments.json)
+
+
+def laid_out(value: Any, indent: str = "") -> str:
+    """Return JSON with a line for each value, and a list of numbers and texts in one line.
+
+    >>> print(laid_out({"a": [1, 2], "b": [[3], [4]]}))
+    {
+      "a": [1, 2],
+      "b": [
+        [3],
+        [4]
+      ]
+    }
+    """
+    further = indent + "  "
+    if isinstance(value, dict):
+        ends = "{}"
+        lines = [f"{json.dumps(str(name))}: {laid_out(of, further)}" for name, of in value.items()]
+    elif isinstance(value, list | tuple) and any(
+        isinstance(of, dict | list | tuple) for of in value
+    ):
+        ends, lines = "[]", [laid_out(of, further) for of in value]
+    else:
+        return json.dumps(value)
+    within = f",\n{further}".join(lines)
+    return f"{ends[0]}\n{further}{within}\n{indent}{ends[1]}" if lines else ends
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

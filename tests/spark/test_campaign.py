@@ -32,7 +32,7 @@ from headrace.runners.spark import SparkRunner
 from headrace.step.plan import Plan, TaskReport
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
-from tests.support import by_chance, processes, struck, zombie_driver
+from tests.support import processes, struck, zombie_driver
 from tests.support.cluster import HOSTS, StandaloneCluster, cluster_settings
 from tests.support.fail_over import Scene
 from tests.support.recorder import seen
@@ -219,7 +219,7 @@ def kill_drivers(folder: Path, rng: random.Random, wanted: int, exchange: str) -
         else:
             processes.pause(rng.uniform(0.5, 5.0), run)
         assert run.poll() is None, (folder / f"{number}.log").read_text()
-        by_chance.kill(run, rng)
+        processes.kill_by_chance(run, rng)
     return check(folder)
 
 

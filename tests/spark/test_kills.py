@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import by_chance, flights, processes
+from tests.support import flights, processes
 from tests.support.outputs import all_steps
 from tests.support.results import recording
 
@@ -52,7 +52,7 @@ def killed_until_done(stream: Path, data: Path, kills: int, rng: random.Random) 
             processes.pause(rng.uniform(0.5, 4.0), run)
         if run.poll() is not None:
             break
-        what = by_chance.kill(run, rng)
+        what = processes.kill_by_chance(run, rng)
         done[what] = done.get(what, 0) + 1
     last = processes.start(arguments, data / "log")
     assert last.wait(timeout=600) == 0, (data / "log").read_text()[-4000:]

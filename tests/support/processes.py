@@ -142,6 +142,11 @@ def steps_in(storage: Path) -> int:
     return int(names[-1]) if names else -1
 
 
-def choose(rng: random.Random) -> str:
-    """Return who is to be killed."""
-    return rng.choice(["python", "jvm", "both"])
+def kill_by_chance(process: subprocess.Popen[bytes], rng: random.Random) -> str:
+    """Kill a driver's Python process, its JVM, or both; return which.
+
+    Where there is no JVM yet, its start is what is hit: the Python process is killed.
+    """
+    what = rng.choice(["python", "jvm", "both"]) if children(process, "java") else "python"
+    kill(process, what)
+    return what
