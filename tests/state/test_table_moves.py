@@ -41,6 +41,8 @@ def hashes_of(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def tables_are_tidied_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "_FEWEST_SLOTS", 4)
     monkeypatch.setattr(index_module, "_FEWEST_BITS", 2)
+    monkeypatch.setattr(index_module, "_FAR", 3)
+    monkeypatch.setattr(index_module, "_PIECE", 4)
 
 
 class Moves(RuleBasedStateMachine):
@@ -242,18 +244,18 @@ class Touched:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        add, near = Segment.add, Segment.near
+        place, near = Segment._place, Segment.near
 
-        def counted_add(segment: Segment, hashes: Any, slots: Any) -> None:
+        def counted_place(segment: Segment, hashes: Any, slots: Any, **most: Any) -> Any:
             self.rows += len(slots)
-            add(segment, hashes, slots)
+            return place(segment, hashes, slots, **most)
 
         def counted_near(segment: Segment, ranges: Ranges) -> Any:
             found = near(segment, ranges)
             self.rows += len(found)
             return found
 
-        patch.setattr(Segment, "add", counted_add)
+        patch.setattr(Segment, "_place", counted_place)
         patch.setattr(Segment, "near", counted_near)
 
 
@@ -383,6 +385,16 @@ def test_bins_that_come_one_by_one_neither_crowd_nor_make_the_others_move(
     assert table.used == 200_000
     assert touched.rows < 15 * table.used, "a logarithm of how often they came"
     assert len(table._index) <= 12
+
+
+def test_what_comes_to_an_empty_table_is_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = empty(Ranges.everything())
+    touched = Touched(monkeypatch)
+    half = Ranges.of([(0, MAX_HASH // 2)])
+    table.make_room(half)
+    put(table, 100_000, half)
+    assert touched.rows == 100_000
+    assert longest_cluster(table) < 200
 
 
 def test_bins_that_come_where_some_rows_are_do_not_crowd() -> None:

@@ -119,6 +119,8 @@ class SlotIndex:
         Returns:
             Whether that is done, or all must be indexed anew.
         """
+        if not any(segment.taken for segment in self._segments):
+            return True  # what comes will be the first, and the index begun for it
         self.remove(hashes_of[there], gone, hashes_of)
         for segment in self._segments:
             segment.ranges = segment.ranges.without(ranges)
