@@ -54,6 +54,36 @@ def test_a_query_runs_while_its_state_moves_and_what_was_seen_is_told_written_an
         assert facts["ccdf"][window][-1][0] >= facts["latency_ms"][window]["max"] * 0.998
     assert facts["load"]["migrate"] == {"type": "batched", "bins": 2, "gap": True}
     assert picture.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split() for line in found.stdout.splitlines()[-3:]]
+    assert rows == [
+        [window, str(facts["events"][window]), *map(str, facts["latency_ms"][window].values())]
+        for window in ("all", "steady", "moving")
+    ]
+
+
+def test_a_dash_is_standard_output_which_has_nothing_else_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = cli("q1", *QUICK, "--json", "-")
+    assert found.exit_code == 0, found.output
+    assert msgspec.json.decode(found.stdout)["query"] == "q1"
+    assert "q1  step 1 " in found.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_seen_goes_into_a_pipe_too() -> None:
+    read, written = os.pipe()
+    with open(read, "rb") as pipe:
+        with open(written, "wb"):
+            short = ["--duration", "500ms"]  # what a pipe holds is enough then
+            assert cli("q1", *QUICK, *short, "--json", f"/dev/fd/{written}").exit_code == 0
+        assert msgspec.json.decode(pipe.read())["query"] == "q1"
+
+
+def test_progress_shows_no_lag_below_nothing() -> None:
+    """(The watermark is exact: it promises the time of the event that is next.)"""
+    assert "lag -" not in cli("q1", *QUICK).stderr
 
 
 def test_a_place_where_something_has_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -91,13 +121,31 @@ def test_it_says_at_the_beginning_what_has_to_be_installed(
         ["q1", "--prepare"],
         ["q1", "--bins", "0"],
         ["q1", "--duration", "0s"],
-        ["q1", "--json", "nowhere/q1.json"],
-        ["q1", "--json", "."],
         ["q1", "--plot", "q1.foo"],
     ],
 )
 def test_what_it_does_not_know_is_wrong_usage(wrong: list[str]) -> None:
     assert cli(*wrong).exit_code == 2
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+@pytest.mark.parametrize("place", ["/proc/q1.png", "nowhere/q1.png", "."])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_starts(
+    option: str, place: str
+) -> None:
+    found = cli("q1", *QUICK, option, place)
+    assert found.exit_code == 2 and f"{option} {place} cannot be written" in found.stderr
+    assert "choose a file in a folder that is there" in found.stderr and "step" not in found.stderr
+
+
+def test_who_is_refused_finds_his_files_as_they_were(tmp_path: Path) -> None:
+    there, new, link = (tmp_path / name for name in ("there.json", "new.png", "link.json"))
+    there.write_text("kept")
+    link.symlink_to(tmp_path / "not there")
+    for file in (there, link):
+        assert cli("q1", "--prepare", "--json", str(file), "--plot", str(new)).exit_code == 2
+    assert there.read_text() == "kept"
+    assert sorted(tmp_path.iterdir()) == [link, there]
 
 
 def test_a_rate_that_is_too_high_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -299,11 +300,18 @@ def test_all_kinds_in_one_are_the_kinds_by_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"rate": 0}, {"disorder": 1906}, {"events": -1}, {"in_flight": 0}, {"rate": 10**13}]
-)
-def test_knobs_that_cannot_be_are_refused(knobs: dict[str, int]) -> None:
-    with pytest.raises(PipelineError, match="nexmark"):
+    "knobs",
+    [
+        {"rate": 0}, {"disorder": 1906}, {"events": -1}, {"in_flight": 0}, {"rate": 10**13},
+        {"base_us": 2**63},
+        *({name: wrong} for name in Timeline.__struct_fields__ for wrong in ("x", 10.0)),
+        *({name: None} for name in Timeline.__struct_fields__ if name != "events"),
+    ],
+)  # fmt: skip
+def test_knobs_that_cannot_be_are_refused_by_name(knobs: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match=f"nexmark: .*{next(iter(knobs))}=") as refused:
         Timeline(**knobs)
+    assert refused.value.remedy
 
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:

@@ -94,6 +94,7 @@ def test_beside_steps_that_tell_no_times_rates_are_of_those_that_do() -> None:
     ("watermark", "highest", "shown", "lag"),
     [
         (60 * SECOND, 90 * SECOND, "1970-01-01T00:01:00Z", 30.0),
+        (60 * SECOND, 50 * SECOND, "1970-01-01T00:01:00Z", 0.0),  # what comes next is known
         (MIN_TIME, 90 * SECOND, "-", None),
         (MAX_TIME, 90 * SECOND, "end", None),
     ],

@@ -181,6 +181,14 @@ def test_a_directory_that_is_anothers_is_a_typed_error(tmp_path: Path) -> None:
     assert elsewhere(program, target).strip() == StorageReadOnly.__name__
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc here")
+def test_where_no_directory_can_be_made_is_a_typed_error_that_says_what_to_do() -> None:
+    """There even the administrator is told that no such directory is there."""
+    with pytest.raises(StorageReadOnly, match="or choose another storage=") as refused:
+        LocalStore("/proc/headrace/deep").create("probes/name", b"x")
+    assert "/proc/headrace/deep" in refused.value.place
+
+
 def test_a_user_whose_files_may_not_grow_is_told_so_and_goes_on_when_they_may(
     tmp_path: Path,
 ) -> None:

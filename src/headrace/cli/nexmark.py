@@ -30,6 +30,7 @@ from headrace.storage import Store, open_store
 _DELETIONS, _DELETES_AGAIN_S = 20, 0.25
 #: Where a larger share of events was left over at the end, the rate was too high.
 _LEFT_OVER = 0.1
+_STANDARD_OUTPUT = Path("-")
 
 _OPTIONS = [
     click.argument("query", type=click.Choice(NAMES), metavar="QUERY"),
@@ -65,7 +66,8 @@ _OPTIONS = [
     click.option("--storage", help="A new place for the state.  [default: one that is deleted at the end]"),
     click.option("--plot", type=click.Path(path_type=Path),
                  help="Draw latency over time, memory, and how many events were how late."),
-    click.option("--json", "file", type=click.Path(path_type=Path), help="Write all that was seen."),
+    click.option("--json", "file", type=click.Path(path_type=Path, allow_dash=True),
+                 help="Write all that was seen; - is --output json."),
     output_option,
 ]  # fmt: skip
 
@@ -82,6 +84,8 @@ def nexmark(
     how, every second bin of the first half of the workers moves to the other half at a third of the
     duration, and back at two thirds: with two workers a quarter of all.
     """
+    if file == _STANDARD_OUTPUT:
+        file, output = None, "json"
     with typed_errors(), _scratch() as scratch:
         _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
         _check_places(file, plot)
@@ -129,13 +133,34 @@ def _check_places(file: Path | None, plot: Path | None) -> None:
         UsageError: then.
     """
     for option, path in (("--json", file), ("--plot", plot)):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise click.UsageError(f"{option} {path}: it cannot be written there")
+        if path is not None and (why := _not_written(path)):
+            raise click.UsageError(
+                f"{option} {path} cannot be written ({why}): choose a file in a folder that is there and "
+                "may be written"
+            )
     if plot is not None:
         from headrace.nexmark.harness.picture import kinds
 
         if plot.suffix.removeprefix(".") not in kinds():
             raise click.UsageError(f"--plot {plot}: it is one of {', '.join(sorted(kinds()))}")
+
+
+def _not_written(path: Path) -> str:
+    """Return why a file cannot be written, if so, and leave it as it is.
+
+    It is tried, as rights do not tell: by these the administrator may write everywhere. A pipe is not: who
+    reads it would take that for its end.
+    """
+    try:
+        if not path.exists():
+            file = Path(os.path.realpath(path))  # a link stays
+            file.touch(exist_ok=False)
+            file.unlink()
+        elif path.is_file() or path.is_dir():
+            path.open("ab").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _new(storage: str) -> Store:
@@ -195,7 +220,7 @@ def _run(
     ]
     steps = f"{seen.steps:,} steps in {show_duration(duration)}"
     text = [f"{query}: {steps}, {seen.answers:,} answers in the whole run", *moved]
-    tell(facts, "\n".join([*text, *aligned(latencies_of(seen, load))]), output)
+    tell(facts, "\n".join([*text, *aligned(latencies_of(facts))]), output)
     if (left := share_left_over(seen, load)) > _LEFT_OVER:
         click.echo(
             f"The rate is more than this machine does: {left:.0%} of these events were done when no more "

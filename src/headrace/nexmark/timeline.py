@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.nexmark.draws import I64
 
 PEOPLE, AUCTIONS, BIDS = 1, 3, 46
@@ -23,10 +24,12 @@ ROUND = PEOPLE + AUCTIONS + BIDS
 BASE_US = 1_436_918_400_000_000
 #: Within a group, the k-th to arrive is event ``k * _STRIDE`` modulo the group's size.
 _STRIDE = 953
-#: Times are exact up to 10^12; and what is hot or not is decided by eleven bits.
+#: Times are exact up to 10^12, and begin at one that can be shown; what is hot or not is decided by eleven
+#: bits.
 _BOUNDS = {
-    "rate": 10**12, "in_flight": 10**12, "disorder": 10**12,
-    "hot_sellers": 2**11, "hot_auctions": 2**11, "hot_bidders": 2**11,
+    "rate": (1, 10**12), "in_flight": (1, 10**12), "disorder": (1, 10**12),
+    "hot_sellers": (1, 2**11), "hot_auctions": (1, 2**11), "hot_bidders": (1, 2**11),
+    "base_us": (FIRST_DATE_US, LAST_DATE_US),
 }  # fmt: skip
 
 
@@ -60,6 +63,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
             (of the hot auction, by the hot bidder) of that time.
         disorder: events arrive in order but within groups of so many, where they are shuffled.
         base_us: when the first event is, in microseconds since 1970 UTC.
+
+    Raises:
+        PipelineError: for a knob that is no whole number, or too small or large.
     """
 
     events: int | None = None
@@ -73,19 +79,27 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     base_us: int = BASE_US
 
     def __post_init__(self) -> None:
-        for name, most in _BOUNDS.items():
-            if not 1 <= getattr(self, name) <= most:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int) and (name, value) != ("events", None):
                 raise PipelineError(
-                    f"nexmark: {name}={getattr(self, name)!r} is no number from 1 to {most}",
+                    f"nexmark: {name}={value!r} is no whole number", remedy="give an int"
+                )
+        for name, (least, most) in _BOUNDS.items():
+            if not least <= getattr(self, name) <= most:
+                raise PipelineError(
+                    f"nexmark: {name}={getattr(self, name)!r} is no number from {least} to {most}",
                     remedy="choose another",
                 )
         if self.disorder % _STRIDE == 0:
             raise PipelineError(
-                f"nexmark: a group of {self.disorder} events cannot be shuffled",
-                remedy=f"choose a disorder= that is no multiple of {_STRIDE}",
+                f"nexmark: disorder={self.disorder}: a group of so many events cannot be shuffled",
+                remedy=f"choose one that is no multiple of {_STRIDE}",
             )
         if self.events is not None and self.events < 0:
-            raise PipelineError(f"nexmark: events={self.events} is less than none")
+            raise PipelineError(
+                f"nexmark: events={self.events} is less than none", remedy="give None for no end"
+            )
 
     # -- time ---------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 def lag_us(watermark: int, highest: int) -> int | None:
     """Return by how many microseconds a watermark is behind the highest event time seen.
 
-    None while either is not known, and when the input has ended.
+    None while either is not known, and when the input has ended. A watermark may be ahead: where a source
+    knows when its next record is, as with an exact one. Then nothing lags.
 
-    >>> lag_us(40, 100)
-    60
+    >>> lag_us(40, 100), lag_us(101, 100)
+    (60, 0)
     """
     if MIN_TIME < watermark < MAX_TIME and highest > MIN_TIME:
-        return highest - watermark
+        return max(0, highest - watermark)
     return None
 
 

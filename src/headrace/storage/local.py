@@ -128,7 +128,10 @@ class LocalStore(Store):
             return
         path_up = [directory, *directory.parents]
         self._lasting.difference_update(path for path in path_up if not path.exists())
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # so says /proc of what cannot be made there
+            raise OSError(errno.EROFS, "no directory can be made there") from error
         for path in path_up:
             if path in self._lasting or path.is_mount():
                 break

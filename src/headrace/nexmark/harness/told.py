@@ -51,12 +51,12 @@ def share_left_over(seen: Seen, load: Load) -> float:
     return float(window.events[left].sum() / max(window.events.sum(), 1))
 
 
-def latencies_of(seen: Seen, load: Load) -> pa.Table:
-    """Return how late events were, in milliseconds: a row for each window."""
+def latencies_of(facts: dict[str, Any]) -> pa.Table:
+    """Return how late events were, of what :func:`told` has told: a row for each window."""
     rows = [
-        {"window": name, "events": int(one.events.sum())}
-        | {f"{share} ms": ms for share, ms in _latency_ms(one).items()}
-        for name, one in _windows(seen, load).items()
+        {"window": name, "events": facts["events"][name]}
+        | {f"{share} ms": ms for share, ms in late_ms.items()}
+        for name, late_ms in facts["latency_ms"].items()
     ]
     return pa.Table.from_pylist(rows)
 
