@@ -19,7 +19,7 @@ from tests.ops.support import FAULTS, ITEMS, WAYS, Item, last_of_each, on_time, 
 EVERY: dict[str, Any] = {
     "records": Count(), "values": Count("x"), "total": Sum("x"), "least": Min("x"), "most": Max("x"),
     "mean": Mean("x"), "floats": Sum("f"), "low": Min("f"), "first": Min("s"), "last": Max("s"),
-    "numbers": Sum("n"),
+    "numbers": Sum("n"), "lowest": Min("n"), "highest": Max("n"),
 }  # fmt: skip
 
 
@@ -32,6 +32,7 @@ def expected(items: list[Item]) -> tuple[Any, ...]:
         len(items), len(xs), sum(xs) if xs else None, min(xs, default=None), max(xs, default=None),
         sum(xs) / len(xs) if xs else None, math.fsum(fs) if fs else None, min(fs, default=None),
         min(ss, default=None), max(ss, default=None), sum(item.n for item in items),
+        min(item.n for item in items), max(item.n for item in items),
     )  # fmt: skip
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from operator import ge, gt, lt
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PipelineError, UserCodeError
 from headrace.ops import Dedup, Filter, FlatMap, LastN, Map, Reduce, TopN
+from headrace.schema import value_type_of_schema
 from tests.ops.support import (
     DISORDER,
     FAULTS,
@@ -230,6 +235,87 @@ def test_a_list_that_does_not_change_is_not_said_again() -> None:
     items = [Item("a", 1, n=5), Item("a", 2, n=3), Item("a", 3, n=9)]
     steps, _ = run(lambda: TopN(1, by="n", columns=["n"]), items, rows=1)
     assert [[row.values for row in step] for step in steps] == [[(1, 5)], [(1, 9)]]
+
+
+def best_of_steps(
+    items: list[Item], rows: int, by: str, wins: Callable[[Any, Any], bool]
+) -> list[list[Row]]:
+    """Return what is said of the best records, step by step."""
+    best: dict[str, Item] = {}
+    said = []
+    for first in range(0, len(items), rows):
+        latest: dict[str, int] = {}
+        changed = set()
+        for item in items[first : first + rows]:
+            value = getattr(item, by)
+            if value is None or math.isnan(value if by == "f" else 0):
+                continue
+            latest[item.key] = max(latest.get(item.key, item.at), item.at)
+            if item.key not in best or wins(value, getattr(best[item.key], by)):
+                best[item.key] = item
+                changed.add(item.key)
+        said.append([Row(key, latest[key], (1, *whole(best[key]).values)) for key in changed])
+    return said
+
+
+def same_steps(steps: list[list[Row]], wanted: list[list[Row]]) -> bool:
+    """Say whether what was said in each step is the same; of steps in which nothing was, none tell."""
+    return [ordered(step) for step in steps if step] == [ordered(step) for step in wanted if step]
+
+
+@settings(max_examples=40)
+@given(ITEMS, WAYS, st.sampled_from(["x", "f", "s", "n"]), st.booleans())
+def test_the_best_alone_is_said_whole_and_only_when_it_is_another(
+    items: list[Item], way: dict[str, Any], by: str, least: bool
+) -> None:
+    steps, _ = run(lambda: TopN(1, by=by, least=least), items, **way)
+    wins = lt if least else gt
+    assert same_steps(steps, best_of_steps(items, way["rows"], by, wins))
+
+
+@settings(max_examples=20)
+@given(ITEMS, WAYS)
+def test_the_newest_alone_is_said_whole_and_only_when_it_is_another(
+    items: list[Item], way: dict[str, Any]
+) -> None:
+    steps, _ = run(lambda: LastN(1), items, **way)
+    assert same_steps(steps, best_of_steps(items, way["rows"], "at", ge))
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_what_has_no_number_is_not_among_the_best(rows: int) -> None:
+    items = [Item("a", at, f=f, n=at) for at, f in enumerate([math.nan, 1.0, math.nan, 0.5])]
+    for n in (1, 2):
+        steps, _ = run(lambda n=n: TopN(n, by="f", columns=["n"]), items, rows=rows)
+        assert lists(steps)["a"] == [(1,), (3,)][:n]
+    steps, _ = run(lambda: TopN(1, by="f", columns=["n"]), items[:1], rows=rows)
+    assert lists(steps) == {}
+
+
+def test_one_record_comes_out_in_the_types_of_a_list_of_many() -> None:
+    fields = {
+        "key": pa.string(), "at": pa.int64(), "ns": pa.timestamp("ns", tz="UTC"), "s": pa.duration("s"),
+        "text": pa.large_string(), "raw": pa.large_binary(), "good": pa.bool_(), "small": pa.int8(),
+        "day": pa.date32(),
+    }  # fmt: skip
+    kind = pa.schema(list(fields.items()))
+    make = value_type_of_schema(kind).python_type
+    now, day = datetime(2026, 1, 1, 0, 0, 0, 123456, UTC), date(2026, 1, 1)
+    items = [
+        make("a", 1, now, timedelta(seconds=5), "é", b"\0", True, -3, day),
+        make("a", 2, None, None, None, None, False, None, None),
+        make("b", 3, None, None, "", None, False, None, None),
+    ]
+    found = []
+    for n in (1, 2):
+        for made in (lambda n=n: TopN(n, by="good"), lambda n=n: LastN(n)):
+            steps, _ = run(made, items, types=(kind,))
+            found.append({key: of[0] for key, of in lists(steps).items()})
+    assert found[:2] == found[2:]
+    assert found[0]["a"][4:] == ("é", b"\0", True, -3, day)
+    assert (
+        draw(TopN(1, by="good"), kind).values.schema == draw(TopN(2, by="good"), kind).values.schema
+    )
 
 
 @pytest.mark.parametrize(

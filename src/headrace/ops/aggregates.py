@@ -277,6 +277,9 @@ class _Extreme(Aggregate):
 
     def combined(self, partial: Partial, starts: I64) -> Partial:
         values, there = partial[self._column("value")], partial[self._column("there")]
+        if there.all():
+            found, some = self.picks.reduceat(values, starts), there[starts]
+            return {self._column("value"): found, self._column("there"): some}
         found = self.kind.new(len(starts))
         rows = np.flatnonzero(there)
         if len(rows):
@@ -288,10 +291,13 @@ class _Extreme(Aggregate):
 
     def merged(self, one: Partial, other: Partial) -> Partial:
         value, there = self._column("value"), self._column("there")
-        both = one[there] & other[there]
-        merged = np.where(one[there], one[value], other[value])
-        merged[both] = self.picks(one[value][both], other[value][both])
-        return {value: merged, there: one[there] | other[there]}
+        first, second = one[there], other[there]
+        merged = self.picks(one[value], other[value])
+        if not second.all():
+            merged = np.where(second, merged, one[value])
+        if not first.all():
+            merged = np.where(first, merged, other[value])
+        return {value: merged, there: first | second}
 
     def result(self, partial: Partial) -> pa.Array:
         values = self.kind.to_arrow(partial[self._column("value")])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.computation import InputStream
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, field_of, values_of, with_nulls
-from headrace.state.columns import Column
+from headrace.state.columns import Column, in_micros
 from headrace.state.rows import KeyedBatch
 
 _NULLS = "nulls"
@@ -67,6 +67,10 @@ class Payload:
                 nulls |= (~there).astype(np.int64) << self._nullable.index(kind.name)
         return {**stored, _NULLS: nulls} if self._nullable else stored
 
+    def shown(self, batch: KeyedBatch) -> dict[str, pa.Array]:
+        """Return the records of a batch as columns of a production, without keeping them."""
+        return {kind.name: _as_kept(batch.arrow(kind.name), kind.arrow) for kind in self._kinds}
+
     def read(self, rows: Any) -> Stored:
         """Return the records that table rows hold."""
         return {name: rows[name] for name in self.columns}
@@ -81,6 +85,13 @@ class Payload:
                 array = with_nulls(array, (stored[_NULLS] & bit) == 0)
             found[kind.name] = array
         return found
+
+
+def _as_kept(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in the type in which tables keep it."""
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return in_micros(column, kind)
+    return column.cast(kind)
 
 
 def taken(stored: Stored, at: Any) -> Stored:

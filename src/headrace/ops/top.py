@@ -34,12 +34,17 @@ RANK = "rank"
 
 
 class _Ranked(ColumnarComputation):
-    """A list of at most so many records for each key, kept in order, produced when it changes."""
+    """A list of at most so many records for each key, kept in order, produced when it changes.
+
+    A list of one is produced only when it is a record of the step: so of that one nothing is kept but
+    what it is ordered by.
+    """
 
     deterministic = True
 
     heads: TableHandle
     rows: TableHandle
+    best: TableHandle
 
     def __init__(self, n: int, columns: Sequence[str] | None) -> None:
         self._place = f"ops.{type(self).__name__}"
@@ -55,6 +60,11 @@ class _Ranked(ColumnarComputation):
         self._by = self._ordered_by(inputs[0], place)
         fields = [pa.field(RANK, pa.int64(), nullable=False), *self._payload.fields]
         distinct_names((field.name for field in fields), place)
+        if self._n == 1:
+            return {
+                "best": TableState({"by": self._by.arrow}),
+                "out": Output(pa.schema(fields)),
+            }
         return {
             "heads": TableState({"count": int}),
             "rows": TableState({"by": self._by.arrow, **self._payload.columns}, sub={"place": int}),
@@ -78,6 +88,9 @@ class _Ranked(ColumnarComputation):
             if not there.any():
                 return
             batch, by = batch.where(there), by[there]
+        if self._n == 1:
+            self._show_best(ctx, batch, by)
+            return
         keys = batch.keys
         counts = self.heads.at(keys)["count"]
         at, places = spread(counts)
@@ -114,6 +127,31 @@ class _Ranked(ColumnarComputation):
         self.heads.at(batch.keys[changed]).upsert(count=lengths[changed])
         ctx.produce("out", keys, {RANK: rank + 1, **self._payload.arrow(lists)})
 
+    def _show_best(self, ctx: BatchContext, batch: KeyedBatch, by: Column) -> None:
+        """Store and produce the best record of each key that is better than what was."""
+        keys = batch.keys
+        found = self._best_rows(batch, by)
+        rows, values = self.best.at(keys), by[found]
+        better = ~rows.exists | self._better(values, rows["by"])
+        if not better.all():
+            if not better.any():
+                return
+            keys, found, values = keys[better], found[better], values[better]
+            rows = self.best.at(keys)
+        rows.upsert(by=values)
+        chosen = np.zeros(len(batch), dtype=np.bool_)
+        chosen[found] = True
+        best = self._payload.shown(batch.where(chosen))
+        ctx.produce("out", keys, {RANK: np.ones(len(keys), dtype=np.int64), **best})
+
+    def _best_rows(self, batch: KeyedBatch, by: Column) -> I64:
+        """Return the position of the best record of each key."""
+        raise NotImplementedError
+
+    def _better(self, by: Column, known: Column) -> Mask:
+        """Say which of some records are before those that are known."""
+        raise NotImplementedError
+
 
 class TopN(_Ranked):
     """The ``n`` records of a key with the greatest (or least) values of a column.
@@ -130,8 +168,8 @@ class TopN(_Ranked):
     Ties: of equal values the one that arrived first is before the other.
 
     Guarantees: the last list of a key is that of all its on-time records. State: ``n`` rows a key, for
-    ever (key by window as well, for one list a window). Cost: ``n`` rows for each key that has
-    records in a step.
+    ever (key by window as well, for one list a window); with ``n=1`` only what decides, without the
+    other columns. Cost: ``n`` rows for each key that has records in a step.
 
     Example::
 
@@ -165,6 +203,15 @@ class TopN(_Ranked):
         _, codes = np.unique(by, return_inverse=True)
         order: I64 = np.lexsort((ages, codes if self._least else -codes, groups))
         return order
+
+    def _best_rows(self, batch: KeyedBatch, by: Column) -> I64:
+        best = batch.min(by) if self._least else batch.max(by)
+        rows = np.flatnonzero(by == best[batch.group_of_row])
+        return rows[starts_of(batch.group_of_row[rows])]
+
+    def _better(self, by: Column, known: Column) -> Mask:
+        better: Mask = by < known if self._least else by > known
+        return better
 
 
 class LastN(_Ranked):
@@ -205,3 +252,12 @@ class LastN(_Ranked):
     def _order(self, groups: I64, by: Column, ages: I64) -> I64:
         order: I64 = np.lexsort((-ages, ~by, groups))
         return order
+
+    def _best_rows(self, batch: KeyedBatch, by: Column) -> I64:
+        rows = np.flatnonzero(by == batch.max(by)[batch.group_of_row])
+        last: I64 = np.append(starts_of(batch.group_of_row[rows])[1:], len(rows)) - 1
+        return rows[last]
+
+    def _better(self, by: Column, known: Column) -> Mask:
+        better: Mask = by >= known
+        return better

@@ -57,22 +57,22 @@ class Best(hr.ColumnarComputation):
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
         parts = batch.by(ends=self._end_of(batch))
-        ends, group = parts.sub["ends"], parts.group_of_row
-        heads = self.heads.at(parts.keys, ends=ends)
-        before, counts, new = heads["best"], heads["count"], ~heads.exists
-        values = parts[self._by]
-        best = np.maximum(before, parts.max(values))
-        kept = np.flatnonzero(values == best[group])
-        self._forget(parts.keys, ends, np.where(best > before, counts, 0))
-        counts = np.where(best > before, 0, counts)
-        first = np.searchsorted(kept, parts.starts)  # of each group among those that are kept
-        number = counts[group[kept]] + np.arange(len(kept)) - first[group[kept]]
-        chosen = pa.array(kept)
-        columns = {name: parts.arrow(name).take(chosen) for name in self._columns}
-        self.best.at(parts.row_keys[kept], ends=ends[group[kept]], number=number).upsert(**columns)
-        counts = counts + np.bincount(group[kept], minlength=len(counts))
-        heads.upsert(best=best, count=counts)
-        self.over.set(parts.keys[new], ends[new], tags=ends[new])
+        before = self.heads.at(parts.keys, **parts.sub)["best"]
+        best = np.maximum(before, parts.max(self._by))
+        among = parts[self._by] == best[parts.group_of_row]
+        if not among.any():
+            return
+        found = parts.where(among)
+        keys, ends, at = found.keys, found.sub["ends"], found.group_of_row
+        heads = self.heads.at(keys, ends=ends)
+        best, counts, new = found.first(self._by), heads["count"], ~heads.exists
+        better = best > heads["best"]
+        self._forget(keys, ends, np.where(better, counts, 0))
+        counts = np.where(better, 0, counts)
+        rows = self.best.at(found.row_keys, ends=ends[at], number=counts[at] + found.ranks)
+        rows.upsert(**{name: found.arrow(name) for name in self._columns})
+        heads.upsert(best=best, count=counts + found.counts)
+        self.over.set(keys[new], ends[new], tags=ends[new])
 
     def _end_of(self, batch: hr.KeyedBatch) -> I64:
         if self._ends is not None:
