@@ -108,10 +108,7 @@ def hash_columns(columns: Sequence[pa.Array]) -> U64:
         TypeError: when a column has a type that is no key type.
     """
     hashed = [_hash_column(column) for column in columns]
-    if len(hashed) == 1:
-        return hashed[0]
-    rows = np.ascontiguousarray(np.stack(hashed, axis=1)).view(np.uint8)
-    return _xxh64_rows(rows)
+    return hashed[0] if len(hashed) == 1 else _hash_tuples(hashed)
 
 
 def key_type_problem(kind: pa.DataType) -> str | None:
@@ -225,43 +222,28 @@ def _rotl_in_place(words: U64, bits: int, spare: U64) -> None:
     words |= spare
 
 
-def _xxh64_rows(rows: npt.NDArray[np.uint8]) -> U64:
-    """XXH64 of each row of a C-contiguous matrix of bytes, all rows at once."""
-    count, length = rows.shape
-    at = 0
-    if length >= 32:
-        hashes, at = _long_prefix(rows)
+def _hash_tuples(words: Sequence[U64]) -> U64:
+    """XXH64 of each row of 8-byte words, all rows at once; ``words`` are the columns, two or more."""
+    if len(words) >= 4:
+        hashes = _long_prefix(words)
     else:
-        hashes = np.full(count, _P5, dtype=np.uint64)
-    hashes = hashes + np.uint64(length)
-    while length - at >= 8:
-        hashes = _mix_lane(hashes, _lane(rows, at, 8))
-        at += 8
-    if length - at >= 4:
-        hashes = _rotl(hashes ^ (_lane(rows, at, 4) * _P1), 23) * _P2 + _P3
-        at += 4
-    for position in range(at, length):
-        hashes = _rotl(hashes ^ (rows[:, position].astype(np.uint64) * _P5), 11) * _P1
+        hashes = np.full(len(words[0]), _P5, dtype=np.uint64)
+    hashes = hashes + np.uint64(8 * len(words))
+    for lane in words[len(words) // 4 * 4 :]:
+        hashes = _mix_lane(hashes, lane)
     return _avalanche(hashes)
 
 
-def _lane(rows: npt.NDArray[np.uint8], at: int, width: int) -> U64:
-    lane = np.ascontiguousarray(rows[:, at : at + width]).view(f"<u{width}")
-    return lane.reshape(len(rows)).astype(np.uint64)
-
-
-def _long_prefix(rows: npt.NDArray[np.uint8]) -> tuple[U64, int]:
-    count, length = rows.shape
+def _long_prefix(words: Sequence[U64]) -> U64:
+    """Return what the algorithm makes of the words that come in fours."""
     seeds = [(int(_P1) + int(_P2)) & _MASK, int(_P2), 0, (-int(_P1)) & _MASK]
-    lanes = [np.full(count, seed, dtype=np.uint64) for seed in seeds]
-    at = 0
-    while length - at >= 32:
-        lanes = [_round(acc, _lane(rows, at + 8 * i, 8)) for i, acc in enumerate(lanes)]
-        at += 32
+    lanes = [np.full(len(words[0]), seed, dtype=np.uint64) for seed in seeds]
+    for at in range(0, len(words) // 4 * 4, 4):
+        lanes = [_round(acc, words[at + i]) for i, acc in enumerate(lanes)]
     hashes = _rotl(lanes[0], 1) + _rotl(lanes[1], 7) + _rotl(lanes[2], 12) + _rotl(lanes[3], 18)
     for accumulator in lanes:
         hashes = (hashes ^ _round(np.uint64(0), accumulator)) * _P1 + _P4
-    return hashes, at
+    return hashes
 
 
 def _hash_bytes(column: pa.Array) -> U64:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.stretches import positions
+
 U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
@@ -89,7 +91,7 @@ class Ranges:
         ends = np.searchsorted(other.firsts, self.lasts, side="right")
         counts = ends - begins  # (never less than 0: ranges are disjoint)
         own = np.repeat(np.arange(len(self)), counts)
-        theirs = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts - begins, counts)
+        theirs = positions(begins, counts)
         return Ranges(
             np.maximum(self.firsts[own], other.firsts[theirs]),
             np.minimum(self.lasts[own], other.lasts[theirs]),

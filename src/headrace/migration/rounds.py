@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
+from headrace.keyspace.stretches import positions
 from headrace.migration.colouring import edge_colours
 from headrace.migration.moves import Moves
 
@@ -184,7 +185,7 @@ def _cut(sizes: I64, most: int) -> I64:
     """Return sizes of at most so many, each size cut into as few and as even parts as can be."""
     parts = -(-sizes // most)
     each, rest = np.divmod(np.repeat(sizes, parts), np.repeat(parts, parts))
-    nth = np.arange(len(each)) - np.repeat(np.cumsum(parts) - parts, parts)
+    nth = positions(np.zeros_like(parts), parts)
     return each + (nth < rest)
 
 

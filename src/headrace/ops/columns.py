@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.computation import InputStream
 from headrace.errors import PipelineError
+from headrace.keyspace.stretches import positions
 from headrace.state.columns import Column, ColumnType
 from headrace.state.rows import KeyedBatch
 
@@ -91,8 +92,7 @@ def spread(counts: I64) -> tuple[I64, I64]:
     [[0, 0, 2], [0, 1, 0]]
     """
     at = np.repeat(np.arange(len(counts)), counts)
-    numbers = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return at, numbers
+    return at, positions(np.zeros_like(counts), counts)
 
 
 def starts_of(groups: I64) -> I64:

@@ -222,5 +222,6 @@ class IdState(BinnedState):
     def _remembered(self) -> Mask:
         """Say for each slot whether it holds an id that is remembered."""
         slots = np.arange(len(self._rows.used_hashes()), dtype=np.int32)
-        remembered: Mask = self._times(slots) >= self._remembered_from
-        return remembered & self._rows.live(slots)
+        live = self._rows.live(slots)
+        remembered: Mask = self._rows.values(0, slots, live) >= self._remembered_from
+        return remembered & live

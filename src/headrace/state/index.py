@@ -1,7 +1,8 @@
 """Where the row of a hash is: a vectorised hash table from 64-bit hashes to slots.
 
 Open addressing with linear probing. A row's home is where its hash lies in the ranges that the
-worker owns, so that needles in ascending order walk through the table once, in memory order. A
+worker owns, so that needles in ascending order walk through the table once, in memory order; where rows
+are denser in some of them, because of the bins there only some are at hand, it goes by the rows. A
 look-up of many needles is a few NumPy instructions a round, and rounds get short quickly, since at
 most half of the places are taken. Measured on one core: 300 000 ascending needles among 10^7 rows in
 12 ms, against 33 ms by binary search in a sorted column, which moreover would have to be merged for
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.stretches import positions
 from headrace.state.distinct import distinct
 
 U64 = npt.NDArray[np.uint64]
@@ -42,12 +44,11 @@ class Homes:
     """Maps hashes to [0, 1), in order, so that a worker's own hashes are spread evenly.
 
     Args:
-        ranges: the hashes that rows are expected to have (by default, any); hashes elsewhere have a
-            home too.
+        ranges: the hashes that rows are expected to have (none: any); hashes elsewhere have a home too.
     """
 
-    def __init__(self, ranges: Ranges | None = None) -> None:
-        if ranges is None or not len(ranges):
+    def __init__(self, ranges: Ranges) -> None:
+        if not len(ranges):
             ranges = Ranges.everything()
         widths = (ranges.lasts - ranges.firsts).astype(np.float64) + 1
         self._firsts = ranges.firsts
@@ -57,7 +58,7 @@ class Homes:
         self._bends: tuple[F64, F64] | None = None
 
     @classmethod
-    def fitted(cls, ranges: Ranges | None, hashes: U64) -> Homes:
+    def fitted(cls, ranges: Ranges, hashes: U64) -> Homes:
         """Return homes for rows that are there: as many places as they need where they are dense.
 
         (They are denser in some ranges when of the bins there some are at hand and others are not.)
@@ -173,9 +174,7 @@ class Segment:
         count = len(self._places)
         lows, highs = self._homes.of(ranges.firsts, count), self._homes.of(ranges.lasts, count)
         begins = np.maximum(lows, np.append(0, highs[:-1] + 1))  # (one may begin where one ends)
-        lengths = highs + 1 - begins
-        first = np.cumsum(lengths) - lengths
-        places = np.arange(lengths.sum()) + np.repeat(begins - first, lengths)
+        places = positions(begins, highs + 1 - begins)
         # Rows that found their homes taken are behind them, without a gap.
         place, until, beyond = highs + 1, np.append(lows[1:], lows[:1] + count), []
         while len(place):

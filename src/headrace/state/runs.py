@@ -28,6 +28,7 @@ from headrace.errors import NOT_DECODED, Damaged, NewerFormat, StateLost
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.stretches import positions
 from headrace.storage.soft import is_soft
 
 #: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
@@ -385,7 +386,4 @@ def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
             begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True
         )
         return [rows.slice(begin, end - begin) for begin, end in stretches]
-    counts = ends - begins
-    before = np.cumsum(counts) - counts
-    at = np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
-    return [rows.take(pa.array(at))]
+    return [rows.take(pa.array(positions(begins, ends - begins)))]

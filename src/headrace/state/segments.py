@@ -2,12 +2,13 @@
 
 A row's home in a segment is where its hash lies in the ranges that the segment was made for. Hashes of
 other ranges would all have one home at an edge; so ranges that a worker gains get a segment of their
-own. A segment that is not more than twice as large as the next is joined with it (as in an LSM tree), so
-there are few, and a row is moved a logarithm of times. The first one has what was there before; it is
-joined only when it is less than half as large, for it is what a step would wait for longest. Then, or
-when it is full, the table is indexed anew for the ranges of the day. While nothing is gained there is
-one segment, and no cost. What is made anew is made for what is still expected: the homes of ranges that
-were lost stay empty, and rows would crowd in the few others.
+own, and so do bins that are read from storage, which would crowd among rows of others. A segment that is
+not more than twice as large as the next is joined with it (as in an LSM tree), so there are few, and a
+row is moved a logarithm of times. The first one has what was there before; it is joined only when it is
+less than half as large, for it is what a step would wait for longest. Then, or when it is full, the table
+is indexed anew for the ranges of the day. While nothing is gained there is one segment, and no cost. What
+is made anew is made for what is still expected: the homes of ranges that were lost stay empty, and rows
+would crowd in the few others.
 """
 
 from __future__ import annotations
@@ -31,18 +32,17 @@ class SlotIndex:
 
     Args:
         ranges: the hashes that rows are expected to have (None for any).
-
-    Attributes:
-        expected: the hashes that it has been made for so far, also such as were lost since.
     """
 
     def __init__(self, ranges: Ranges | None) -> None:
         self._begin(ranges)
 
     def _begin(self, ranges: Ranges | None) -> None:
-        self.expected = Ranges.everything() if ranges is None else ranges
-        self._now = self.expected
-        self._segments = [Segment(self.expected)]
+        self._now = (
+            Ranges.everything() if ranges is None else ranges
+        )  # the hashes that are expected
+        self._made_for = self._now  # what it has been made for so far, also such as were lost since
+        self._segments = [Segment(self._made_for)]
         self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of the segments begin
         self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and whose each is
 
@@ -99,11 +99,11 @@ class SlotIndex:
             Whether that is done, or all must be indexed anew.
         """
         self._now = ranges
-        gained = ranges.without(self.expected)
+        gained = ranges.without(self._made_for)
         if not len(gained):
             return True
         self._segments.append(Segment(gained))
-        self.expected = self.expected.plus(gained)
+        self._made_for = self._made_for.plus(gained)
         self._route()
         return self._join_small(hashes_of)
 
@@ -125,7 +125,7 @@ class SlotIndex:
         for segment in self._segments:
             segment.ranges = segment.ranges.without(ranges)
         self._now = self._now.plus(ranges)
-        self.expected = self.expected.plus(ranges)
+        self._made_for = self._made_for.plus(ranges)
         self._segments.append(self._made(ranges, there, 0, hashes_of))
         self._route()
         return self._join_small(hashes_of)
@@ -181,7 +181,7 @@ class SlotIndex:
     def _put(self, old: Segment, new: Segment) -> None:
         """Put a segment in the place of another; what it was not made for is not expected any more."""
         self._segments[self._segments.index(old)] = new
-        self.expected = functools.reduce(Ranges.plus, (of.ranges for of in self._segments))
+        self._made_for = functools.reduce(Ranges.plus, (of.ranges for of in self._segments))
         self._route()
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from headrace.state.index import Slots
 
 #: A table has outgrown its rows when they are such a part of its slots.
-SPARSE = 1 / 4
+FEW = 1 / 4
 
 
 class SlotPool:
@@ -80,4 +80,4 @@ class SlotPool:
         if self._freed <= 2 * self.reach + fewest:
             return False
         most, self._most, self._freed = self._most, rows, 0
-        return most < SPARSE * self.reach
+        return most < FEW * self.reach

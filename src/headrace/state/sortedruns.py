@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.stretches import positions
 from headrace.state.index import Slots
 
 Values = npt.NDArray[Any]
@@ -47,9 +48,8 @@ class SortedRuns:
         found = [np.empty(0, dtype=np.int32)]
         for values, slots in self.stretches:
             lows = np.searchsorted(values, firsts, side="left")
-            lengths = np.searchsorted(values, lasts, side="right") - lows
-            first = np.cumsum(lengths) - lengths
-            found.append(slots[np.arange(lengths.sum()) + np.repeat(lows - first, lengths)])
+            highs = np.searchsorted(values, lasts, side="right")
+            found.append(slots[positions(lows, highs - lows)])
         return np.concatenate(found)
 
     def pop(self, until: Any) -> Slots:

@@ -28,7 +28,7 @@ from headrace.state.index import NO_SLOT, U64, Slots
 from headrace.state.runs import HASH, LAST_TIMER
 from headrace.state.sections import DELETED, DUE, SUB_PREFIX, VERSION, column_name
 from headrace.state.segments import SlotIndex
-from headrace.state.slots import SPARSE, SlotPool
+from headrace.state.slots import FEW, SlotPool
 from headrace.state.sortedruns import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
@@ -510,7 +510,7 @@ class Table:
         self._release(slots)
         if self.domain is not None:
             self._push_due(_NEVER_DUE[:0], slots[:0])
-        if self._dead > _FEWEST_SLOTS and len(self) < SPARSE * self._slots.reach:
+        if self._dead > _FEWEST_SLOTS and len(self) < FEW * self._slots.reach:
             self.compact()
         return hashes, due
 
