@@ -100,5 +100,5 @@ def goals(result: Result) -> str:
 
 
 def plainly(value: float) -> str:
-    """Return a number with three digits, and none of them as a power of ten."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    """Return a number with four digits (what misses a goal by little shows it), none as a power of ten."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

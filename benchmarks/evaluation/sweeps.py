@@ -38,7 +38,7 @@ from benchmarks.ways import (
     unmoved_cells,
 )
 from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.picture import TIME, memory_over_time, save
+from headrace.nexmark.harness.picture import TIME, save
 from headrace.nexmark.harness.picture import figure as new_picture
 
 COLOURS = dict(zip(WAYS, ("#c0392b", "#2471a3", "#e59866", "#1e8449"), strict=True))
@@ -49,8 +49,19 @@ SLOW = {"fluid", "batched"}
 #: So long a new session is warmed up.
 _COMPILES_S = 30.0
 
+
+class OfWay(Outcome, frozen=True):
+    """What all runs of one way came to, and the memory that state took.
+
+    Attributes:
+        memory: of the middle run, in what is looked at: when, and GiB of all Python workers.
+    """
+
+    memory: list[tuple[float, float]]
+
+
 #: What a case has found: what each way came to.
-Found = dict[str, Outcome]
+Found = dict[str, OfWay]
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -75,6 +86,17 @@ class Point(msgspec.Struct, frozen=True):
             "keys": keys,
             "keys and bins": f"{keys}, 2^{self.bits} bins",
             "load": f"{self.rate:,}/s",
+        }[self.series]
+
+    @property
+    def short(self) -> str:
+        """What it is in its series, in a picture."""
+        keys = f"{self.keys / 1e6:g}M"
+        return {
+            "bins": f"2^{self.bits}",
+            "keys": keys,
+            "keys and bins": f"{keys}, 2^{self.bits}",
+            "load": f"{self.rate / 1e3:g}k",
         }[self.series]
 
     @property
@@ -135,7 +157,9 @@ def main() -> int:
                 lambda case: of_case(place, by_case[case], chosen),
                 lambda found: told(found, chosen),
             )
-    draw(parts.found, chosen)
+    if parts.found:
+        draw(parts.found, chosen)
+        draw_memory(parts.found, chosen)
     show("Migrations by bins, keys and load", *told(parts.found, chosen))
     return failed
 
@@ -149,17 +173,23 @@ def warm_up(place: Place, chosen: argparse.Namespace) -> None:
 
 
 def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
-    """Run a case in each way; draw the memory that the largest takes."""
+    """Run a case in each way."""
     load = Load(
         rate=point.rate, bins=1 << point.bits, warm_s=chosen.warm, seconds=3 * chosen.seconds
     )
     runs = runs_of(place, RunningCount(point.keys), load, point.times(chosen))
-    if point == max(points(chosen), key=lambda one: one.keys):
-        draw_memory(point, runs, chosen)
-    found = outcomes(runs)
+    found = {way: _of_way(runs[way], of) for way, of in outcomes(runs).items()}
     for way, of in found.items():
         print(point.case, way, f"{of.ratio:.2f}", flush=True)
     return found
+
+
+def _of_way(runs: Runs, of: Outcome) -> OfWay:
+    first, last = runs.load.window
+    last = max(last, *(ended for _, ended in of.spans))
+    seen = runs.middle_seen.memory
+    memory = [(round(at, 2), round(gib, 3)) for at, gib in seen if first <= at < last]
+    return OfWay(**msgspec.structs.asdict(of), memory=memory)
 
 
 def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
@@ -190,8 +220,6 @@ def draw(found: dict[str, Found], chosen: argparse.Namespace) -> None:
     Where the load is varied, the longest by the load; the line is the longest while nothing moves.
     """
     shown = [point for point in points(chosen) if point.case in found]
-    if not shown:
-        return
     series = list(dict.fromkeys(point.series for point in shown))
     picture, axes = new_picture(1, len(series), figsize=(4.2 * len(series), 3.8), squeeze=False)
     for name, axis in zip(series, axes[0], strict=True):
@@ -203,10 +231,16 @@ def draw(found: dict[str, Found], chosen: argparse.Namespace) -> None:
             axis.loglog(at, most, "o-", color=COLOURS[way], lw=1, ms=4, label=way)
             if name != "load":
                 for (point, _), *where in zip(of_way, at, most, strict=True):
-                    axis.annotate(point.label, where, fontsize=5)
+                    axis.annotate(
+                        point.short, where, (3, 3), textcoords="offset points", fontsize=6
+                    )
         _draw_steady(axis, name, some, found)
         axis.set(title=f"varied: {name}")
         axis.set(xlabel="records a second" if name == "load" else "s that the migration takes")
+        if name == "load":
+            axis.set_xticks([point.rate for point in some], [point.short for point in some])
+            axis.set_xticks([], minor=True)
+        axis.margins(x=0.12)
     axes[0, 0].set(ylabel="longest latency meanwhile, ms")
     axes[0, 0].legend(fontsize=7)
     save(picture, chosen.pictures / "sweeps.png")
@@ -227,14 +261,22 @@ def _draw_steady(axis: Any, name: str, points: list[Point], found: Mapping[str, 
         axis.axhline(statistics.median(steady), color="k", ls="--", lw=1, label="nothing moves")
 
 
-def draw_memory(point: Point, runs: dict[str, Runs], chosen: argparse.Namespace) -> None:
-    """Draw the memory of all Python workers over time, each way below the other."""
+def draw_memory(found: Mapping[str, Found], chosen: argparse.Namespace) -> None:
+    """Draw the memory of all Python workers over time, where keys are most, the ways below each other."""
+    there = [point for point in points(chosen) if point.case in found]
+    most = max(there, key=lambda one: one.keys)
+    ways = found[most.case]
     picture, axes = new_picture(
-        len(runs), 1, figsize=(9, 0.6 + 1.5 * len(runs)), sharey=True, squeeze=False
+        len(ways), 1, figsize=(9, 0.6 + 1.5 * len(ways)), sharey=True, squeeze=False
     )
-    for (way, of), axis in zip(runs.items(), axes[:, 0], strict=True):
-        memory_over_time(axis, of.middle_seen, of.load, color=COLOURS[way])
-        axis.set_title(f"{way}, {point.label}", fontsize=9, loc="left")
+    for (way, of), axis in zip(ways.items(), axes[:, 0], strict=True):
+        axis.plot(*zip(*of.memory, strict=True), color=COLOURS[way], lw=1)
+        for began, ended in of.spans:
+            axis.axvspan(began, ended, color="#cccccc", alpha=0.6)
+        axis.set(ylabel="GiB")
+        axis.set_title(f"{way}, {most.case}", fontsize=9, loc="left")
+        axis.margins(x=0)
+    axes[0, 0].set(ylim=(0, 1.1 * max(gib for of in ways.values() for _, gib in of.memory)))
     axes[-1, 0].set(xlabel=f"{TIME}; state moves in the grey spans")
     save(picture, chosen.pictures / "memory.png")
 

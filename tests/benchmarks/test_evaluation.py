@@ -50,10 +50,16 @@ def of_queries() -> Told:
 
 def of_sweeps() -> Told:
     found = {
-        point.case: dict.fromkeys(point.times(CHOSEN), outcome((100, 90)))
+        point.case: dict.fromkeys(point.times(CHOSEN), with_memory(1.0))
         for point in sweeps.points(CHOSEN)
     }
     return sweeps.told(found, CHOSEN)
+
+
+def with_memory(gib: float) -> sweeps.OfWay:
+    """Return what a way of the sweeps came to, that took so much memory."""
+    memory = [(at / 2, gib) for at in range(131, 180)]
+    return sweeps.OfWay(**msgspec.structs.asdict(outcome((100, 90))), memory=memory)
 
 
 def of_overhead() -> Told:
@@ -156,3 +162,25 @@ def test_millwheels_parts_are_told_in_one_table() -> None:
     found = millwheel.Found(lines, [figure("p50_ms_2_workers", 1.0, "ms")])
     rows, figures = millwheel.told({"scaling": found})
     assert len(rows[0]) == len(rows[1]) and len(figures) == 1
+
+
+def test_pictures_of_the_sweeps_show_all_of_each_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ways share a scale, whichever takes most."""
+    drawn = {}
+    monkeypatch.setattr(sweeps, "save", lambda picture, file: drawn.update({file.name: picture}))
+    chosen = argparse.Namespace(**{**vars(CHOSEN), "pictures": tmp_path})
+    gib = dict(zip(sweeps.WAYS, (1.0, 1.3, 2.0, 1.7), strict=True))
+    found = {
+        point.case: {way: with_memory(gib[way]) for way in point.times(chosen)}
+        for point in sweeps.points(chosen)
+    }
+    sweeps.draw(found, chosen)
+    sweeps.draw_memory(found, chosen)
+    assert set(drawn) == {"sweeps.png", "memory.png"}
+    for axis in [axis for picture in drawn.values() for axis in picture.axes]:
+        (left, right), (low, high) = sorted(axis.get_xlim()), sorted(axis.get_ylim())
+        for line in axis.lines[:4]:
+            assert all(low <= y <= high for y in line.get_ydata()), line
+            assert all(left <= x <= right for x in line.get_xdata()), line
