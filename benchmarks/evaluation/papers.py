@@ -57,6 +57,9 @@ SWEEPS = {
     "load": "level up to 16 million records/s, too much at 32; batched and fluid 10 to 100 times below",
 }
 
+#: Megaphone, section 5.3.5: the memory of each process, with 16 billion keys in 4096 bins.
+MEMORY = "35 GiB, some 30 GiB more while all moves at once, and no more when fluid or batched"
+
 #: MillWheel, section 8.1: productions → p50, p95 in ms; weak ones are not exactly once, too.
 LATENCY = {"weak": (3.6, 30.0), "strong, record ids": (33.7, 93.8)}
 #: MillWheel, section 8.2: how far the first stage's watermark was behind, and at most each other's, in ms.
