@@ -54,4 +54,5 @@ def test_a_record_is_on_the_line_on_which_it_begins(tmp_path: Path, row: int, li
     head, data = b"text,n\n", b'"a\nb",1\nc,2\n\nd,3\n" ",4\n'
     path = tmp_path / "a.csv"
     path.write_bytes(head + data)
-    assert line_number(str(path), len(head), data, row, quoted=True) == line
+    with path.open("rb") as file:
+        assert line_number(file, len(head), data, row, quoted=True) == line

@@ -9,44 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import glob
 import itertools
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns, holds_times
-from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
+from headrace.sources.formats import (
+    BY_SUFFIX,
+    Csv,
+    FileFormat,
+    FormatName,
+    JsonLines,
+    Opened,
+    Parquet,
+)  # fmt: skip
 from headrace.storage.base import Store
 
-Format = Literal["jsonl", "csv", "parquet"]
-
-_BY_SUFFIX: dict[str, Format] = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
-}  # fmt: skip
-#: A part of a Parquet file has at least so many rows, and ends with a row group.
-_PART_ROWS = 65_536
-#: Decoded row groups that are remembered from one step to the next.
-_REMEMBERED_BYTES = 256 << 20
-_INFER_BYTES = 1 << 20
 #: Sorts after the names of all files.
 _AFTER_ALL = "\U0010ffff"
-#: A line that is none, and what files from elsewhere may begin with.
-_NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
-_MARK = b"\xef\xbb\xbf"
 
 
 class _Position(msgspec.Struct, frozen=True):
@@ -103,7 +93,7 @@ class Files(Source):
         event_time: str,
         type: Any = None,
         schema: dict[str, Any] | pa.Schema | None = None,
-        format: Format | None = None,
+        format: FormatName | None = None,
         watch: bool = False,
         time_zone: str = "UTC",
         time_unit: TimeUnit = "us",
@@ -116,33 +106,32 @@ class Files(Source):
                 f"{self._pattern}: folders of any depth are not looked through",
                 remedy='say how deep, such as "logs/*/*.jsonl"',
             )
-        self._nulls: dict[str, Any] = {
-            "null_values": list(null_values),
-            "strings_can_be_null": True,
-            "quoted_strings_can_be_null": quoted_nulls,
-        }
         self._watch = watch
         self.bounded = not watch
         self._event_time = event_time
         self._listed: list[str] | None = None
         self._known: set[str] | None = None  # all that was listed since it was opened
-        self._remembered: tuple[Any, pa.Table] | None = None
-        self._format = format or self._format_of_path()
-        if self._format not in ("jsonl", "csv", "parquet"):
-            raise PipelineError(
-                f"{self._format!r} is no file format", remedy="use jsonl, csv, parquet"
-            )
+        formats: dict[str, FileFormat] = {
+            "jsonl": JsonLines(),
+            "csv": Csv(null_values=null_values, quoted_nulls=quoted_nulls),
+            "parquet": Parquet(),
+        }
+        self._format: FileFormat | None = None
+        name = format or self._format_of_path()
+        if name not in formats:
+            raise PipelineError(f"{name!r} is no file format", remedy="use jsonl, csv, parquet")
+        self._format = formats[name]
         declared = type if type is not None else schema
         found = None if declared is not None and self._knows_time(declared) else self._infer()
         self._values = self._declared(declared, found)
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
         self._read_types = self._types_as_read(found)
-        if self._format == "jsonl" and time_zone != "UTC":
+        if name == "jsonl" and time_zone != "UTC":
             self._check_no_nested_times()
 
     # -- declaration --------------------------------------------------------------------------
 
-    def _format_of_path(self) -> Format:
+    def _format_of_path(self) -> FormatName:
         names = [self._pattern] if not Path(self._pattern).is_dir() else self._list()[:1]
         suffix = Path(names[0]).suffix.lower() if names else ""
         if suffix in (".gz", ".bz2", ".zst", ".zip"):
@@ -150,7 +139,7 @@ class Files(Source):
                 f"{self._pattern}: compressed text cannot be divided into steps",
                 remedy="unpack it, or convert it to Parquet, which is compressed inside",
             )
-        found = _BY_SUFFIX.get(suffix)
+        found = BY_SUFFIX.get(suffix)
         if found is None:
             raise PipelineError(
                 f"the format of {self._pattern!r} cannot be told from its name",
@@ -169,16 +158,9 @@ class Files(Source):
                 remedy="declare them with type= or schema=, the event time among them",
             )
         first = os.path.join(self._root(), listed[0])
-        if self._format == "parquet":
-            return pa.parquet.read_schema(first)
-        with open(first, "rb") as file:
-            head = file.read(_INFER_BYTES)
-        ends = record_ends(head, quoted=self._quoted)
-        head = head[: ends[-1]] if len(ends) else head
         try:
-            if self._format == "csv":
-                return self._table_of_csv(head).schema
-            return pa.json.read_json(pa.BufferReader(head)).schema
+            with _opened(first) as opened:
+                return self._reader.infer(opened)
         except pa.ArrowInvalid as error:
             raise BadInput(
                 f"the columns of {first} cannot be told from its beginning: {error}",
@@ -206,7 +188,7 @@ class Files(Source):
             assert found is not None
             kind = found.field(self._event_time).type
             fields[self._event_time] = pa.string() if pa.types.is_null(kind) else kind
-        text = self._format != "parquet"
+        text = self._reader.is_text
         return {
             name: pa.string() if text and pa.types.is_timestamp(kind) else kind
             for name, kind in fields.items()
@@ -251,7 +233,8 @@ class Files(Source):
     def _look(self) -> list[str]:
         path = Path(self._pattern)
         if path.is_dir():
-            suffixes = [s for s, f in _BY_SUFFIX.items() if f == getattr(self, "_format", f)]
+            wanted = None if self._format is None else self._format.name
+            suffixes = [suffix for suffix, name in BY_SUFFIX.items() if wanted in (None, name)]
             names = [str(item) for item in path.iterdir() if item.suffix.lower() in suffixes]
         else:
             names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [str(path)]
@@ -314,8 +297,10 @@ class Files(Source):
             last = index == len(names) - 1
             rest = Limit(limit.rows - rows, limit.bytes - size)
             path = os.path.join(root, name)
-            with _typed_errors(path):
-                cuts, ended, more_rows, more_bytes = self._cut(path, offset, rest, growing=last)
+            with _typed_errors(path), _opened(path) as opened:
+                cuts, ended, more_rows, more_bytes = self._reader.cut(
+                    opened, offset, rest, self._read_types, may_grow=last and self._watch
+                )
             parts += [(name, start, end) for start, end in cuts]
             rows, size = rows + more_rows, size + more_bytes
             if cuts:
@@ -338,12 +323,14 @@ class Files(Source):
 
     def for_tasks(self) -> Source:
         other = copy.copy(self)
-        other._listed = other._known = other._remembered = None
+        other._listed = other._known = None
+        other._format = self._reader.without_memory()
         return other
 
     def again(self) -> Source:
         other = copy.copy(self)
-        other._known = other._remembered = None
+        other._known = None
+        other._format = self._reader.without_memory()
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
@@ -426,210 +413,34 @@ class Files(Source):
             )
         return index, 0
 
-    def _cut(
-        self, name: str, offset: int, limit: Limit, *, growing: bool
-    ) -> tuple[list[tuple[int, int]], bool, int, int]:
-        """Return parts from an offset on, whether the file has ended, and their rows and bytes."""
-        if self._format == "parquet":
-            facts = pa.parquet.ParquetFile(name).metadata
-            _check_not_cut(name, offset, facts.num_rows, "rows")
-            end = min(facts.num_rows, offset + limit.rows)
-            cuts = _cut_row_groups(facts, offset, end)
-            return cuts, end >= facts.num_rows, end - offset, (end - offset) * 64
-        if self._format == "csv" and offset == 0:
-            header = self._header(name)
-            if header is None:
-                return [], not (growing and self._watch), 0, 0
-            offset = header[1]
-        with open(name, "rb") as file:
-            _check_not_cut(name, offset, os.fstat(file.fileno()).st_size, "bytes")
-            file.seek(offset)
-            data = file.read(limit.bytes)
-            # One record is taken, however long it is.
-            while not self._has_record_end(data) and (
-                more := file.read(max(limit.bytes, PART_BYTES))
-            ):
-                data += more
-            at_end = not file.read(1)
-        may_grow = growing and self._watch
-        return cut(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=self._quoted)
-
     def splits(self, start: Position, end: Position) -> list[Split]:
         root = self._root()
         found = []
         for name, first, last in msgspec.convert(end, _Position).parts:
             path = os.path.join(root, name)
-            begin = f"row {first + 1}" if self._format == "parquet" else f"byte {first}"
+            begin = self._reader.place_of_part(first)
             found.append(Split(spec=[path, first, last], place=f"{path}, from {begin}"))
         return found
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, split: Split) -> pa.Table:
-        with _typed_errors(split.spec[0]):
-            return self._read(split)
-
-    def _read(self, split: Split) -> pa.Table:
         name, first, last = split.spec
-        if self._format == "parquet":
-            table = self._read_parquet(name, first, last)
-            return self._columns.finish(table, lambda row: f"{name}, row {first + row + 1}")
-        data = self._bytes(name, first, last)
-        parse = self._parse_csv if self._format == "csv" else self._parse_json
-
-        def place_of(row: int) -> str:
-            return f"{name}, line {line_number(name, first, data, row, quoted=self._quoted)}"
-
-        try:
-            table = parse(name, data)
-        except pa.ArrowInvalid as error:
-            one = functools.partial(parse, name)
-            row, why = first_bad_row(data, one, str(error), quoted=self._quoted)
-            raise BadInput(
-                f"a line cannot be read: {why}",
-                place=place_of(row),
-                remedy="mend the line, or declare another type for the column; "
-                "nothing of this step was committed",
-            ) from error
-        return self._columns.finish(table, place_of)
-
-    def _bytes(self, name: str, first: int, last: int) -> bytes:
-        with open(name, "rb") as file:
-            file.seek(first)
-            data = file.read(last - first)
-        if len(data) != last - first:
-            raise SourceChanged(
-                f"{name} is shorter than it was when it was divided",
-                place=name,
-                remedy="restore the file; input must not change once it has been read",
-            )
-        return data
-
-    def _has_record_end(self, data: bytes) -> bool:
-        return len(record_ends(data, quoted=self._quoted)) > 0
+        with _typed_errors(name), _opened(name) as opened:
+            table, place_of = self._reader.read(opened, first, last, self._read_types)
+            return self._columns.finish(table, place_of)
 
     @property
-    def _quoted(self) -> bool:
-        """Whether a newline between quotes belongs to a value."""
-        return self._format == "csv"
-
-    def _header(self, name: str) -> tuple[list[str], int] | None:
-        """Return a CSV file's column names and the offset of its first record; None without any."""
-        with open(name, "rb") as file:
-            line = file.readline()
-        if not line.endswith(b"\n"):
-            return None  # empty, still being written, or a header and nothing else
-        text = line.rstrip(b"\r\n")
-        if b"\r" in text:
-            raise BadInput(
-                f"{name} ends its lines with carriage returns alone",
-                place=f"{name}, line 1",
-                remedy="convert it: lines end with a newline",
-            )
-        table = pa.csv.read_csv(pa.BufferReader(text + b"\n"))
-        missing = [column for column in self._read_types if column not in table.column_names]
-        if missing:
-            raise BadInput(
-                f"{name} has no column {missing[0]!r}",
-                place=f"{name}, line 1",
-                remedy=f"its columns are: {', '.join(table.column_names)}",
-            )
-        return table.column_names, len(line)
-
-    def _parse_csv(self, name: str, data: bytes) -> pa.Table:
-        header = self._header(name)
-        assert header is not None  # the division has records of it
-        names, _ = header
-        return self._table_of_csv(data, names)
-
-    def _table_of_csv(self, data: bytes, names: list[str] | None = None) -> pa.Table:
-        """Return records as the columns that are wanted; or, without names, all that a header names."""
-        wanted = {} if names is None else self._read_types
-        return pa.csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pa.csv.ReadOptions(
-                column_names=names, use_threads=False, block_size=max(len(data), 1)
-            ),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=b'"' in data),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=wanted, include_columns=list(wanted), **self._nulls
-            ),
-        )
-
-    def _parse_json(self, name: str, data: bytes) -> pa.Table:
-        _check_objects(data)
-        schema = pa.schema(list(self._read_types.items()))
-        return pa.json.read_json(
-            pa.BufferReader(data),
-            read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
-            parse_options=pa.json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore"
-            ),
-        )
-
-    def _read_parquet(self, name: str, first: int, last: int) -> pa.Table:
-        file = pa.parquet.ParquetFile(name)
-        wanted, at, start, end = [], 0, None, 0
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if at < last and at + rows > first:
-                wanted.append(group)
-                start, end = at if start is None else start, at + rows
-            at += rows
-        missing = [name for name in self._read_types if name not in file.schema_arrow.names]
-        if missing:
-            raise BadInput(f"{name} has no column {missing[0]!r}", place=name)
-        _check_not_cut(name, last, file.metadata.num_rows, "rows")
-        table = self._row_groups(file, name, wanted, keep=last < end)
-        return table.slice(first - (start or 0), last - first)
-
-    def _row_groups(self, file: Any, name: str, wanted: list[int], *, keep: bool) -> pa.Table:
-        """Return some row groups; those that the next step will want the rest of are remembered.
-
-        A row group can be decoded only as a whole: in steps of a hundredth of one it would be decoded a
-        hundred times.
-        """
-        facts = os.stat(name)
-        identity = (name, facts.st_ino, facts.st_size, facts.st_mtime_ns, wanted)
-        if self._remembered is not None and self._remembered[0] == identity:
-            table = self._remembered[1]
-        else:
-            table = file.read_row_groups(wanted, columns=list(self._read_types))
-        keep = keep and table.nbytes <= _REMEMBERED_BYTES
-        self._remembered = (identity, table) if keep else None
-        return table
+    def _reader(self) -> FileFormat:
+        assert self._format is not None  # it is, once it has been told from the path
+        return self._format
 
 
-def _check_objects(data: bytes) -> None:
-    """Check that each line is text and seems to be an object.
-
-    Arrow's parser, told what columns to expect, takes the process down with it where a part begins with
-    a ``null``; and lets bytes pass for text that are none.
-
-    Raises:
-        pa.ArrowInvalid: when one is not.
-    """
-    if _NO_OBJECT.search(data.removeprefix(_MARK)):
-        raise pa.ArrowInvalid("it is no object")
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        raise pa.ArrowInvalid(f"it is not UTF-8: {error.reason}") from error
-
-
-def _check_not_cut(name: str, offset: int, there: int, unit: str) -> None:
-    """Check that a file still has what was read of it, or is to be.
-
-    Raises:
-        SourceChanged: when it is shorter now.
-    """
-    if offset > there:
-        raise SourceChanged(
-            f"{name} has {there:,} {unit}, and was known to have {offset:,}",
-            place=name,
-            remedy="give new records a file of a new name, and leave what is read as it is; to go on, "
-            "bring the file back",
-        )
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[Opened]:
+    with open(name, "rb") as file:
+        facts = os.fstat(file.fileno())
+        yield Opened(name, file, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
 
 
 @contextlib.contextmanager
@@ -649,16 +460,6 @@ def _typed_errors(name: str) -> Iterator[None]:
             place=name,
             remedy="mend or remove the file; nothing of this step was committed",
         ) from error
-
-
-def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
-    """Cut rows between row groups, so that several tasks can read one file."""
-    sizes = [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
-    edges = [first]
-    for edge in itertools.accumulate(sizes):
-        if edges[-1] + _PART_ROWS <= edge < last:
-            edges.append(edge)
-    return [*itertools.pairwise([*edges, last])] if last > first else []
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -92,10 +93,10 @@ def first_bad_row(
     return low, why
 
 
-def line_number(name: str, first: int, data: bytes, row: int, *, quoted: bool) -> int:
+def line_number(file: BinaryIO, first: int, data: bytes, row: int, *, quoted: bool) -> int:
     """Return the line of a file, from 1, on which a record begins of the part from ``first`` on."""
     within = [line for line, _ in itertools.islice(_records(data, quoted=quoted), row + 1)]
-    return _lines_before(name, first) + (within[-1] if within else 0) + 1
+    return _lines_before(file, first) + (within[-1] if within else 0) + 1
 
 
 def _records(data: bytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
@@ -110,10 +111,10 @@ def _records(data: bytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
         start = end
 
 
-def _lines_before(name: str, offset: int) -> int:
+def _lines_before(file: BinaryIO, offset: int) -> int:
     lines, left = 0, offset
-    with open(name, "rb") as file:
-        while left > 0 and (some := file.read(min(left, _COUNTED_BYTES))):
-            lines += some.count(b"\n")
-            left -= len(some)
+    file.seek(0)
+    while left > 0 and (some := file.read(min(left, _COUNTED_BYTES))):
+        lines += some.count(b"\n")
+        left -= len(some)
     return lines

@@ -1,0 +1,96 @@
+"""Parquet: a part is a range of rows that ends with a row group where it can."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from headrace.errors import BadInput
+from headrace.sources.base import Limit
+from headrace.sources.columns import Place
+from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
+
+#: A part has at least so many rows, and ends with a row group.
+_PART_ROWS = 65_536
+#: Decoded row groups that are remembered from one step to the next.
+_REMEMBERED_BYTES = 256 << 20
+
+
+class Parquet(FileFormat):
+    """Parquet."""
+
+    name = "parquet"
+    unit = "rows"
+    is_text = False
+
+    def __init__(self) -> None:
+        self._remembered: tuple[Any, pa.Table] | None = None
+
+    def without_memory(self) -> Parquet:
+        return Parquet()
+
+    def infer(self, opened: Opened) -> pa.Schema:
+        return _open(opened).schema_arrow
+
+    def cut(
+        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+    ) -> Cut:
+        facts = _open(opened).metadata
+        check_not_cut(opened.name, offset, facts.num_rows, self.unit)
+        end = min(facts.num_rows, offset + limit.rows)
+        cuts = _cut_row_groups(facts, offset, end)
+        return Cut(cuts, end >= facts.num_rows, end - offset, (end - offset) * 64)
+
+    def place_of_part(self, first: int) -> str:
+        return f"row {first + 1}"
+
+    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+        file = _open(opened)
+        groups, at, start, end = [], 0, None, 0
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if at < last and at + rows > first:
+                groups.append(group)
+                start, end = at if start is None else start, at + rows
+            at += rows
+        missing = [name for name in wanted if name not in file.schema_arrow.names]
+        if missing:
+            raise BadInput(f"{opened.name} has no column {missing[0]!r}", place=opened.name)
+        check_not_cut(opened.name, last, file.metadata.num_rows, self.unit)
+        table = self._row_groups(file, opened, groups, wanted, keep=last < end)
+        table = table.slice(first - (start or 0), last - first)
+        return table, lambda row: f"{opened.name}, row {first + row + 1}"
+
+    def _row_groups(
+        self, file: Any, opened: Opened, groups: list[int], wanted: Wanted, *, keep: bool
+    ) -> pa.Table:
+        """Return some row groups; those that the next step will want the rest of are remembered.
+
+        A row group can be decoded only as a whole: in steps of a hundredth of one it would be decoded a
+        hundred times.
+        """
+        identity = (opened.name, opened.identity, groups)
+        if self._remembered is not None and self._remembered[0] == identity:
+            table = self._remembered[1]
+        else:
+            table = file.read_row_groups(groups, columns=list(wanted))
+        keep = keep and table.nbytes <= _REMEMBERED_BYTES
+        self._remembered = (identity, table) if keep else None
+        return table
+
+
+def _open(opened: Opened) -> Any:
+    return pa.parquet.ParquetFile(opened.file)
+
+
+def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
+    """Cut rows between row groups, so that several tasks can read one file."""
+    sizes = [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
+    edges = [first]
+    for edge in itertools.accumulate(sizes):
+        if edges[-1] + _PART_ROWS <= edge < last:
+            edges.append(edge)
+    return [*itertools.pairwise([*edges, last])] if last > first else []

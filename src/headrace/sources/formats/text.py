@@ -1,0 +1,103 @@
+"""Text formats: a part is a range of bytes that ends where a record does."""
+
+from __future__ import annotations
+
+import functools
+import os
+from abc import abstractmethod
+
+import pyarrow as pa
+
+from headrace.errors import BadInput, SourceChanged
+from headrace.sources.base import Limit
+from headrace.sources.columns import Place
+from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
+from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
+
+#: What columns and types are inferred from.
+_INFER_BYTES = 1 << 20
+
+
+class Text(FileFormat):
+    """Base of the formats whose records are lines, or end with one.
+
+    Attributes:
+        quoted: whether a newline between quotes belongs to a value.
+    """
+
+    quoted: bool = False
+
+    def infer(self, opened: Opened) -> pa.Schema:
+        opened.file.seek(0)
+        head = opened.file.read(_INFER_BYTES)
+        ends = record_ends(head, quoted=self.quoted)
+        return self.infer_text(head[: ends[-1]] if len(ends) else head)
+
+    @abstractmethod
+    def infer_text(self, head: bytes) -> pa.Schema:
+        """Return the columns that the first records of a file have."""
+
+    def begin(self, opened: Opened, wanted: Wanted) -> int | None:
+        """Return where a file's first record begins; None when it has none so far."""
+        return 0
+
+    @abstractmethod
+    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+        """Return the records of some whole lines.
+
+        Raises:
+            pa.ArrowInvalid: when they cannot be read.
+        """
+
+    def cut(
+        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+    ) -> Cut:
+        if offset == 0:
+            begin = self.begin(opened, wanted)
+            if begin is None:
+                return Cut([], not may_grow, 0, 0)
+            offset = begin
+        file = opened.file
+        check_not_cut(opened.name, offset, file.seek(0, os.SEEK_END), "bytes")
+        file.seek(offset)
+        data = file.read(limit.bytes)
+        # One record is taken, however long it is.
+        while not self._has_record_end(data) and (more := file.read(max(limit.bytes, PART_BYTES))):
+            data += more
+        at_end = not file.read(1)
+        found = cut(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=self.quoted)
+        return Cut(*found)
+
+    def _has_record_end(self, data: bytes) -> bool:
+        return len(record_ends(data, quoted=self.quoted)) > 0
+
+    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+        data = _bytes(opened, first, last)
+
+        def place_of(row: int) -> str:
+            line = line_number(opened.file, first, data, row, quoted=self.quoted)
+            return f"{opened.name}, line {line}"
+
+        parse = functools.partial(self.parse, opened, wanted=wanted)
+        try:
+            return parse(data), place_of
+        except pa.ArrowInvalid as error:
+            row, why = first_bad_row(data, parse, str(error), quoted=self.quoted)
+            raise BadInput(
+                f"a line cannot be read: {why}",
+                place=place_of(row),
+                remedy="mend the line, or declare another type for the column; "
+                "nothing of this step was committed",
+            ) from error
+
+
+def _bytes(opened: Opened, first: int, last: int) -> bytes:
+    opened.file.seek(first)
+    data = opened.file.read(last - first)
+    if len(data) != last - first:
+        raise SourceChanged(
+            f"{opened.name} is shorter than it was when it was divided",
+            place=opened.name,
+            remedy="restore the file; input must not change once it has been read",
+        )
+    return data
