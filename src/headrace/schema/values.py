@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from headrace.errors import PipelineError
 from headrace.eventtime.parsing import to_micros_column
 from headrace.eventtime.timestamps import from_micros
+from headrace.schema.exact import exact_cast
 
 VALUE_COLUMN = "value"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -70,6 +71,18 @@ class ValueType:
             names = self.schema.names
             return [make(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
         return [make(*row) for row in zip(*lists, strict=True)]
+
+    def exact(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return what a source brought for a field as the field's column, unchanged in value.
+
+        Args:
+            name: the field's.
+            column: of whatever type it was found in.
+
+        Raises:
+            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`.
+        """
+        return exact_cast(column, self.schema.field(name))
 
     @cached_property
     def _by_name(self) -> bool:

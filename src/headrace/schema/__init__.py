@@ -1,0 +1,34 @@
+"""Values: how a user's Python type becomes Arrow columns, and back, with nothing lost on the way."""
+
+from headrace.schema.exact import NotExact, exact_cast
+from headrace.schema.values import (
+    TIMESTAMP,
+    VALUE_COLUMN,
+    ValueType,
+    arrow_type_of,
+    column_of,
+    column_to_python,
+    defaults_of,
+    describe,
+    in_zone,
+    value_type_of,
+    value_type_of_schema,
+    wants_zone,
+)
+
+__all__ = [
+    "TIMESTAMP",
+    "VALUE_COLUMN",
+    "NotExact",
+    "ValueType",
+    "arrow_type_of",
+    "column_of",
+    "column_to_python",
+    "defaults_of",
+    "describe",
+    "exact_cast",
+    "in_zone",
+    "value_type_of",
+    "value_type_of_schema",
+    "wants_zone",
+]

@@ -1,0 +1,423 @@
+"""Casts of Arrow columns that lose nothing: each value arrives as it was, or is refused with its row.
+
+Arrow's own casts turn booleans into numbers, numbers into texts and texts into bytes. This one stays
+within a family of types. The only thing that it cuts is a part of a microsecond in points in time and
+times of day, for nothing finer exists in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+
+_DAY_US = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = FIRST_DATE_US // _DAY_US, LAST_DATE_US // _DAY_US
+#: In a unit, so many make a microsecond.
+_FINER = {"ns": 1_000}
+#: The decimals that any integer of 64 bits fits in, with any scale that a decimal may have.
+_WIDE_DIGITS = 76
+
+
+class NotExact(TypeError):
+    """A value cannot be kept as it is in the declared type.
+
+    Attributes:
+        row: which one, counted from 0.
+        why: what is wrong with it; for a part of a nested value beginning with the path to it.
+        path: the field, and the way from there to the part: ``items[3].price``.
+    """
+
+    def __init__(self, row: int, why: str, path: str = "") -> None:
+        super().__init__(why)
+        self.row = row
+        self.why = why
+        self.path = path
+
+
+class _Misfit(Exception):
+    """As :class:`NotExact`, on the way from the part at fault up to the column."""
+
+    def __init__(self, row: int, why: str, path: str = "") -> None:
+        super().__init__(why)
+        self.row, self.why, self.path = row, why, path
+
+
+def exact_cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """Return a column in the type of a field, with exactly the values that it has.
+
+    Taken: dictionaries, run-end encoded and chunked columns; views and large types; integers of any
+    width that fit; floats that are whole for integers; integers for floats that can show them; decimals
+    whose digits fit; bytes that are UTF-8 for texts; times of any unit (of what is finer than the field's
+    the part beyond is cut); points in time of any zone; and lists, maps and structs of all these. A
+    struct may have more fields than are wanted, and lack those that may be null.
+
+    Args:
+        column: what there is.
+        field: what is wanted: its type, and whether there may be nulls.
+
+    Raises:
+        NotExact: for the first value that does not fit: of another family of types, out of range, with a
+            fraction, no UTF-8, no date of the years 1 to 9999, or null where there may be none.
+    """
+    array = _plain(column)
+    try:
+        return _cast(array, field.type, nullable=field.nullable)
+    except _Misfit as error:
+        path = f"{field.name}{error.path}"
+        why = f"{path}: {error.why}" if error.path else error.why
+        raise NotExact(error.row, why, path) from None
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without dictionaries and other ways to write values only once."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # (it is too long for one array)
+            column = pa.chunked_array(column.chunks).cast(_large(column.type)).combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    return column
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+def _cast(array: pa.Array, kind: pa.DataType, *, nullable: bool) -> pa.Array:
+    if array.null_count and not nullable:
+        raise _Misfit(_first(array.is_null()), "it is null, and may not be")
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    source, target = family_of(array.type), family_of(kind)
+    if target in _NESTED:
+        if source != target:
+            raise _wrong_kind(array, kind)
+        return _NESTED[target](array, kind)
+    rule = _RULES.get((source, target))
+    if rule is None:
+        if len(array) == array.null_count:
+            return pa.nulls(len(array), kind)
+        raise _wrong_kind(array, kind)
+    found = rule(array, kind)
+    check = _CHECKS.get(target)
+    if check is not None:
+        check(found)
+    return found
+
+
+_FAMILIES: list[tuple[str, Callable[[pa.DataType], bool]]] = [
+    ("bool", pa.types.is_boolean),
+    ("int", pa.types.is_integer),
+    ("float", pa.types.is_floating),
+    ("decimal", pa.types.is_decimal),
+    ("text", lambda k: pa.types.is_string(k) or pa.types.is_large_string(k) or k == pa.string_view()),
+    ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)
+     or pa.types.is_fixed_size_binary(k) or k == pa.binary_view()),
+    ("date", pa.types.is_date),
+    ("point in time", lambda k: pa.types.is_timestamp(k) and k.tz is not None),
+    ("time without a zone", pa.types.is_timestamp),
+    ("time of day", pa.types.is_time),
+    ("duration", pa.types.is_duration),
+    ("map", pa.types.is_map),
+    ("struct", pa.types.is_struct),
+    ("list", lambda k: pa.types.is_list(k) or pa.types.is_large_list(k)
+     or pa.types.is_fixed_size_list(k) or pa.types.is_list_view(k)
+     or pa.types.is_large_list_view(k)),
+]  # fmt: skip
+
+
+def family_of(kind: pa.DataType) -> str:
+    """Return what kind of thing a type is, whatever its width: values stay within their family."""
+    return next((name for name, holds in _FAMILIES if holds(kind)), str(kind))
+
+
+def _wrong_kind(array: pa.Array, kind: pa.DataType) -> _Misfit:
+    row = _first(array.is_valid()) if len(array) else 0
+    return _Misfit(row, f"it is of type {array.type}, not {kind}")
+
+
+def _first(mask: pa.Array) -> int:
+    return int(np.flatnonzero(mask.to_numpy(zero_copy_only=False))[0])
+
+
+# -- plain values -----------------------------------------------------------------------------
+
+
+def _checked(cast: Callable[[pa.Array, pa.DataType], pa.Array]) -> Any:
+    """Return a rule of a cast that raises for what it cannot keep: the row is found by halves."""
+
+    def rule(array: pa.Array, kind: pa.DataType) -> pa.Array:
+        if array.type == kind:
+            return array
+        try:
+            return cast(array, kind)
+        except pa.ArrowInvalid:
+            row = _first_failing(array, lambda part: cast(part, kind))
+            raise _Misfit(row, f"{_shown(array, row)} cannot be kept as {kind}") from None
+        except pa.ArrowNotImplementedError:
+            raise _wrong_kind(array, kind) from None
+
+    return rule
+
+
+def _first_failing(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
+    """Return the first row that cannot be converted; there is one."""
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            attempt(array.slice(low, middle - low))
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
+
+
+def _shown(array: pa.Array, row: int) -> str:
+    try:
+        return repr(array[row].as_py())[:80]
+    except UnicodeDecodeError:
+        return repr(array[row].as_buffer().to_pybytes())[:80]
+    except (ValueError, OverflowError):  # a time that Python does not have
+        number = array.slice(row, 1).cast(
+            pa.int32() if pa.types.is_date32(array.type) else pa.int64()
+        )
+        return f"{number[0].as_py()} of {array.type} since 1970"
+
+
+def _safe(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array.cast(kind)
+
+
+def _int_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = array.cast(kind, safe=False)
+    if (np.abs(_filled(found)) < 2**53).all():
+        return found
+    return _same_after(found, array, found.cast(pa.decimal128(38, 0)).cast(array.type))
+
+
+def _float_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = array.cast(kind, safe=False)
+    if kind.bit_width >= array.type.bit_width:
+        return found
+    number = pc.is_nan(array).fill_null(True)
+    return _same_after(found, array, pc.if_else(number, array, found.cast(array.type)))
+
+
+def _same_after(found: pa.Array, array: pa.Array, back: pa.Array) -> pa.Array:
+    """Return what was found if it comes to the same when it is cast back; NaN is checked before."""
+    same = pc.fill_null(pc.equal(array, back), True).to_numpy(zero_copy_only=False)
+    if array.type in (pa.float32(), pa.float64()):
+        same = same | np.isnan(_filled(array))
+    if not same.all():
+        raise pa.ArrowInvalid("a value would change")
+    return found
+
+
+def _filled(array: pa.Array) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = array.fill_null(0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _int_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array.cast(pa.decimal256(_WIDE_DIGITS, max(kind.scale, 0))).cast(kind)
+
+
+def _float_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return floats as the decimals that they are written as: 0.1 is 0.1."""
+    return array.cast(pa.string()).cast(kind)
+
+
+def _decimal_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = array.cast(pa.string()).cast(kind)  # (Arrow's own cast is off by a bit for some)
+    return _same_after(found, array, _float_to_decimal(found, array.type))
+
+
+def _to_text(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_binary(array.type) or array.type == pa.binary_view():
+        array = array.cast(pa.binary())
+    return array.cast(kind)
+
+
+def _to_time(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times in another unit; what is finer is cut."""
+    if array.type.unit in _FINER and kind.unit == "us":
+        plain, per = array.view(pa.int64()), _FINER[array.type.unit]
+        cut = _filled(plain) // per  # (Arrow cuts towards 1970, which is later before it)
+        missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return pa.array(cut, pa.int64(), mask=missing).view(kind)
+    return array.cast(kind)
+
+
+def _check_text(array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        bad = next(row for row in range(len(array)) if not _is_text(array[row]))
+        raise _Misfit(bad, f"{_shown(array, bad)} is no UTF-8") from None
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_range(array: pa.Array, plain: pa.DataType, first: int, last: int) -> None:
+    numbers = array.view(plain)
+    ends = pc.min_max(numbers).as_py()
+    if ends["min"] is None or (first <= ends["min"] and ends["max"] <= last):
+        return
+    wrong = pc.or_(pc.less(numbers, first), pc.greater(numbers, last)).fill_null(False)
+    row = _first(wrong)
+    raise _Misfit(row, f"{_shown(array, row)} is beyond the years 1 to 9999")
+
+
+def _check_point(array: pa.Array) -> None:
+    per = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(array.type.unit)
+    if per is not None:  # (no year that nanoseconds can name is beyond)
+        _check_range(array, pa.int64(), FIRST_DATE_US // per, LAST_DATE_US // per)
+
+
+def _check_date(array: pa.Array) -> None:
+    if pa.types.is_date32(array.type):
+        _check_range(array, pa.int32(), _FIRST_DAY, _LAST_DAY)
+    else:
+        _check_range(array, pa.int64(), FIRST_DATE_US // 1_000, LAST_DATE_US // 1_000)
+
+
+_RULES: dict[tuple[str, str], Callable[[pa.Array, pa.DataType], pa.Array]] = {
+    ("bool", "bool"): _checked(_safe),
+    ("int", "int"): _checked(_safe),
+    ("int", "float"): _checked(_int_to_float),
+    ("int", "decimal"): _checked(_int_to_decimal),
+    ("float", "int"): _checked(_safe),
+    ("float", "float"): _checked(_float_to_float),
+    ("float", "decimal"): _checked(_float_to_decimal),
+    ("decimal", "int"): _checked(_safe),
+    ("decimal", "float"): _checked(_decimal_to_float),
+    ("decimal", "decimal"): _checked(_safe),
+    ("text", "text"): _checked(_safe),
+    ("bytes", "text"): _checked(_to_text),
+    ("bytes", "bytes"): _checked(_safe),
+    ("date", "date"): _checked(_safe),
+    ("point in time", "point in time"): _checked(_to_time),
+    ("time without a zone", "time without a zone"): _checked(_to_time),
+    ("time of day", "time of day"): _checked(_to_time),
+    ("duration", "duration"): _checked(_safe),
+}
+
+_CHECKS: dict[str, Callable[[pa.Array], None]] = {
+    "text": _check_text,
+    "date": _check_date,
+    "point in time": _check_point,
+    "time without a zone": _check_point,
+}
+
+
+# -- nested values ----------------------------------------------------------------------------
+
+
+def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    inner, items = kind.value_field, array.flatten()
+    offsets = _offsets(lengths)
+    try:
+        cast = _cast(_plain(items), inner.type, nullable=inner.nullable)
+    except _Misfit as error:
+        row, at = _parent(offsets, error.row)
+        raise _Misfit(row, error.why, f"[{at}]{error.path}") from None
+    if pa.types.is_list(kind):
+        return _list_of(kind, offsets, cast, array)
+    found = _list_of(pa.list_(inner), offsets, cast, array)
+    return _checked(_safe)(found, kind)
+
+
+def _list_of(
+    kind: pa.DataType, offsets: npt.NDArray[np.int64], items: pa.Array, like: pa.Array
+) -> pa.Array:
+    """Return lists of items that are null where others are."""
+    mask = like.is_null() if like.null_count else None
+    return pa.ListArray.from_arrays(_narrow(offsets), items, type=kind, mask=mask)
+
+
+def _narrow(offsets: npt.NDArray[np.int64]) -> pa.Array:
+    try:
+        return pa.array(offsets).cast(pa.int32())
+    except pa.ArrowInvalid:
+        row = int(np.flatnonzero(offsets > 2**31 - 1)[0]) - 1
+        raise _Misfit(row, "there are more than 2 147 483 647 items in one batch") from None
+
+
+def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _parent(offsets: npt.NDArray[np.int64], item: int) -> tuple[int, int]:
+    """Return the row that an item is of, and which of its items it is."""
+    row = int(np.searchsorted(offsets, item, side="right")) - 1
+    return row, item - int(offsets[row])
+
+
+def _cast_map(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    first = array.offsets[0].as_py() if len(array) else 0
+    offsets = array.offsets.to_numpy().astype(np.int64) - first
+    count = int(offsets[-1]) if len(array) else 0
+    keys, items = array.keys.slice(first, count), array.items.slice(first, count)
+    try:
+        new_keys = _cast(_plain(keys), kind.key_type, nullable=False)
+        new_items = _cast(_plain(items), kind.item_type, nullable=kind.item_field.nullable)
+    except _Misfit as error:
+        row, _ = _parent(offsets, error.row)
+        key = _shown(keys, error.row)
+        raise _Misfit(row, error.why, f"[{key}]{error.path}") from None
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(_narrow(offsets), new_keys, new_items, type=kind, mask=mask)
+
+
+def _cast_struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+    present = array if len(there) == len(array) else array.take(pa.array(there))
+    columns = dict(zip([f.name for f in array.type], present.flatten(), strict=True))
+    made = []
+    for field in kind:
+        column = columns.get(field.name)
+        if column is None:
+            column = pa.nulls(len(present))
+        try:
+            made.append(_cast(_plain(column), field.type, nullable=field.nullable))
+        except _Misfit as error:
+            raise _Misfit(int(there[error.row]), error.why, f".{field.name}{error.path}") from None
+    found = pa.StructArray.from_arrays(made, fields=list(kind))
+    return found if present is array else spread(found, there, len(array))
+
+
+def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
+    """Return values at the rows that they are of, and null at all others."""
+    at = np.zeros(length, dtype=np.int64)
+    at[there] = np.arange(len(there))
+    missing = np.ones(length, dtype=bool)
+    missing[there] = False
+    return found.take(pa.array(at, mask=missing))
+
+
+_NESTED: dict[str, Callable[[pa.Array, pa.DataType], pa.Array]] = {
+    "list": _cast_list,
+    "map": _cast_map,
+    "struct": _cast_struct,
+}
