@@ -19,6 +19,9 @@ from headrace.storage.base import Store
 
 Position = Any
 
+#: How much is asked for to find out whether there is more.
+_SOME_ROWS, _SOME_BYTES = 100_000, 16 << 20
+
 
 class Limit(msgspec.Struct, frozen=True):
     """How much a step may take from a source.
@@ -26,11 +29,19 @@ class Limit(msgspec.Struct, frozen=True):
     Attributes:
         rows, bytes: at most so much.
         paused: partitions that nothing is to be taken from now, since they are too far ahead.
+        open_ended: whether the input goes on after what is there now, because this run only catches up.
+            A source then leaves what may still be being written for the next run, such as a last line
+            without its newline, and does not call a partition final just because there is no more of it
+            now. (What it says of the whole input in ``Offer.final`` is taken for "no more now".)
+        until: what :meth:`Source.now` returned when the run began to catch up: nothing that came later
+            is to be offered. None where there is no such bound.
     """
 
     rows: int
     bytes: int
     paused: frozenset[str] = frozenset()
+    open_ended: bool = False
+    until: Any = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -119,6 +130,40 @@ class Source(ABC):
     @abstractmethod
     def splits(self, start: Position, end: Position) -> list[Split]:
         """Return the parts of a division, in the order of its records. Called in the driver."""
+
+    def now(self, position: Position) -> Any:
+        """Return a mark of what is there now, for a run that reads this and no more.
+
+        Called in the driver, once, when a run begins to catch up. The mark is kept in memory only, and
+        comes back in :attr:`Limit.until`. It must bound what is offered where input can come faster than
+        it is read. (Spark has ``prepareForTriggerAvailableNow`` for that.)
+
+        Args:
+            position: how far the input was read.
+
+        Returns:
+            the mark, of any type; None where the source cannot say: then the run has caught up with it
+            at the first offer that has no records.
+        """
+        return None
+
+    def has_more(self, position: Position) -> str:
+        """Say what has come after a position at which the input had ended; ``""`` when nothing has.
+
+        Called in the driver, once, when a pipeline is started whose input has ended, after :meth:`open`.
+        May wait for the answer.
+
+        Returns:
+            words for people, such as ``"3 more records"``. An input that waits for more now, though
+            nothing is there yet, has not ended either.
+        """
+        offer = self.offer(position, Limit(_SOME_ROWS, _SOME_BYTES))
+        if offer is None:
+            return "nothing yet, but the source waits for more now"
+        if not offer.empty:
+            more = "" if offer.final else " or more"
+            return f"{offer.rows:,}{more} records"
+        return "" if offer.final else "nothing yet, but the source waits for more now"
 
     def recover(self, start: Position, end: Position) -> bool:
         """Get ready to give a division that an earlier driver had begun and not committed.

@@ -282,16 +282,18 @@ class Files(Source):
         return msgspec.to_builtins(_Position(read=0))
 
     def open(self, store: Store) -> None:
-        self._known = None  # another driver may have read what has come since
+        self._listed = self._known = None  # another run may have read what has come since
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = self._at(position)
         root, names = self._root(), self._list()
-        first, offset = self._find(at, names)
+        first, offset = self._find(at, names, may_wait=self._watch or limit.open_ended)
         index = first
         parts: list[tuple[str, int, int]] = []
         rows = size = 0
         ended = False
+        goes_on = self._watch or limit.open_ended
+        all_read = index == len(names)
         while index < len(names) and rows < limit.rows and size < limit.bytes:
             name = names[index]
             last = index == len(names) - 1
@@ -299,16 +301,17 @@ class Files(Source):
             path = os.path.join(root, name)
             with _typed_errors(path), _opened(path) as opened:
                 cuts, ended, more_rows, more_bytes = self._reader.cut(
-                    opened, offset, rest, self._read_types, may_grow=last and self._watch
+                    opened, offset, rest, self._read_types, may_grow=last and goes_on
                 )
             parts += [(name, start, end) for start, end in cuts]
             rows, size = rows + more_rows, size + more_bytes
             if cuts:
                 offset = cuts[-1][1]
-            if not ended or (last and self._watch):
+            all_read = ended and last
+            if not ended or last:
                 break
             index, offset = index + 1, 0
-        final = index == len(names) and not self._watch
+        final = all_read and not goes_on
         if not parts and not final:
             return None
         gone = bool(at.offset) and names[first : first + 1] != [at.name]
@@ -371,7 +374,7 @@ class Files(Source):
                 remedy="put the files back as they were read; or let it begin now",
             )
 
-    def _find(self, at: _Position, names: list[str]) -> tuple[int, int]:
+    def _find(self, at: _Position, names: list[str], *, may_wait: bool) -> tuple[int, int]:
         """Return which file is to be read next, and from where.
 
         Raises:
@@ -394,7 +397,7 @@ class Files(Source):
                 place=self._pattern,
                 remedy="bring the files back (is the directory mounted?), then start again",
             )
-        if not self._watch and not names:
+        if not may_wait and not names:
             raise BadInput(
                 f"{self._pattern} matches no file",
                 place=self._pattern,
