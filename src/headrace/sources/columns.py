@@ -29,13 +29,13 @@ class Columns:
     """
 
     def __init__(
-        self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit = "us",
+        self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit | None = None,
         remedy: str = "mend the record; nothing of this step was committed",
     ) -> None:  # fmt: skip
         self._values = values
         self._event_time = event_time
         self._zone = zone
-        self._unit: TimeUnit = unit
+        self._unit: TimeUnit | None = unit
         self._remedy = remedy
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:

@@ -15,13 +15,12 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headrace.errors import BadInput, PipelineError
-from headrace.eventtime.parsing import TimeUnit
+from headrace.eventtime.parsing import TimeUnit, local_in_utc
 from headrace.schema import ValueType, column_of, value_type_of_schema, wants_zone
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
@@ -36,7 +35,7 @@ class SparkReader(Source):
         source: the data source object, made with its options.
         event_time: the column that holds the event time.
         time_zone: the zone of times that name none.
-        time_unit: the unit of event times that are numbers.
+        time_unit: the unit of event times that are numbers; microseconds by default.
 
     Guarantees: those of the reader: a step is exactly-once if ``read`` of the same partition gives the
         same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
@@ -50,7 +49,7 @@ class SparkReader(Source):
         *,
         event_time: str,
         time_zone: str = "UTC",
-        time_unit: TimeUnit = "us",
+        time_unit: TimeUnit | None = None,
     ) -> None:
         schema = source.schema()
         if isinstance(schema, str):
@@ -216,7 +215,7 @@ def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, zone: str) -> pa.Reco
     for field in schema:
         column = batch.column(field.name)
         if wants_zone(field.type) and pa.types.is_timestamp(column.type) and not column.type.tz:
-            column = pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="earliest")
+            column = local_in_utc(column, zone)
         columns.append(column.cast(field.type))
     return pa.record_batch(columns, schema=schema)
 

@@ -74,7 +74,7 @@ class SparkStream(Source):
         repeatable: bool = False,
         trigger: dict[str, Any] | None = None,
         time_zone: str = "UTC",
-        time_unit: TimeUnit = "us",
+        time_unit: TimeUnit | None = None,
     ) -> None:
         if not isinstance(frame, DataFrame):
             frame = frame(SparkSession.builder.getOrCreate())

@@ -97,7 +97,7 @@ class Producer:
         type: Any = None,
         event_time: str | None = None,
         time_zone: str = "UTC",
-        time_unit: TimeUnit = "us",
+        time_unit: TimeUnit | None = None,
     ) -> None:
         self.name = checked_producer(name)
         if event_time is not None and type is None:

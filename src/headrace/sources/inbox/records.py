@@ -29,13 +29,13 @@ class Records:
     """
 
     def __init__(
-        self, place: str, declared: Any, event_time: str | None, zone: str, unit: TimeUnit
+        self, place: str, declared: Any, event_time: str | None, zone: str, unit: TimeUnit | None
     ) -> None:
         self._place = place
         self._values = None if declared is None else value_type_of(declared, place=place)
         self._event_time = event_time
         self._zone = zone
-        self._unit: TimeUnit = unit
+        self._unit = unit
 
     def table(self, records: Any, promised_us: int) -> pa.Table:
         """Return records as a table.

@@ -95,7 +95,7 @@ class Inbox(Source):
         others: Others | None = None,
         clean: bool = False,
         time_zone: str = "UTC",
-        time_unit: TimeUnit = "us",
+        time_unit: TimeUnit | None = None,
     ) -> None:
         self._store = store_of(inbox)
         self._expected = [checked_producer(name) for name in producers or ()]
@@ -341,7 +341,7 @@ class Inbox(Source):
 class _Reader:
     """Reads batches; all that a task needs of an inbox."""
 
-    def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit) -> None:
+    def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit | None) -> None:
         self.values = value_type_of(type, place="an inbox's type")
         self._columns = Columns(self.values, event_time, zone=zone, unit=unit, remedy=_MEND)
 
