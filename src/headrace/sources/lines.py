@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
@@ -13,39 +15,82 @@ import pyarrow as pa
 
 #: A part that one task parses.
 PART_BYTES = 4 << 20
-#: A field of CSV and what ends it. A quote opens one at its beginning only, as Arrow's parser has it.
-_FIELD = re.compile(rb'(?:"[^"]*(?:""[^"]*)*(?:"|\Z))?[^,\r\n]*(?:[,\r]|(\n)|\Z)')
-_BEFORE_FIELDS = np.frombuffer(b",\r\n", dtype=np.uint8)
 _COUNTED_BYTES = 1 << 24
 
 
-def record_ends(data: bytes, *, quoted: bool) -> npt.NDArray[np.int64]:
+@dataclass(frozen=True)
+class Quoting:
+    """How values are kept apart in CSV, and how one may hold a newline.
+
+    Attributes:
+        delimiter: the byte between values.
+        quote: the byte around a value; empty where there is none.
+        escape: the byte that takes its meaning from the next one; empty where there is none.
+    """
+
+    delimiter: bytes = b","
+    quote: bytes = b'"'
+    escape: bytes = b""
+
+    def hides_newlines(self, data: bytes) -> bool:
+        """Say whether some newlines may be parts of values."""
+        return any(sign in data for sign in (self.quote, self.escape) if sign)
+
+    @functools.cached_property
+    def before_fields(self) -> npt.NDArray[np.uint8]:
+        """The bytes that a value may follow."""
+        return np.frombuffer(self.delimiter + b"\r\n", dtype=np.uint8)
+
+    @functools.cached_property
+    def field(self) -> re.Pattern[bytes]:
+        """A value and what ends it. A quote opens one at its beginning only, as Arrow's parser has it."""
+        delimiter, quote, escape = map(re.escape, (self.delimiter, self.quote, self.escape))
+        pair = rb"|" + escape + rb"[\s\S]" if escape else b""
+        between = rb"(?:%b[^%b]*(?:(?:%b%b%b)[^%b]*)*(?:%b|\Z))?" % (
+            quote, quote + escape, quote, quote, pair, quote + escape, quote
+        ) if quote else b""  # fmt: skip
+        plain = rb"[^%b\r\n]*(?:(?:%b[\s\S])[^%b\r\n]*)*" % (
+            delimiter + escape, escape, delimiter + escape
+        ) if escape else rb"[^%b\r\n]*" % delimiter  # fmt: skip
+        return re.compile(between + plain + rb"(?:[%b\r]|(\n)|\Z)" % delimiter)
+
+
+def record_ends(data: bytes, quoting: Quoting | None = None) -> npt.NDArray[np.int64]:
     """Return where the records of a text end that begins with one.
 
     Args:
-        quoted: whether it is CSV, where a newline between quotes ends none.
+        quoting: of CSV, where not every newline ends one.
     """
     array = np.frombuffer(data, dtype=np.uint8)
     ends: npt.NDArray[np.int64] = np.flatnonzero(array == ord("\n"))
-    if not quoted or b'"' not in data:
+    if quoting is None or not quoting.hides_newlines(data):
         return ends + 1
-    quotes = np.flatnonzero(array == ord('"'))
-    if not _open_and_close(array, quotes):
-        return np.array([of.end() for of in _FIELD.finditer(data) if of[1]], dtype=np.int64)
+    quotes = np.flatnonzero(array == ord(quoting.quote)) if quoting.quote else ends[:0]
+    escapes = bool(quoting.escape) and quoting.escape in data
+    if escapes or not _open_and_close(array, quotes, quoting):
+        return np.array([of.end() for of in quoting.field.finditer(data) if of[1]], dtype=np.int64)
     outside: npt.NDArray[np.bool_] = np.searchsorted(quotes, ends) % 2 == 0
     return ends[outside] + 1
 
 
-def _open_and_close(array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64]) -> bool:
+def _open_and_close(
+    array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64], quoting: Quoting
+) -> bool:
     """Say whether quotes open and close in turn: every second one begins a field, or doubles a quote."""
     opening = quotes[::2]
-    begins = (opening == 0) | np.isin(array[opening - 1], _BEFORE_FIELDS)
+    begins = (opening == 0) | np.isin(array[opening - 1], quoting.before_fields)
     doubles = np.append(False, opening[1:] == quotes[1::2][: len(opening) - 1] + 1)
     return bool((begins | doubles).all())
 
 
 def cut(
-    data: bytes, offset: int, rows: int, *, at_end: bool, may_grow: bool, quoted: bool
+    data: bytes,
+    offset: int,
+    rows: int,
+    *,
+    at_end: bool,
+    may_grow: bool,
+    quoting: Quoting | None = None,
 ) -> tuple[list[tuple[int, int]], bool, int, int]:
     """Cut whole records off the beginning of some bytes: at most so many, in parts of a few MB.
 
@@ -57,7 +102,7 @@ def cut(
     Returns:
         the parts (from, to), whether the file has ended with them, and their rows and bytes.
     """
-    ends = record_ends(data, quoted=quoted)
+    ends = record_ends(data, quoting)
     if at_end and not may_grow and data and (not len(ends) or ends[-1] < len(data)):
         ends = np.append(ends, len(data))  # a last line without a newline
     taken = ends[:rows]
@@ -74,14 +119,17 @@ def cut(
 
 
 def first_bad_row(
-    data: bytes, parse: Callable[[bytes], object], why: str, *, quoted: bool
+    data: bytes,
+    parse: Callable[[bytes], object],
+    why: str,
+    quoting: Quoting | None = None,
 ) -> tuple[int, str]:
     """Return the first record that cannot be parsed, and why.
 
     Args:
         why: why all of them cannot.
     """
-    texts = [text for _, text in _records(data, quoted=quoted)]
+    texts = [text for _, text in _records(data, quoting)]
     low, high = 0, len(texts)  # the first bad one is in [low, high)
     while high - low > 1:
         middle = (low + high) // 2
@@ -93,17 +141,23 @@ def first_bad_row(
     return low, why
 
 
-def line_number(file: BinaryIO, first: int, data: bytes, row: int, *, quoted: bool) -> int:
+def line_number(
+    file: BinaryIO,
+    first: int,
+    data: bytes,
+    row: int,
+    quoting: Quoting | None = None,
+) -> int:
     """Return the line of a file, from 1, on which a record begins of the part from ``first`` on."""
-    within = [line for line, _ in itertools.islice(_records(data, quoted=quoted), row + 1)]
+    within = [line for line, _ in itertools.islice(_records(data, quoting), row + 1)]
     return _lines_before(file, first) + (within[-1] if within else 0) + 1
 
 
-def _records(data: bytes, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
+def _records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]]:
     """Yield records with the number of newlines before each; a line without content is none."""
-    blank = b"\r\n" if quoted else None
+    blank = None if quoting is None else b"\r\n"
     start = line = 0
-    for end in [*record_ends(data, quoted=quoted).tolist(), len(data)]:
+    for end in [*record_ends(data, quoting).tolist(), len(data)]:
         text = data[start:end]
         if text.strip(blank):
             yield line, text

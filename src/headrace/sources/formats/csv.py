@@ -2,79 +2,248 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, PipelineError
 from headrace.sources.formats.base import Opened, Wanted
-from headrace.sources.formats.text import Text
+from headrace.sources.formats.text import INFER_BYTES, Text
+from headrace.sources.lines import Quoting, record_ends
+
+#: Texts that Arrow takes for numbers, and which lose something as such.
+_LEADING_ZERO = r"^[+-]?0\d"
+_LONG_INTEGER = r"^[+-]?\d{16,}$"
+_INFINITE = r"(?i)^\s*[+-]?inf(?:inity)?\s*$"
 
 
 class Csv(Text):
     """CSV, as Arrow's parser has it.
 
     Args:
+        delimiter: what stands between values: one ASCII character.
+        quote: what stands around a value that holds a delimiter or a newline; doubled, it stands for
+            itself. None where quotes mean nothing.
+        escape: what takes the meaning from the next character.
+        column_names: of files that have no line of names. (Where they have one, skip it.)
+        skip_rows: how many lines are passed over before the names.
+        encoding: of the text: ``"utf-8"``, or one with a byte for each character.
+        decimal_point: of numbers with a fraction.
         null_values: what stands for null, in columns of text as well.
         quoted_nulls: whether it does so between quotes, too.
+
+    Raises:
+        PipelineError: for what is none of these.
     """
 
     name = "csv"
-    quoted = True
 
-    def __init__(self, *, null_values: Sequence[str] = ("",), quoted_nulls: bool = False) -> None:
-        self._nulls: dict[str, Any] = {
+    def __init__(
+        self, *, delimiter: str = ",", quote: str | None = '"', escape: str | None = None,
+        column_names: Sequence[str] | None = None, skip_rows: int = 0, encoding: str = "utf-8",
+        decimal_point: str = ".", null_values: Sequence[str] = ("",), quoted_nulls: bool = False,
+    ) -> None:  # fmt: skip
+        self.quoting: Quoting = _quoting(delimiter, quote, escape)
+        self._encoding = _encoding(encoding)
+        self._names = None if column_names is None else list(column_names)
+        self._skip_rows = skip_rows
+        self._parse_options: dict[str, Any] = {
+            "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
+        }  # fmt: skip
+        if decimal_point not in (".", ","):
+            raise PipelineError(f"decimal_point={decimal_point!r}", remedy='use "." or ","')
+        self._convert_options: dict[str, Any] = {
             "null_values": list(null_values),
             "strings_can_be_null": True,
             "quoted_strings_can_be_null": quoted_nulls,
+            "decimal_point": decimal_point,
         }
 
-    def infer_text(self, head: bytes) -> pa.Schema:
-        return self._table(head, None, {}).schema
+    # -- names --------------------------------------------------------------------------------
+
+    def infer(self, opened: Opened) -> pa.Schema:
+        header = self._header(opened)
+        if header is None:
+            header = self._header(opened, whole=True)
+            return pa.schema([(name, pa.null()) for name in header[0]] if header else [])
+        names, begin = header
+        opened.file.seek(begin)
+        head = opened.file.read(INFER_BYTES)
+        while not len(ends := record_ends(head, self.quoting)):
+            more = opened.file.read(len(head))
+            if not more:
+                break
+            head += more
+        return self._inferred(self._utf8(head[: ends[-1]] if len(ends) else head), names)
+
+    def _inferred(self, head: bytes, names: list[str]) -> pa.Schema:
+        """Return the columns of some records; numbers that would lose digits are texts."""
+        if not head:
+            return pa.schema([(name, pa.null()) for name in names])
+        kinds = self._table(head, names, {}).schema
+        texts = self._table(head, names, dict.fromkeys(names, pa.string()), every=True)
+        fields = []
+        for at, field in enumerate(kinds):
+            pattern = {pa.int64(): _LEADING_ZERO, pa.float64(): _LONG_INTEGER}.get(field.type)
+            lossy = pattern and pc.any(pc.match_substring_regex(texts.column(at), pattern)).as_py()
+            fields.append(field.with_type(pa.string()) if lossy else field)
+        return pa.schema(fields)
 
     def begin(self, opened: Opened, wanted: Wanted) -> int | None:
-        header = self._header(opened, wanted)
-        return None if header is None else header[1]
+        header = self._header(opened)
+        if header is None:
+            return None
+        self._check(header[0], opened, wanted)
+        return header[1]
 
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
-        header = self._header(opened, wanted)
-        assert header is not None  # the division has records of it
-        return self._table(data, header[0], wanted)
+    def _header(self, opened: Opened, *, whole: bool = False) -> tuple[list[str], int] | None:
+        """Return a file's column names and the offset of its first record; None without any.
 
-    def _header(self, opened: Opened, wanted: Wanted) -> tuple[list[str], int] | None:
-        """Return a file's column names and the offset of its first record; None without any."""
+        Args:
+            whole: whether the line of names may be all that there is, without an end.
+        """
         opened.file.seek(0)
+        for _ in range(self._skip_rows):
+            if not opened.file.readline().endswith(b"\n"):
+                return None
+        begin = opened.file.tell()
+        if self._names is not None:
+            return self._names, begin
         line = opened.file.readline()
-        if not line.endswith(b"\n"):
+        while not len(record_ends(line, self.quoting)) and (more := opened.file.readline()):
+            line += more
+        if not line.endswith(b"\n") and not (whole and line):
             return None  # empty, still being written, or a header and nothing else
-        text = line.rstrip(b"\r\n")
-        if b"\r" in text:
+        return self._names_of(opened, line), begin + len(line)
+
+    def _names_of(self, opened: Opened, line: bytes) -> list[str]:
+        text = self._utf8(line.rstrip(b"\r\n"))
+        place = f"{opened.name}, line {self._skip_rows + 1}"
+        if b"\r" in text.replace(b"\r\n", b""):
             raise BadInput(
                 f"{opened.name} ends its lines with carriage returns alone",
-                place=f"{opened.name}, line 1",
+                place=place,
                 remedy="convert it: lines end with a newline",
             )
-        table = pa.csv.read_csv(pa.BufferReader(text + b"\n"))
-        missing = [column for column in wanted if column not in table.column_names]
-        if missing:
+        if not text:
             raise BadInput(
-                f"{opened.name} has no column {missing[0]!r}",
-                place=f"{opened.name}, line 1",
-                remedy=f"its columns are: {', '.join(table.column_names)}",
+                f"{opened.name} has an empty line where the names of columns should be",
+                place=place,
+                remedy="say with skip_rows= how many lines there are before it",
             )
-        return table.column_names, len(line)
+        names: list[str] = self._table(text + b"\n", None, {}).column_names
+        return names
 
-    def _table(self, data: bytes, names: list[str] | None, wanted: Wanted) -> pa.Table:
-        """Return records as the columns that are wanted; or, without names, all that a header names."""
+    def _check(self, names: list[str], opened: Opened, wanted: Wanted) -> None:
+        for column in wanted:
+            if names.count(column) == 1:
+                continue
+            many = "no column" if column not in names else "more than one column"
+            raise BadInput(
+                f"{opened.name} has {many} {column!r}",
+                place=f"{opened.name}, line {self._skip_rows + 1}",
+                remedy=f"its columns are: {', '.join(names)}; to give them other names, use "
+                "column_names= and skip_rows=",
+            )
+
+    # -- records ------------------------------------------------------------------------------
+
+    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+        header = self._header(opened)
+        assert header is not None  # the division has records of it
+        data = self._utf8(data)
+        table = self._table(data, header[0], wanted)
+        for name, kind in wanted.items():
+            if pa.types.is_floating(kind):
+                self._check_finite(data, header[0], name, table.column(name))
+        return table
+
+    def _check_finite(
+        self, data: bytes, names: list[str], name: str, column: pa.ChunkedArray
+    ) -> None:
+        """Refuse numbers that became infinite since they are too large."""
+        infinite = pc.is_inf(column)
+        if not pc.any(infinite).as_py():
+            return
+        texts = self._table(data, names, {name: pa.string()}).column(name).filter(infinite)
+        for text in texts.to_pylist():
+            if not _matches(text):
+                raise pa.ArrowInvalid(f"{text!r} in column {name!r} is too large for a float")
+
+    def infer_text(self, head: bytes) -> pa.Schema:
+        raise AssertionError("columns are inferred with the line of names")
+
+    def _utf8(self, data: bytes) -> bytes:
+        if self._encoding is None:
+            return data
+        try:
+            return data.decode(self._encoding).encode()
+        except UnicodeDecodeError as error:
+            raise pa.ArrowInvalid(f"it is not {self._encoding}: {error.reason}") from error
+
+    def _table(
+        self, data: bytes, names: list[str] | None, wanted: Wanted, *, every: bool = False
+    ) -> pa.Table:
+        """Return records as the columns that are wanted; or, where none are, all of them.
+
+        Args:
+            names: of the columns; None where the first line has them.
+            every: whether all columns are returned, whatever is wanted.
+        """
         return pa.csv.read_csv(
             pa.BufferReader(data),
             read_options=pa.csv.ReadOptions(
                 column_names=names, use_threads=False, block_size=max(len(data), 1)
             ),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=b'"' in data),
+            parse_options=pa.csv.ParseOptions(
+                newlines_in_values=self.quoting.hides_newlines(data), **self._parse_options
+            ),
             convert_options=pa.csv.ConvertOptions(
-                column_types=wanted, include_columns=list(wanted), **self._nulls
+                column_types=wanted,
+                include_columns=[] if every else list(wanted),
+                **self._convert_options,
             ),
         )
+
+
+def _matches(text: str) -> bool:
+    found: bool = pc.match_substring_regex(pa.array([text]), _INFINITE)[0].as_py()
+    return found
+
+
+def _quoting(delimiter: str, quote: str | None, escape: str | None) -> Quoting:
+    for name, sign in (("delimiter", delimiter), ("quote", quote), ("escape", escape)):
+        if sign is None and name != "delimiter":
+            continue
+        if not isinstance(sign, str) or len(sign) != 1 or not sign.isascii() or sign in "\r\n\0":
+            raise PipelineError(
+                f"{name}={sign!r} is not one ASCII character",
+                remedy='write it as such: "\\t" for tabulators, ";", "|"',
+            )
+    signs = [sign for sign in (delimiter, quote, escape) if sign]
+    if len(set(signs)) < len(signs):
+        raise PipelineError("delimiter, quote and escape must be different characters")
+    return Quoting(delimiter.encode(), (quote or "").encode(), (escape or "").encode())
+
+
+def _encoding(name: str) -> str | None:
+    """Return the encoding if text must be converted from it; None for UTF-8."""
+    try:
+        found = codecs.lookup(name).name
+        ascii_alone = bytes(range(128)).decode(found) == "".join(map(chr, range(128)))
+        single = len(bytes(range(128, 256)).decode(found, "replace")) == 128
+    except (LookupError, UnicodeError, TypeError):
+        ascii_alone = single = False
+        found = ""
+    if found in ("utf-8", "utf-8-sig", "ascii"):
+        return None
+    if not (ascii_alone and single):
+        raise PipelineError(
+            f"encoding={name!r}: text must be UTF-8, or have a byte for each character",
+            remedy="convert the files to UTF-8",
+        )
+    return found

@@ -56,9 +56,7 @@ class Parquet(FileFormat):
                 groups.append(group)
                 start, end = at if start is None else start, at + rows
             at += rows
-        missing = [name for name in wanted if name not in file.schema_arrow.names]
-        if missing:
-            raise BadInput(f"{opened.name} has no column {missing[0]!r}", place=opened.name)
+        _check_columns(file.schema_arrow.names, opened, wanted)
         check_not_cut(opened.name, last, file.metadata.num_rows, self.unit)
         table = self._row_groups(file, opened, groups, wanted, keep=last < end)
         table = table.slice(first - (start or 0), last - first)
@@ -76,14 +74,27 @@ class Parquet(FileFormat):
         if self._remembered is not None and self._remembered[0] == identity:
             table = self._remembered[1]
         else:
-            table = file.read_row_groups(groups, columns=list(wanted))
+            # (by their names Arrow finds the columns inside of others, too: "a.b")
+            table = file.read_row_groups(groups, columns=list(wanted)).select(list(wanted))
         keep = keep and table.nbytes <= _REMEMBERED_BYTES
         self._remembered = (identity, table) if keep else None
         return table
 
 
 def _open(opened: Opened) -> Any:
-    return pa.parquet.ParquetFile(opened.file)
+    # INT96 in nanoseconds, which is Arrow's default, ends in the year 2262: 9999 would be 1816.
+    return pa.parquet.ParquetFile(opened.file, coerce_int96_timestamp_unit="us")
+
+
+def _check_columns(names: list[str], opened: Opened, wanted: Wanted) -> None:
+    for column in wanted:
+        if names.count(column) != 1:
+            many = "no column" if column not in names else "more than one column"
+            raise BadInput(
+                f"{opened.name} has {many} {column!r}",
+                place=opened.name,
+                remedy=f"its columns are: {', '.join(names)}",
+            )
 
 
 def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:

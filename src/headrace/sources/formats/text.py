@@ -12,25 +12,32 @@ from headrace.errors import BadInput, SourceChanged
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
-from headrace.sources.lines import PART_BYTES, cut, first_bad_row, line_number, record_ends
+from headrace.sources.lines import (
+    PART_BYTES,
+    Quoting,
+    cut,
+    first_bad_row,
+    line_number,
+    record_ends,
+)
 
 #: What columns and types are inferred from.
-_INFER_BYTES = 1 << 20
+INFER_BYTES = 1 << 20
 
 
 class Text(FileFormat):
     """Base of the formats whose records are lines, or end with one.
 
     Attributes:
-        quoted: whether a newline between quotes belongs to a value.
+        quoting: of CSV, where a newline may belong to a value.
     """
 
-    quoted: bool = False
+    quoting: Quoting | None = None
 
     def infer(self, opened: Opened) -> pa.Schema:
         opened.file.seek(0)
-        head = opened.file.read(_INFER_BYTES)
-        ends = record_ends(head, quoted=self.quoted)
+        head = opened.file.read(INFER_BYTES)
+        ends = record_ends(head, self.quoting)
         return self.infer_text(head[: ends[-1]] if len(ends) else head)
 
     @abstractmethod
@@ -65,24 +72,26 @@ class Text(FileFormat):
         while not self._has_record_end(data) and (more := file.read(max(limit.bytes, PART_BYTES))):
             data += more
         at_end = not file.read(1)
-        found = cut(data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoted=self.quoted)
+        found = cut(
+            data, offset, limit.rows, at_end=at_end, may_grow=may_grow, quoting=self.quoting
+        )
         return Cut(*found)
 
     def _has_record_end(self, data: bytes) -> bool:
-        return len(record_ends(data, quoted=self.quoted)) > 0
+        return len(record_ends(data, self.quoting)) > 0
 
     def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
         data = _bytes(opened, first, last)
 
         def place_of(row: int) -> str:
-            line = line_number(opened.file, first, data, row, quoted=self.quoted)
+            line = line_number(opened.file, first, data, row, quoting=self.quoting)
             return f"{opened.name}, line {line}"
 
         parse = functools.partial(self.parse, opened, wanted=wanted)
         try:
             return parse(data), place_of
         except pa.ArrowInvalid as error:
-            row, why = first_bad_row(data, parse, str(error), quoted=self.quoted)
+            row, why = first_bad_row(data, parse, str(error), quoting=self.quoting)
             raise BadInput(
                 f"a line cannot be read: {why}",
                 place=place_of(row),
