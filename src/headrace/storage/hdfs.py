@@ -160,13 +160,22 @@ class HdfsStore(Store):
         except NotFound:
             return {}
 
-    def _size(self, name: str) -> int | None:
-        """Return the number of bytes, or None when the name is not there."""
+    def directory(self, folder: str) -> dict[str, dict[str, Any]]:
+        """Return what is in a directory, by name, as the NameNode describes it; what others wrote, too."""
+        return self._entries(folder)
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        """Return how the NameNode describes a file; None when it is not there."""
         try:
             with self._typed_errors(name):
-                return int(self._client.status(self._path(name))["length"])
+                return dict(self._client.status(self._path(name)))
         except NotFound:
             return None
+
+    def _size(self, name: str) -> int | None:
+        """Return the number of bytes, or None when the name is not there."""
+        facts = self.status(name)
+        return None if facts is None else int(facts["length"])
 
     def _require(self, name: str) -> int:
         size = self._size(name)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from headrace.errors import (
@@ -38,6 +38,16 @@ _CODE = re.compile(r"<Code>\w+")
 #: What Azure says where a name is taken, also with 409.
 _TAKEN = "BlobAlreadyExists"
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+
+class Object(NamedTuple):
+    """What is known of an object without reading it: its name below the prefix, its size, and when and as
+    what it was put there."""
+
+    name: str
+    size: int
+    etag: str
+    modified_us: int
 
 
 class ObjectStore(Store):
@@ -131,6 +141,32 @@ class ObjectStore(Store):
             names = [item["path"] for page in pages for item in page]
         return sorted(name for name in names if name.startswith(prefix))
 
+    def objects(self) -> Iterator[Sequence[Object]]:
+        """Return all objects below the prefix, some at a time: those that others have put there, too."""
+        with self._typed_errors(""):
+            for page in self._library.list(self._objects, chunk_size=1000):
+                yield tuple(_object(item) for item in page)
+
+    def object(self, name: str) -> Object | None:
+        """Return what an object is; None when it is not there."""
+        try:
+            with self._typed_errors(name):
+                return _object(self._library.head(self._objects, name))
+        except NotFound:
+            return None
+
+    def read_object(self, name: str, etag: str, offset: int, length: int) -> bytes:
+        """Return a range of one object that a name had.
+
+        Raises:
+            AlreadyExists: when the name has another object by now.
+            NotFound: when it has none.
+        """
+        wanted: dict[str, Any] = {"range": (offset, offset + length)}
+        if etag:
+            wanted["if_match"] = etag
+        return self._get(name, wanted)
+
     def delete(self, name: str) -> None:
         with contextlib.suppress(NotFound), self._typed_errors(name):
             self._library.delete(self._objects, name)
@@ -210,6 +246,11 @@ class _Conflict(AlreadyExists):
 
 class _BehindTheEnd(StorageError):
     """A range that begins where the content has ended; never seen outside."""
+
+
+def _object(item: Any) -> Object:
+    modified_us = round(item["last_modified"].timestamp() * 1e6)
+    return Object(item["path"], item["size"], item["e_tag"] or "", modified_us)
 
 
 def checked(location: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -30,6 +31,13 @@ class Opened:
     name: str
     file: BinaryIO
     identity: Hashable
+
+    def reaches(self, offset: int) -> bool:
+        """Say whether the file has so many bytes; the end of one that is unpacked may be far away."""
+        unpacked = getattr(self.file, "reaches", None)
+        if unpacked is not None:
+            return bool(unpacked(offset))
+        return self.file.seek(0, os.SEEK_END) >= offset
 
 
 class Cut(NamedTuple):

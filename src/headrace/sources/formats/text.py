@@ -65,7 +65,8 @@ class Text(FileFormat):
                 return Cut([], not may_grow, 0, 0)
             offset = begin
         file = opened.file
-        check_not_cut(opened.name, offset, file.seek(0, os.SEEK_END), "bytes")
+        if not opened.reaches(offset):
+            check_not_cut(opened.name, offset, file.seek(0, os.SEEK_END), "bytes")
         file.seek(offset)
         data = file.read(limit.bytes)
         # One record is taken, however long it is.

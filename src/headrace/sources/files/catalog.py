@@ -1,0 +1,218 @@
+"""Catalogs: which files were read, of any number of them, in little memory.
+
+A file takes some sixty bytes: a hash of its name, what it is known by, and how far it was read. Catalogs
+are files in the pipeline's storage, named by their content; new ones are merged with old ones as they
+grow, so there are few.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import AlreadyExists, Damaged, NotFound
+from headrace.sources.files.position import CatalogRef, FileRead
+from headrace.storage.base import Store
+
+#: Where catalogs are in the storage.
+FOLDER = "files-read/"
+#: A catalog is merged with the one before it that has fewer times so many files as it has.
+_GROWTH = 8
+#: Catalogs that were merged into others stay for as many more merges: an older checkpoint may be opened.
+_STAY = 32
+#: A file that is gone is remembered while there are fewer of them than this, or than half of all.
+_GONE_FILES = 10_000
+
+_ROW = np.dtype(
+    [
+        ("name", "<u8"), ("id", "<u8"), ("read", "<i8"), ("size", "<i8"), ("modified", "<i8"),
+        ("head", "<u8"), ("tail", "<u8"), ("head_bytes", "<i4"), ("flags", "<i4"),
+    ]
+)  # fmt: skip
+Rows = npt.NDArray[np.void]
+_WHOLE, _UNENDED = 1, 2
+
+
+def name_hash(name: str) -> int:
+    """Return the hash that a file's (escaped) name has in catalogs."""
+    return xxhash.xxh3_64_intdigest(name.encode())
+
+
+def name_hashes(names: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """Return the hashes of names."""
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(name.encode()) for name in names), dtype=np.uint64)
+
+
+def id_number(of: str) -> int:
+    """Return what a file is known by as a number."""
+    return int(of) & (1 << 64) - 1 if of.isdecimal() else xxhash.xxh3_64_intdigest(of.encode())
+
+
+class Catalog:
+    """Files that were read, sorted by the hashes of their names. Never changed."""
+
+    def __init__(self, rows: Rows | None = None) -> None:
+        self.rows = np.empty(0, _ROW) if rows is None else rows
+        self._by_id: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def find(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return where names are, by their hashes; -1 for those that are not here."""
+        at = np.searchsorted(self.rows["name"], hashes)
+        at[at == len(self.rows)] = 0
+        found = self.rows["name"][at] == hashes if len(self.rows) else np.zeros(len(hashes), bool)
+        return np.where(found, at, -1)
+
+    def get(self, name: str) -> FileRead | None:
+        """Return what is known of a file by its (escaped) name."""
+        (at,) = self.find(np.array([name_hash(name)], dtype=np.uint64))
+        return None if at < 0 else self.entry(int(at), name)
+
+    def with_id(self, of: str) -> list[int]:
+        """Return where files are that are known by an id."""
+        if not len(self.rows):
+            return []
+        if self._by_id is None:
+            self._by_id = np.argsort(self.rows["id"], kind="stable")
+        ids, wanted = self.rows["id"], np.uint64(id_number(of))
+        low = np.searchsorted(ids, wanted, "left", sorter=self._by_id)
+        high = np.searchsorted(ids, wanted, "right", sorter=self._by_id)
+        return [int(at) for at in self._by_id[low:high]]
+
+    def hash_at(self, at: int) -> int:
+        """Return the hash of the name of a file."""
+        return int(self.rows["name"][at])
+
+    def entry(self, at: int, name: str) -> FileRead:
+        """Return what is known of a file."""
+        row = self.rows[at]
+        flags = int(row["flags"])
+        return FileRead(
+            name, int(row["read"]), int(row["size"]), str(int(row["id"])), int(row["modified"]),
+            f"{int(row['head']):016x}" if row["head_bytes"] else "", int(row["head_bytes"]),
+            f"{int(row['tail']):016x}" if row["tail"] else "",
+            bool(flags & _WHOLE), bool(flags & _UNENDED),
+        )  # fmt: skip
+
+
+def rows_of(entries: Iterable[FileRead]) -> Rows:
+    """Return files as rows of a catalog, sorted."""
+    rows = np.array(
+        [
+            (
+                name_hash(of.name), id_number(of.id), of.read, of.size, of.modified,
+                int(of.head or "0", 16), int(of.tail or "0", 16), of.head_bytes,
+                _WHOLE * of.whole | _UNENDED * of.unended,
+            )
+            for of in entries
+        ],
+        dtype=_ROW,
+    )  # fmt: skip
+    return rows[np.argsort(rows["name"], kind="stable")]
+
+
+def merged(older: Rows, newer: Rows) -> Rows:
+    """Return the rows of both; of a file that is in both, what is newer."""
+    old = older[~np.isin(older["name"], newer["name"])] if len(older) else older
+    both = np.concatenate([old, newer])
+    return both[np.argsort(both["name"], kind="stable")]
+
+
+class Catalogs:
+    """The catalogs of one source, in the pipeline's storage.
+
+    Args:
+        store: the storage.
+        owner: a word that no other source has, for one that has no catalog yet.
+    """
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+        self._replaced: deque[list[str]] = deque()
+
+    def load(self, refs: list[CatalogRef]) -> list[Catalog]:
+        """Return some catalogs, and go on with them.
+
+        Raises:
+            NotFound: when one is gone.
+            Damaged: when one is not what was written.
+        """
+        if refs:
+            self._owner = refs[0].file.split("/")[1]
+            used = {ref.file for ref in refs}
+            left = self._store.list(f"{FOLDER}{self._owner}/")
+            self._replaced = deque([[name for name in left if name not in used]])
+        return [Catalog(self._rows(ref)) for ref in refs]
+
+    def _rows(self, ref: CatalogRef) -> Rows:
+        try:
+            data = self._store.read(ref.file)
+        except NotFound as error:
+            raise NotFound(
+                f"{ref.file} is gone, which says which files were read",
+                place=self._store.location,
+                remedy="bring it back; it belongs to the storage, and to every copy of it",
+            ) from error
+        if _digest(data) != ref.file.rpartition("/")[2]:
+            raise Damaged(f"{ref.file} is damaged", place=self._store.location)
+        rows: Rows = np.frombuffer(
+            pa.decompress(data[8:], int.from_bytes(data[:8], "big"), "zstd"), _ROW
+        )
+        return rows
+
+    def add(
+        self, refs: list[CatalogRef], catalogs: list[Catalog], rows: Rows
+    ) -> tuple[list[CatalogRef], list[Catalog]]:
+        """Write what is new; return the catalogs that then say all, merged where they have become many."""
+        refs, catalogs, gone = [*refs], [*catalogs], []
+        while refs and refs[-1].files < _GROWTH * len(rows):
+            gone.append(refs.pop().file)
+            rows = merged(catalogs.pop().rows, rows)
+        self._retire(gone)
+        return [*refs, self.write(rows)], [*catalogs, Catalog(rows)]
+
+    def replace(self, refs: list[CatalogRef], rows: Rows) -> tuple[list[CatalogRef], list[Catalog]]:
+        """Write a catalog in the place of all others."""
+        self._retire([ref.file for ref in refs])
+        return ([self.write(rows)], [Catalog(rows)]) if len(rows) else ([], [])
+
+    def write(self, rows: Rows) -> CatalogRef:
+        """Write a catalog."""
+        content = np.ascontiguousarray(rows).tobytes()
+        packed = pa.compress(content, "zstd", asbytes=True)
+        data = len(content).to_bytes(8, "big") + packed
+        name = f"{FOLDER}{self._owner}/{_digest(data)}"
+        with contextlib.suppress(AlreadyExists):
+            self._store.create(name, data)
+        return CatalogRef(name, len(rows))
+
+    def _retire(self, names: list[str]) -> None:
+        if names:
+            self._replaced.append(names)
+
+    def clean(self, used: list[CatalogRef]) -> None:
+        """Delete catalogs that were replaced long ago. Called when a checkpoint has what replaced them."""
+        names = {ref.file for ref in used}
+        while len(self._replaced) > _STAY:
+            for name in self._replaced.popleft():
+                if name not in names:
+                    self._store.delete(name)
+
+
+def _digest(data: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def too_many_gone(gone: int, there: int) -> bool:
+    """Say whether files that are gone are to be forgotten."""
+    return gone > max(_GONE_FILES, there)

@@ -1,0 +1,634 @@
+"""Dividing files into steps: what comes after a position, and where a division's parts are today."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.sources.base import Limit, Offer, Part, Position, Split
+from headrace.sources.files.catalog import Catalogs, id_number
+from headrace.sources.files.folders import Facts, Folder
+from headrace.sources.files.known import Known
+from headrace.sources.files.names import Pattern, escaped, kind_of, unescaped
+from headrace.sources.files.opening import (
+    OpenFile,
+    Recorded,
+    has_print,
+    open_file,
+    typed_errors,
+    with_print,
+)
+from headrace.sources.files.partitions import PartitionOf
+from headrace.sources.files.position import (
+    FileRead,
+    FilesPosition,
+    OldPosition,
+    PartRead,
+    decoded,
+    encoded,
+)
+from headrace.sources.files.tracking import State, Tracker, Waiting
+from headrace.sources.formats import Cut, FileFormat, Opened
+from headrace.sources.formats.base import Wanted
+from headrace.storage.base import Store
+
+log = logging.getLogger("headrace")
+
+#: A step reads parts of so many files, at most.
+_STEP_FILES = 1_000
+#: While so many files wait to be read, no others are looked for.
+_ENOUGH_FILES = 256
+#: A last line that nothing ends is one once its file has not changed for so long.
+_SETTLED_NS = 60_000_000_000
+_PARQUET_ENDS = (b"PAR1", b"PARE")
+
+#: Up to where a file may be read, by its name and facts: None for not at all.
+Bound = Callable[[str, Facts], "int | None"]
+_NO_LIMIT = 1 << 62
+
+
+class Divider:
+    """Offers what comes after a position, for one reader of the files.
+
+    Args:
+        folder: where the files are.
+        pattern: which they are.
+        format: of their content.
+        wanted: the columns that are read of a file, by its name.
+        partition_of: which partition a file's records are of.
+        watch: whether more is waited for.
+        moved_from: where the folder was, if it was moved.
+        passed_over: is given a name that is not read because of its ending.
+    """
+
+    def __init__(
+        self, folder: Folder, pattern: Pattern, format: FileFormat, wanted: Callable[[str], Wanted],
+        partition_of: PartitionOf, *, watch: bool, moved_from: str | None,
+        passed_over: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._pattern = pattern
+        self._format = format
+        self._wanted = wanted
+        self._partition_of = partition_of
+        self._watch = watch
+        self._moved_from = moved_from
+        self._tracker = Tracker(folder, pattern, format, passed_over)
+        self._catalogs: Catalogs | None = None
+        self._states: list[tuple[Position, State]] = []
+        self._uncommitted: set[str] = (
+            set()
+        )  # names of files that no checkpoint has what was read of
+        self._held: set[str] = set()  # files that are not whole, and were told of
+
+    def open(self, store: Store | None) -> None:
+        """Begin anew: another run may have read what has come since."""
+        self._states = []
+        self._uncommitted = set()
+        self._catalogs = None if store is None else Catalogs(store, os.urandom(6).hex())
+
+    # -- positions ------------------------------------------------------------------------------
+
+    def _state(self, position: Position) -> State:
+        """Return what is known at a position."""
+        for at, state in self._states:
+            if at == position:
+                return state
+        of = decoded(position)
+        state = self._of_old(of) if isinstance(of, OldPosition) else self._of(of)
+        self._remember(position, state)
+        return state
+
+    def _remember(self, position: Position, state: State) -> None:
+        others = [(at, other) for at, other in self._states if at != position]
+        self._states = [(position, state), *others[:1]]
+
+    def _of(self, position: FilesPosition) -> State:
+        self._check_place(position)
+        refs = position.catalogs
+        if refs and self._catalogs is None:
+            raise AssertionError("a position that names catalogs is read with a storage")
+        catalogs = self._catalogs.load(refs) if refs and self._catalogs is not None else []
+        return State(Known(position.files, refs, catalogs, position.forgotten))
+
+    def _check_place(self, position: FilesPosition) -> None:
+        """Check that a position is of this folder.
+
+        Raises:
+            SourceChanged: when it is of another one.
+        """
+        was, place = position.folder, self._folder.place()
+        if was is None or was.is_that_of(place):
+            return
+        if self._moved_from is not None and was.path in (
+            self._moved_from,
+            escaped(os.path.realpath(self._moved_from)),
+        ):
+            return
+        raise SourceChanged(
+            f"what was read so far is not of {self._pattern.shown}, but of files in {was.path}",
+            place=self._pattern.shown,
+            remedy=f"if the folder was moved, say moved_from={was.path!r}; if these are other files, give "
+            "the injector another name, or the pipeline another storage",
+        )
+
+    def _of_old(self, at: OldPosition) -> State:
+        """Return what is known at a position of older versions: all files that sort before one were read.
+
+        Raises:
+            SourceChanged: when it is of files elsewhere, or files have come between those that were read.
+        """
+        name = at.name
+        if os.path.isabs(name):  # (so they were once)
+            name = os.path.relpath(name, self._folder.location)
+        elsewhere = name.startswith(os.pardir)
+        if elsewhere or (at.levels and at.name and at.levels != self._pattern.levels):
+            raise SourceChanged(
+                f"what was read so far, up to {at.name!r}, is not of {self._pattern.shown}",
+                place=self._pattern.shown,
+                remedy="give the pattern that was given before; files may be moved together with "
+                "their folders",
+            )
+        if not name:
+            return State(Known())
+        before = sorted(of for of in self.names() if of < name)
+        if len(before) > at.done:
+            raise SourceChanged(
+                f"files have appeared that sort before {name!r}, while an older version was reading",
+                place=self._pattern.shown,
+                remedy=f"the first {at.done} files were read, the rest of these may not have been: "
+                f"{', '.join(map(escaped, before[-3:]))}; take them away, and bring them back under other "
+                "names once the pipeline has read on",
+            )
+        known = Known()
+        for of in before:
+            facts = self._folder.facts(of)
+            if facts is not None:
+                known.set(_as_of_old(escaped(of), facts, facts.size, whole=True))
+        facts = self._folder.facts(name)
+        if facts is not None and at.offset:
+            known.set(_as_of_old(escaped(name), facts, at.offset, whole=False))
+        elif at.offset and not at.ended:
+            known.set(FileRead(escaped(name), at.offset, whole=False))
+        known.forgotten = at.read - len(before) if at.read >= 0 else 0
+        return State(known)
+
+    def names(self) -> Iterator[str]:
+        """Return the names of all files that are read."""
+        for some in self._folder.listed(self._pattern, changes_only=False):
+            yield from (name for name, _ in some if self._tracker.wants(name))
+
+    # -- offers ---------------------------------------------------------------------------------
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        """Return what comes after a position; None when nothing is there yet."""
+        state = self._state(position)
+        goes_on = self._watch or limit.open_ended
+        if not state.looked:
+            self._look(state)
+            self._check_there(state, goes_on)
+        elif self._watch and limit.until is None and len(state.waiting) < _ENOUGH_FILES:
+            self._look(state)
+        self._warn_of_removed()
+        new = state.copy()
+        taken = self._take(new, limit, self._bound(limit), goes_on)
+        if taken.stale or (not goes_on and not new.waiting and new.more and not taken.parts):
+            state.looked = False
+            self._look(state)
+            new = state.copy()
+            taken = self._take(new, limit, self._bound(limit), goes_on)
+        if not goes_on and not new.waiting and new.more:
+            new.looked = False  # (the next offer looks for the others)
+        final = not goes_on and not new.waiting and not new.more and not taken.stale
+        if not taken.parts and not final:
+            self._remember(position, new)
+            return None
+        end = self._end(new, taken.parts)
+        offer = Offer(end, taken.rows, taken.bytes, final=final, empty=not taken.parts,
+                      parts=self._parts(new, taken, goes_on))  # fmt: skip
+        self._remember(end, new)
+        return offer
+
+    def now(self, position: Position) -> Any:
+        """Return a mark of what is there: up to where each file may be read, by what it is known by."""
+        state = self._state(position)
+        self._look(state)
+        if state.more:
+            return None
+        return {of.facts.id: of.facts.size for of in state.waiting.values()}
+
+    def _bound(self, limit: Limit) -> Bound:
+        if limit.until is None:
+            return lambda name, facts: _NO_LIMIT
+        until: dict[str, int] = limit.until
+
+        def bound(name: str, facts: Facts) -> int | None:
+            size = until.get(facts.id)
+            plain = self._format.is_text and kind_of(name).compression is None
+            return size if plain or size is None else _NO_LIMIT
+
+        return bound
+
+    def _look(self, state: State) -> None:
+        self._tracker.look(state)
+        if state.more and self._partition_of.is_given:
+            raise PipelineError(
+                f"{self._pattern.shown} has too many files that wait to be read to know their partitions",
+                place=self._pattern.shown,
+                remedy="leave partition= out, or read fewer files at once",
+            )
+
+    def _check_there(self, state: State, goes_on: bool) -> None:
+        """Check that there is something, where nothing is waited for.
+
+        Raises:
+            BadInput, SourceChanged: when there is nothing, or nothing any more.
+        """
+        if goes_on or state.there:
+            return
+        known = len(state.known)
+        if known:
+            raise SourceChanged(
+                f"{known} files were read, but now there are only {state.there}",
+                place=self._pattern.shown,
+                remedy="bring the files back (is the directory mounted?), then start again",
+            )
+        raise BadInput(
+            f"{self._pattern.shown} matches no file",
+            place=self._pattern.shown,
+            remedy="mend the path; with watch=True, format= and a type that has the time's column "
+            "the pipeline waits for files",
+        )
+
+    def _end(self, state: State, parts: list[PartRead]) -> Position:
+        """Return the position after some parts."""
+        known = state.known
+        known.put_away(self._catalogs, {part.name for part in parts} | state.waiting.keys())
+        if state.there_hashes is not None:
+            known.forget(self._catalogs, state.there_hashes)
+            state.there_hashes = None
+        position = FilesPosition(
+            folder=self._folder.place(), files=[*known.recent.values()], catalogs=known.refs,
+            parts=parts, forgotten=known.forgotten,
+        )  # fmt: skip
+        return encoded(position)
+
+    # -- taking parts -----------------------------------------------------------------------------
+
+    def _take(self, state: State, limit: Limit, bound: Bound, goes_on: bool) -> _Taken:
+        """Take what a step may, file by file; note in the state how far they are read then."""
+        taken = _Taken()
+        for name in self._order(state):
+            if not taken.has_room(limit):
+                break
+            waiting = state.waiting[name]
+            of = self._partition_of(name)
+            if of in limit.paused:
+                continue
+            until = bound(name, waiting.facts)
+            if until is None or (waiting.entry is not None and waiting.entry.read >= until):
+                continue
+            rest = Limit(limit.rows - taken.rows, limit.bytes - taken.bytes)
+            try:
+                self._take_file(name, state, rest, until, goes_on, taken)
+            except _NotAsItWas:
+                taken.stale = True
+            if not state.waiting.get(name):
+                taken.finished.add(of)
+        return taken
+
+    def _order(self, state: State) -> list[str]:
+        """Return the files that wait, in the order in which they are read: what was begun comes first."""
+        names = sorted(state.waiting)
+        last = next(reversed(state.known.recent), None)
+        if last is not None and last in state.waiting:
+            names.remove(last)
+            names.insert(0, last)
+        return names
+
+    def _take_file(
+        self, name: str, state: State, limit: Limit, until: int, goes_on: bool, taken: _Taken
+    ) -> None:
+        waiting, raw = state.waiting[name], unescaped(name)
+        shown = self._folder.shown(raw)
+        with typed_errors(shown):
+            try:
+                opening = open_file(self._folder, raw, "cut")
+                with opening as file:
+                    entry = self._entry_now(waiting, file)
+                    if self._is_begun(name, file, goes_on):
+                        return
+                    self._cut(name, entry, file, state, limit, until, goes_on, taken)
+            except FileNotFoundError as error:
+                del state.waiting[name]
+                if waiting.entry is not None or not goes_on:
+                    raise _NotAsItWas from error
+
+    def _entry_now(self, waiting: Waiting, file: OpenFile) -> FileRead | None:
+        """Return what was read of a file that is open now.
+
+        Raises:
+            _NotAsItWas: when it is not the file that was looked at.
+        """
+        entry = waiting.entry
+        if file.facts == waiting.facts:
+            return entry
+        if file.facts.id != waiting.facts.id:
+            raise _NotAsItWas
+        if entry is not None and not has_print(entry, file, is_text=self._format.is_text):
+            raise _NotAsItWas
+        return entry
+
+    def _is_begun(self, name: str, file: OpenFile, goes_on: bool) -> bool:
+        """Say whether a file of Parquet is only begun, and will be whole."""
+        if self._format.is_text or not goes_on:
+            return False
+        size = file.facts.size
+        file.raw.seek(max(0, size - 4))
+        if size >= 12 and file.raw.read(4) in _PARQUET_ENDS:
+            self._held.discard(name)
+            return False
+        if _is_settled(file) and name not in self._held:
+            self._held.add(name)
+            log.warning(
+                "%s is not whole: it has no footer, and has not changed for a minute; it is read once it "
+                "is whole",
+                file.opened.name,
+            )
+        return True
+
+    def _cut(
+        self, name: str, entry: FileRead | None, file: OpenFile, state: State, limit: Limit,
+        until: int, goes_on: bool, taken: _Taken,
+    ) -> None:  # fmt: skip
+        """Cut parts off a file, and note how far it is read then."""
+        is_text = self._format.is_text
+        offset = 0 if entry is None else entry.read
+        if entry is not None and entry.unended:
+            offset = self._after_newline(entry, file)
+        recorded = Recorded(file.opened.file)
+        opened = (
+            Opened(file.opened.name, cast(BinaryIO, recorded), file.facts)
+            if is_text
+            else file.opened
+        )
+        if until != _NO_LIMIT:
+            limit = Limit(limit.rows, max(1, min(limit.bytes, until - offset)))
+        may_grow = goes_on and is_text
+        cut = self._format.cut(opened, offset, limit, self._wanted(name), may_grow=may_grow)
+        if may_grow and not cut.parts and not cut.ended and not file.torn and _is_settled(file):
+            cut = self._format.cut(opened, offset, limit, self._wanted(name), may_grow=False)
+        if taken.exact and until != _NO_LIMIT:
+            cut = _up_to(cut, until)
+        if file.torn and not goes_on and cut.ended:
+            raise BadInput(
+                f"{file.opened.name} is compressed, and ends in the middle",
+                place=file.opened.name,
+                remedy="replace it by the whole file; nothing of this step was committed",
+            )
+        ended = cut.ended and not file.torn
+        for first, last in cut.parts:
+            check = recorded.check(first, last) if is_text else ""
+            taken.parts.append(PartRead(name, first, last, file.facts.id, check))
+        taken.rows, taken.bytes = taken.rows + cut.rows, taken.bytes + cut.bytes
+        if not cut.parts and not ended and entry is not None and entry.read == offset:
+            return
+        read = cut.parts[-1][1] if cut.parts else offset
+        unended = is_text and bool(cut.parts) and not _ends_line(file, read)
+        after = with_print(
+            FileRead(name, read, whole=ended, unended=unended), file, is_text=is_text
+        )
+        if cut.parts or ended or entry is not None:
+            state.known.set(after)
+        if ended:
+            del state.waiting[name]
+        elif cut.parts or entry is not None:
+            state.waiting[name] = Waiting(file.facts, after)
+        taken.files += 1
+
+    def _after_newline(self, entry: FileRead, file: OpenFile) -> int:
+        """Return where reading goes on after a last line that was read before its newline came.
+
+        Raises:
+            SourceChanged: when the line went on.
+        """
+        file.opened.file.seek(entry.read)
+        some = file.opened.file.read(2)
+        if some[:1] == b"\n":
+            return entry.read + 1
+        if some == b"\r\n":
+            return entry.read + 2
+        if not some:
+            return entry.read
+        raise SourceChanged(
+            f"the last line of {file.opened.name} went on after it was read as a whole one",
+            place=f"{file.opened.name}, byte {entry.read}",
+            remedy="let the program that writes end each record with its newline, at the latest a minute "
+            "after it was begun; the record that was read is not the whole line",
+        )
+
+    def _parts(self, state: State, taken: _Taken, goes_on: bool) -> dict[str, Part]:
+        """Return what is known of each partition."""
+        if not self._partition_of.is_given:
+            return {}
+        names = [*state.waiting, *(part.name for part in taken.parts)]
+        if goes_on:
+            names += state.known.recent
+        waiting = {self._partition_of(name) for name in state.waiting}
+        parts = {
+            of: Part(final=not goes_on and of not in waiting)
+            for of in sorted({*map(self._partition_of, names), *taken.finished})
+        }
+        self._partition_of.check(parts)
+        return parts
+
+    # -- reading again ------------------------------------------------------------------------------
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        """Return what comes after a position and not behind another one; None where nothing does."""
+        end = self._state(until)
+        if not end.looked:
+            self._tracker.look(end)
+        self._check_all_there(end)
+        state = self._state(position)
+        if not state.looked:
+            self._tracker.look(state)
+        self._remember(until, end)
+        new = state.copy()
+        new.waiting = {
+            name: of for name, of in state.waiting.items() if end.known.get(name) is not None
+        }
+        taken = self._take_again(new, end.known, limit)
+        if not taken.parts:
+            return None
+        at = self._end(new, taken.parts)
+        self._states = [(at, new), (until, end)]
+        return Offer(at, taken.rows, taken.bytes, empty=False, parts=self._parts(new, taken, True))
+
+    def _take_again(self, state: State, until: Known, limit: Limit) -> _Taken:
+        taken = _Taken(exact=True)
+        for name in self._order(state):
+            if not taken.has_room(limit):
+                break
+            entry, waiting = until.get(name), state.waiting[name]
+            assert entry is not None
+            bounded = self._format.is_text or not entry.whole
+            if waiting.entry is not None and waiting.entry.read >= entry.read and bounded:
+                continue
+            rest = Limit(limit.rows - taken.rows, limit.bytes - taken.bytes)
+            to = entry.read if bounded else _NO_LIMIT
+            self._take_file(name, state, rest, to, not entry.whole, taken)
+        return taken
+
+    def _check_all_there(self, until: State) -> None:
+        """Check that all files that were read up to a position can be read again.
+
+        Raises:
+            SourceChanged: when some are gone.
+        """
+        known = until.known
+        gone = known.forgotten > 0 or any(
+            self._folder.facts(unescaped(name)) is None for name in known.recent
+        )
+        there = until.there_hashes
+        there = np.empty(0, np.uint64) if there is None else there
+        ids = {id_number(of.id) for of in known.recent.values() if of.id}
+        for catalog in known.catalogs:
+            missing = catalog.rows[~np.isin(catalog.rows["name"], there)]
+            gone = gone or any(int(of) not in ids for of in missing["id"])
+        if gone:
+            raise SourceChanged(
+                "files that were read are not there any more: what begins at the beginning would not "
+                "read the same",
+                place=self._pattern.shown,
+                remedy="put the files back as they were read; or let it begin now",
+            )
+
+    # -- divisions ------------------------------------------------------------------------------------
+
+    def splits(self, end: Position) -> list[Split]:
+        """Return the parts of a division, with where they are today."""
+        of = decoded(end)
+        if isinstance(of, OldPosition):
+            parts = [
+                PartRead(escaped(self._of_today(name)), first, to) for name, first, to in of.parts
+            ]
+            entries: dict[str, FileRead] = {}
+        else:
+            self._check_place(of)
+            parts, entries = of.parts, {entry.name: entry for entry in of.files}
+        found: dict[str, str] = {}
+        splits = []
+        for part in parts:
+            if part.name not in found:
+                found[part.name] = self._where(part, entries.get(part.name))
+            shown = self._folder.shown(unescaped(found[part.name]))
+            begin = self._format.place_of_part(part.first)
+            spec = [
+                escaped(self._folder.location), found[part.name], part.first, part.last, part.id,
+                part.check, part.name,
+            ]  # fmt: skip
+            splits.append(
+                Split(spec, place=f"{shown}, from {begin}", partition=self._partition_of(part.name))
+            )
+        return splits
+
+    def _of_today(self, name: str) -> str:
+        return os.path.relpath(name, self._folder.location) if os.path.isabs(name) else name
+
+    def _where(self, part: PartRead, entry: FileRead | None) -> str:
+        """Return the name that a part's file has today: it may have been renamed, or compressed since."""
+        facts = self._folder.facts(unescaped(part.name))
+        if not part.id or (facts is not None and facts.id == part.id):
+            return part.name
+        for name in sorted(self.names()):
+            now = self._folder.facts(name)
+            if now is not None and now.id == part.id:
+                return escaped(name)
+        if entry is not None and entry.head:
+            is_text = self._format.is_text
+            for name in sorted(self.names()):
+                with open_file(self._folder, name, "look") as file:
+                    if has_print(entry, file, is_text=is_text):
+                        return escaped(name)
+        return part.name
+
+    # -- what must stay -----------------------------------------------------------------------------------
+
+    def taken(self, position: Position) -> None:
+        """Note that a step has read some parts, which may be wanted again."""
+        of = decoded(position)
+        if isinstance(of, FilesPosition):
+            self._uncommitted.update(part.name for part in of.parts)
+
+    def committed(self, position: Position) -> None:
+        """Note that a checkpoint has what was read up to a position."""
+        self._uncommitted.clear()
+        of = decoded(position)
+        if self._catalogs is not None and isinstance(of, FilesPosition):
+            self._catalogs.clean(of.catalogs)
+
+    def _warn_of_removed(self) -> None:
+        """Warn of files that were taken away before a checkpoint has what was read of them."""
+        if len(self._uncommitted) > _STEP_FILES:
+            return
+        gone = [name for name in self._uncommitted if self._folder.facts(unescaped(name)) is None]
+        for name in gone:
+            self._uncommitted.discard(name)
+            log.warning(
+                "%s was taken away before a checkpoint has what was read of it: until there is one, a "
+                "crash could not be repaired without the file",
+                self._folder.shown(unescaped(name)),
+            )
+
+
+class _Taken:
+    """What a step takes.
+
+    Attributes:
+        parts, rows, bytes: what, and how much that is.
+        files: of how many files.
+        finished: partitions that have a file which was read to its end.
+        stale: whether a file was not what it was when it was looked at.
+        exact: whether bounds are where records end, and nothing behind them is taken.
+    """
+
+    def __init__(self, *, exact: bool = False) -> None:
+        self.exact = exact
+        self.parts: list[PartRead] = []
+        self.rows = self.bytes = self.files = 0
+        self.finished: set[str] = set()
+        self.stale = False
+
+    def has_room(self, limit: Limit) -> bool:
+        """Say whether a step may take more."""
+        return self.rows < limit.rows and self.bytes < limit.bytes and self.files < _STEP_FILES
+
+
+class _NotAsItWas(Exception):
+    """A file was renamed, replaced or taken away since it was looked at."""
+
+
+def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
+    return FileRead(name, read, facts.size, facts.id, facts.modified, whole=whole)
+
+
+def _is_settled(file: OpenFile) -> bool:
+    return time.time_ns() - file.facts.modified > _SETTLED_NS
+
+
+def _up_to(cut: Cut, until: int) -> Cut:
+    """Return what of some parts is before the end of a record."""
+    parts = [(first, min(last, until)) for first, last in cut.parts if first < until]
+    return cut._replace(parts=parts, ended=cut.ended and (not parts or parts == cut.parts))
+
+
+def _ends_line(file: OpenFile, end: int) -> bool:
+    file.opened.file.seek(end - 1)
+    return file.opened.file.read(1) == b"\n"

@@ -1,0 +1,346 @@
+"""Where files are: a directory of this machine, a prefix of an object store, a directory in HDFS.
+
+What is asked of a place is little: which files are there, what each is (so that it is known again), and
+their bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from headrace.errors import AlreadyExists, NotFound, PipelineError, SourceChanged
+from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_remote
+from headrace.storage.hdfs import SCHEME as WEBHDFS
+from headrace.storage.hdfs import HdfsStore
+from headrace.storage.objects import SCHEMES, ObjectStore
+
+#: A directory that was changed so shortly before it was listed may change again with the same time.
+_SETTLED_NS = 2_000_000_000
+#: What is read of a remote file at once, at least.
+_BLOCK_BYTES = 1 << 20
+_NAMES_AT_ONCE = 10_000
+
+
+class Facts(NamedTuple):
+    """What a file is, as far as one can see without reading it.
+
+    Attributes:
+        id: what stays when it is renamed or appended to: its inode, or an object's etag.
+        size: in bytes, as it is stored.
+        modified: when it was last changed, in nanoseconds since 1970 UTC.
+    """
+
+    id: str
+    size: int
+    modified: int
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which folder the files are in.
+
+    Attributes:
+        path: where it is.
+        device, inode: what a directory is known by when it was moved; 0 in a store.
+    """
+
+    path: str
+    device: int = 0
+    inode: int = 0
+
+    def is_that_of(self, other: Place) -> bool:
+        """Say whether another place is this one, perhaps under another name."""
+        moved = self.inode != 0 and (self.device, self.inode) == (other.device, other.inode)
+        return moved or self.path == other.path
+
+
+#: Some names of files, each with what is known of it; None where that was not asked for.
+Listed = list[tuple[str, Facts | None]]
+
+
+class Folder(ABC):
+    """A folder that all files of a source share, and those below it.
+
+    Attributes:
+        location: what it is opened by in another process.
+        lists_facts: whether a listing is of everything, and says what each file is.
+    """
+
+    location: str
+    lists_facts: bool = True
+
+    @abstractmethod
+    def place(self) -> Place:
+        """Return which folder it is."""
+
+    @abstractmethod
+    def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
+        """Return the files that match, some at a time.
+
+        Args:
+            changes_only: whether directories in which no name has changed since the last time are left out.
+        """
+
+    @abstractmethod
+    def facts(self, name: str) -> Facts | None:
+        """Return what a file is; None when it is not there."""
+
+    @abstractmethod
+    def open(self, name: str) -> tuple[BinaryIO, Facts]:
+        """Open a file; what is read is of the file that the facts are of."""
+
+    def shown(self, name: str) -> str:
+        """Return how errors name a file."""
+        return escaped(os.path.join(self.location, name))
+
+
+def open_folder(base: str) -> Folder:
+    """Return the folder at a path or a location.
+
+    Raises:
+        PipelineError: for the location of a store that is not known.
+    """
+    if not is_remote(base):
+        return LocalFolder(base)
+    scheme = base.partition("://")[0]
+    if scheme in SCHEMES:
+        return ObjectFolder(base)
+    if scheme == WEBHDFS:
+        return HdfsFolder(base)
+    known = ", ".join(f"{kind}://" for kind in (*SCHEMES, WEBHDFS))
+    remedy = f"say a path, or a location of {known}"
+    if scheme == "hdfs":
+        remedy = (
+            "HDFS is read by its web interface: say webhdfs://NAMENODE:PORT/PATH, with the port of the "
+            "NameNode's web interface (9870, mostly)"
+        )
+    raise PipelineError(
+        f"{scheme}:// is no place of files that is known", place=base, remedy=remedy
+    )
+
+
+class LocalFolder(Folder):
+    """A directory of this machine, or of a mount."""
+
+    lists_facts = False
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self.location = os.path.realpath(base)
+        self._seen: dict[str, tuple[int, list[str]]] = {}  # when a directory changed; its folders
+
+    def place(self) -> Place:
+        try:
+            facts = os.stat(self.location)
+        except OSError:
+            return Place(escaped(self.location))
+        return Place(escaped(self.location), facts.st_dev, facts.st_ino)
+
+    def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
+        self.location = os.path.realpath(self._base)
+        if pattern.names_one:
+            if os.path.isfile(os.path.join(self.location, pattern.parts[0])):
+                yield [(pattern.parts[0], None)]
+            return
+        seen, self._seen = self._seen, {}
+        waiting = [("", pattern.start())]
+        while waiting:
+            folder, state = waiting.pop()
+            folders: list[str] = []
+            before = seen.get(folder) if changes_only else None
+            yield from self._of_one(folder, state, pattern, before, folders)
+            for name in folders:
+                entered = pattern.enters(state, name)
+                if entered:
+                    waiting.append((f"{folder}{name}/", entered))
+
+    def _of_one(
+        self, folder: str, state: frozenset[int], pattern: Pattern,
+        before: tuple[int, list[str]] | None, folders: list[str],
+    ) -> Iterator[Listed]:  # fmt: skip
+        """Return the files of one directory, and note its folders."""
+        path, now = os.path.join(self.location, folder), time.time_ns()
+        try:
+            changed = os.stat(path).st_mtime_ns
+            if before is not None and before[0] == changed:
+                folders += before[1]
+                self._seen[folder] = before
+                return
+            some: Listed = []
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if _is_folder(entry, pattern):
+                        folders.append(entry.name)
+                    elif pattern.takes(state, entry.name) and entry.is_file():
+                        some.append((folder + entry.name, None))
+                        if len(some) == _NAMES_AT_ONCE:
+                            yield some
+                            some = []
+            yield some
+        except (FileNotFoundError, NotADirectoryError):
+            return  # gone meanwhile, or not there yet
+        if now - changed > _SETTLED_NS:
+            self._seen[folder] = changed, folders
+
+    def facts(self, name: str) -> Facts | None:
+        try:
+            return _facts(os.stat(os.path.join(self.location, name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, name: str) -> tuple[BinaryIO, Facts]:
+        file = open(os.path.join(self.location, name), "rb")  # noqa: SIM115 (the caller closes it)
+        return file, _facts(os.fstat(file.fileno()))
+
+
+def _facts(of: os.stat_result) -> Facts:
+    return Facts(str(of.st_ino), of.st_size, of.st_mtime_ns)
+
+
+def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:
+    # (a link may lead up again, so folders of any depth are looked for without following links)
+    return pattern.is_deep and entry.is_dir(follow_symlinks=ANY_DEPTH not in pattern.parts)
+
+
+class ObjectFolder(Folder):
+    """A prefix in a bucket. An object never changes; a name may get another object."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._store = ObjectStore(location)
+
+    def place(self) -> Place:
+        return Place(self.location)
+
+    def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
+        if pattern.names_one:
+            facts = self.facts(pattern.parts[0])
+            if facts is not None:
+                yield [(pattern.parts[0], facts)]
+            return
+        for page in self._store.objects():
+            yield [(of.name, _object_facts(of)) for of in page if pattern.matches(of.name)]
+
+    def facts(self, name: str) -> Facts | None:
+        found = self._store.object(name)
+        return None if found is None else _object_facts(found)
+
+    def open(self, name: str) -> tuple[BinaryIO, Facts]:
+        facts = self.facts(name)
+        if facts is None:
+            raise FileNotFoundError(2, "it is not there", name)
+
+        def read(offset: int, length: int) -> bytes:
+            try:
+                return self._store.read_object(name, facts.id, offset, length)
+            except (NotFound, AlreadyExists) as error:
+                raise _replaced(self.shown(name)) from error
+
+        return _buffered(read, facts.size), facts
+
+    def shown(self, name: str) -> str:
+        return f"{self.location.rstrip('/')}/{escaped(name)}"
+
+
+def _object_facts(of: Any) -> Facts:
+    return Facts(of.etag, of.size, of.modified_us * 1000)
+
+
+class HdfsFolder(Folder):
+    """A directory in HDFS. Files are known by the numbers that the NameNode gives them."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._store = HdfsStore(location)
+
+    def place(self) -> Place:
+        return Place(self.location)
+
+    def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
+        waiting = [("", pattern.start())]
+        while waiting:
+            folder, state = waiting.pop()
+            some: Listed = []
+            for name, of in self._store.directory(folder).items():
+                if of["type"] == "DIRECTORY":
+                    entered = pattern.enters(state, name) if pattern.is_deep else None
+                    if entered:
+                        waiting.append((f"{folder}{name}/", entered))
+                elif pattern.takes(state, name):
+                    some.append((folder + name, _hdfs_facts(of)))
+            yield some
+
+    def facts(self, name: str) -> Facts | None:
+        of = self._store.status(name)
+        return None if of is None or of["type"] != "FILE" else _hdfs_facts(of)
+
+    def open(self, name: str) -> tuple[BinaryIO, Facts]:
+        facts = self.facts(name)
+        if facts is None:
+            raise FileNotFoundError(2, "it is not there", name)
+
+        def read(offset: int, length: int) -> bytes:
+            try:
+                return self._store.read(name, offset, length)
+            except NotFound as error:
+                raise _replaced(self.shown(name)) from error
+
+        return _buffered(read, facts.size), facts
+
+    def shown(self, name: str) -> str:
+        return f"{self.location.rstrip('/')}/{escaped(name)}"
+
+
+def _hdfs_facts(of: dict[str, Any]) -> Facts:
+    return Facts(str(of["fileId"]), int(of["length"]), int(of["modificationTime"]) * 1_000_000)
+
+
+def _replaced(name: str) -> SourceChanged:
+    return SourceChanged(
+        f"{name} was replaced or taken away while it was read",
+        place=name,
+        remedy="give new records a file of a new name, and leave what is read as it is",
+    )
+
+
+class _Ranges(io.RawIOBase):
+    """A remote file, read by ranges."""
+
+    def __init__(self, read: Any, size: int) -> None:
+        super().__init__()
+        self._read = read
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        data = self._read(self._at, wanted)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _buffered(read: Any, size: int) -> BinaryIO:
+    return io.BufferedReader(_Ranges(read, size), _BLOCK_BYTES)

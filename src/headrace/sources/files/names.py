@@ -1,0 +1,202 @@
+"""Names of files: which of them are input, what their endings and folders say, and how they are stored.
+
+A name is relative to the folder that all files of a source share, with ``/`` between its parts.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from headrace.errors import PipelineError
+from headrace.sources.formats import BY_SUFFIX, FormatName
+
+#: The compression that the last ending of a name stands for.
+COMPRESSIONS = {
+    ".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz",
+}  # fmt: skip
+#: Endings of archives and compressed files that cannot be read.
+UNREADABLE = (".zip", ".7z", ".tar", ".tgz", ".z", ".br", ".snappy", ".lzo", ".rar")
+#: What Hive and Spark write into the name of a folder for a value that is null.
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: Folders of any depth, in a pattern.
+ANY_DEPTH = "**"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
+_SURROGATE = re.compile("[\udc80-\udcff]|\\\\")
+
+
+class Kind(NamedTuple):
+    """What the endings of a name say.
+
+    Attributes:
+        format: the format of the content; None where no ending says it.
+        compression: how it is compressed; None for not at all.
+    """
+
+    format: FormatName | None
+    compression: str | None
+
+
+def kind_of(name: str) -> Kind:
+    """Return what the endings of a name say, such as those of ``hits.jsonl.gz``."""
+    stem, ending = os.path.splitext(name.rpartition("/")[2].lower())
+    compression = COMPRESSIONS.get(ending)
+    if compression is not None:
+        ending = os.path.splitext(stem)[1]
+    return Kind(BY_SUFFIX.get(ending), compression)
+
+
+def is_hidden(part: str) -> bool:
+    """Say whether a file or folder of this name is no input, as Hadoop and Spark have it.
+
+    Names that begin with ``.`` or ``_`` are of files that are still being written, of markers such as
+    ``_SUCCESS``, and of logs. A folder such as ``_day=3`` is a partition.
+    """
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def is_remote(path: str) -> bool:
+    """Say whether a path is the location of a store that is not a directory of this machine."""
+    return _SCHEME.match(path) is not None
+
+
+def escaped(name: str) -> str:
+    """Return a name as text that can be stored as JSON: bytes that are not UTF-8 become ``\\xNN``."""
+    return _SURROGATE.sub(
+        lambda found: r"\\" if found[0] == "\\" else f"\\x{ord(found[0]) - 0xDC00:02x}", name
+    )
+
+
+def unescaped(text: str) -> str:
+    """Return the name that :func:`escaped` made a text of."""
+    return _ESCAPED.sub(
+        lambda found: "\\" if found[1] == "\\" else chr(0xDC00 + int(found[1][1:], 16)), text
+    )
+
+
+def partition_columns(name: str) -> dict[str, str | None]:
+    """Return the columns that the folders of a name stand for: ``year=2026/month=01/x`` has two."""
+    columns: dict[str, str | None] = {}
+    for part in name.split("/")[:-1]:
+        column, is_one, value = part.partition("=")
+        if is_one and column:
+            columns[unquote(column)] = None if value == HIVE_NULL else unquote(value)
+    return columns
+
+
+class Pattern:
+    """Which files a path stands for: one file, a directory's files, or those that match a pattern.
+
+    Attributes:
+        base: the folder that names are relative to, as it was given: a path or a location.
+        parts: what the parts of a name must match. A directory has one part, ``*``.
+        is_folder: whether all files of a directory are meant.
+        shown: the path as it was given.
+
+    Args:
+        path: a file, a directory, or a pattern with ``*``, ``?``, ``[…]`` and ``**``; on this machine, or
+            in a store.
+        is_folder: whether the path is one, as far as can be seen.
+
+    Raises:
+        PipelineError: for a pattern of hidden names, which are no input.
+    """
+
+    def __init__(self, path: str, *, is_folder: bool) -> None:
+        self.shown = escaped(path)
+        self.is_folder = is_folder
+        self.base, self.parts = _divided(path, is_folder)
+        for part in self.parts[:-1] if len(self.parts) == 1 else self.parts:
+            if is_hidden(part):
+                raise PipelineError(
+                    f"{self.shown}: names that begin with '.' or '_' are no input",
+                    place=self.shown,
+                    remedy="they are of files that are still being written; give the files other names",
+                )
+
+    @property
+    def names_one(self) -> bool:
+        """Whether it stands for one file at most."""
+        return not self.is_folder and len(self.parts) == 1 and not glob.has_magic(self.parts[0])
+
+    @property
+    def levels(self) -> int:
+        """Of how many parts names are, where they are all alike."""
+        return len(self.parts)
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether files may lie in folders below the base."""
+        return self.is_folder or len(self.parts) > 1
+
+    def start(self) -> frozenset[int]:
+        """Return the state of matching a name before its first part."""
+        return self._closed({0})
+
+    def enters(self, state: Collection[int], folder: str) -> frozenset[int]:
+        """Return the state after the name of a folder; empty where nothing in it can match."""
+        if is_hidden(folder):
+            return frozenset()
+        if self.is_folder:
+            return frozenset(state) if "=" in folder else frozenset()
+        last = len(self.parts) - 1
+        after: set[int] = set()
+        for at in state:
+            if at < last and self.parts[at] == ANY_DEPTH:
+                after.add(at)
+            elif at < last and fnmatch.fnmatchcase(folder, self.parts[at]):
+                after.add(at + 1)
+        return self._closed(after)
+
+    def takes(self, state: Collection[int], file: str) -> bool:
+        """Say whether a file of that name matches, in a folder that was entered."""
+        if self.names_one:
+            return file == self.parts[0]
+        if is_hidden(file):
+            return False
+        last = len(self.parts) - 1
+        ends = "*" if self.parts[last] == ANY_DEPTH else self.parts[last]
+        return last in state and fnmatch.fnmatchcase(file, ends)
+
+    def matches(self, name: str) -> bool:
+        """Say whether a whole name matches."""
+        *folders, file = name.split("/")
+        state = self.start()
+        for folder in folders:
+            state = self.enters(state, folder)
+        return bool(state) and self.takes(state, file)
+
+    def _closed(self, state: set[int]) -> frozenset[int]:
+        """Return a state with what follows a ``**``, which may stand for no folder at all."""
+        closed = set(state)
+        for at in range(len(self.parts) - 1):
+            if at in closed and self.parts[at] == ANY_DEPTH:
+                closed.add(at + 1)
+        return frozenset(closed)
+
+
+def _divided(path: str, is_folder: bool) -> tuple[str, list[str]]:
+    """Return the folder that a path begins with, and the parts that are to be matched."""
+    found = _SCHEME.match(path)
+    start, rest = (found[0], path[found.end() :]) if found else ("", path)
+    if is_folder:
+        return path.rstrip("/") if found else path, ["*"]
+    parts = PurePosixPath(rest).parts
+    named = list(_named(parts[:-1]))
+    base = str(PurePosixPath(*named)) if named else ("" if found else ".")
+    return start + base, list(parts[len(named) :])
+
+
+def _named(parts: tuple[str, ...]) -> Iterator[str]:
+    for part in parts:
+        if glob.has_magic(part):
+            return
+        yield part

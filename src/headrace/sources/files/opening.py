@@ -1,0 +1,212 @@
+"""Files that are open: unpacked where they are compressed, and known by what is in them.
+
+A *print* of a file is a digest of its first bytes and one of the last bytes that were read: so a file is
+known again that has another name, and one that was cut and written again is not taken for what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import BadInput, SourceChanged
+from headrace.sources.files.compression import KEPT, Unpacked
+from headrace.sources.files.folders import Facts, Folder
+from headrace.sources.files.names import kind_of
+from headrace.sources.files.position import FileRead
+from headrace.sources.formats import Opened
+
+#: What a print is made of: so many bytes at the beginning, and before where reading ended.
+PRINT_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A file that is open.
+
+    Attributes:
+        opened: as formats read it.
+        facts: what it is.
+        raw: its bytes as they are stored.
+    """
+
+    opened: Opened
+    facts: Facts
+    raw: BinaryIO
+
+    @property
+    def torn(self) -> bool:
+        """Whether it is compressed, and has ended in the middle, as far as it was read."""
+        return isinstance(self.opened.file, Unpacked) and self.opened.file.torn
+
+
+@contextlib.contextmanager
+def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
+    """Open a file.
+
+    Args:
+        use: what for; a compressed file goes on where the last use for the same ended.
+    """
+    compression = kind_of(name).compression
+    if compression is None:
+        raw, facts = folder.open(name)
+        with raw:
+            yield OpenFile(Opened(folder.shown(name), raw, facts), facts, raw)
+        return
+    raw, facts = folder.open(name)
+    key = (use, folder.location, name, facts)
+    kept = KEPT.take(key)
+    if kept is None:
+        kept = Unpacked(raw, compression, folder.shown(name))
+    else:
+        raw.close()
+    try:
+        kept.seek(0)
+        yield OpenFile(Opened(folder.shown(name), cast(BinaryIO, kept), facts), facts, raw)
+    except BaseException:
+        kept.close()
+        raise
+    KEPT.give(key, kept)
+
+
+@contextlib.contextmanager
+def typed_errors(shown: str) -> Iterator[None]:
+    """Turn errors of the file system and of the format into ones that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceChanged(
+            f"{shown} cannot be read: {error.strerror or error}",
+            place=shown,
+            remedy="bring the file back; input must stay until a checkpoint has what was read of it",
+        ) from error
+    except pa.ArrowInvalid as error:
+        raise BadInput(
+            f"{shown} is not what its format says: {error}",
+            place=shown,
+            remedy="mend or remove the file; nothing of this step was committed",
+        ) from error
+
+
+# -- prints -------------------------------------------------------------------------------------
+
+
+def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
+    """Return what is known of a file with its print, as of where it was read to."""
+    head = _head(file, PRINT_BYTES, is_text=is_text)
+    tail = _tail(file, entry.read) if is_text else b""
+    return FileRead(
+        entry.name, entry.read, file.facts.size, file.facts.id, file.facts.modified,
+        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended,
+    )  # fmt: skip
+
+
+def has_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
+    """Say whether a file is the one that was read so far: the same bytes, and perhaps more."""
+    if is_text and not file.opened.reaches(entry.read):
+        return False
+    if not has_head(entry, file, is_text=is_text):
+        return False
+    if is_text:
+        return not entry.tail or _digest(_tail(file, entry.read)) == entry.tail
+    return entry.size in (-1, file.facts.size)
+
+
+def has_head(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
+    """Say whether a file begins as one did that was read."""
+    head = _head(file, entry.head_bytes, is_text=is_text)
+    return len(head) == entry.head_bytes and (not head or _digest(head) == entry.head)
+
+
+def print_of_head(file: OpenFile) -> str:
+    """Return the digest of a text's beginning, as a print has it."""
+    return _digest(_head(file, PRINT_BYTES, is_text=True))
+
+
+def _head(file: OpenFile, size: int, *, is_text: bool) -> bytes:
+    if is_text:
+        file.opened.file.seek(0)
+        return file.opened.file.read(size)
+    size = min(size, file.facts.size)  # (what describes a Parquet file is at its end)
+    file.raw.seek(file.facts.size - size)
+    return file.raw.read(size)
+
+
+def _tail(file: OpenFile, end: int) -> bytes:
+    first = max(0, end - PRINT_BYTES)
+    file.opened.file.seek(first)
+    return file.opened.file.read(end - first)
+
+
+def _digest(data: bytes) -> str:
+    return f"{xxhash.xxh3_64_intdigest(data):016x}"
+
+
+# -- checks of parts ------------------------------------------------------------------------------
+
+
+class Recorded:
+    """A file that remembers what was last read of it in one piece, to check it by."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._pieces: list[tuple[int, bytes]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        at = self._file.tell()
+        data = self._file.read(size)
+        if size != 1:
+            self._pieces.append((at, data))
+        return data
+
+    def check(self, first: int, last: int) -> str:
+        """Return the digest of a part that was read."""
+        found = xxhash.xxh3_64()
+        for at, data in self._pieces:
+            end = at + len(data)
+            if at <= first < end:
+                found.update(memoryview(data)[first - at : min(last, end) - at])
+                first = min(last, end)
+        assert first == last
+        return f"{found.intdigest():016x}"
+
+
+class Checked:
+    """A file of which one part was read, and is given as it was.
+
+    Args:
+        file: the file.
+        first, last: where the part begins and ends.
+    """
+
+    def __init__(self, file: BinaryIO, first: int, last: int) -> None:
+        self._file = file
+        self._first = first
+        file.seek(first)
+        self.data = file.read(last - first)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        if size == len(self.data) and self._file.tell() == self._first:
+            self._file.seek(self._first + size)
+            return self.data
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    @property
+    def check(self) -> str:
+        """The digest of the part."""
+        return _digest(self.data)

@@ -1,0 +1,79 @@
+"""Whose record it is: the partition that a file's records are of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sized
+
+from headrace.errors import BadInput, PipelineError
+
+#: A source has at most so many partitions at a time.
+_MOST = 10_000
+
+
+class PartitionOf:
+    """Tells the partition of a file from its name.
+
+    Args:
+        partition: ``"file"``, ``"directory"``, or a regular expression: what its first group matches (or
+            all of it, where it has none); None for one partition of all files.
+        place: what to name in an error.
+
+    Raises:
+        PipelineError: for what is none of these.
+    """
+
+    def __init__(self, partition: str | None, *, place: str) -> None:
+        self._by = partition
+        self._place = place
+        self._pattern: re.Pattern[str] | None = None
+        if partition in (None, "file", "directory"):
+            return
+        try:
+            self._pattern = re.compile(str(partition))
+        except re.error as error:
+            raise PipelineError(
+                f"partition={partition!r} is no pattern: {error}",
+                place=place,
+                remedy='say "file", "directory", or a regular expression such as r"host=([^/]+)/"',
+            ) from error
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is more than one partition."""
+        return self._by is not None
+
+    def __call__(self, name: str) -> str:
+        """Return the partition of a file.
+
+        Raises:
+            BadInput: for a file that has none.
+        """
+        if self._by is None:
+            return ""
+        if self._by == "file":
+            return name
+        if self._by == "directory":
+            return name.rpartition("/")[0]
+        assert self._pattern is not None
+        found = self._pattern.search(name)
+        if found is None:
+            raise BadInput(
+                f"{name!r} is of no partition: its name does not match {self._by!r}",
+                place=self._place,
+                remedy="give partition= a pattern that all names match, or take the file away",
+            )
+        return found[1] if self._pattern.groups else found[0]
+
+    def check(self, parts: Sized) -> None:
+        """Check that there are not too many partitions: every step's manifest names them.
+
+        Raises:
+            PipelineError: when there are.
+        """
+        if len(parts) > _MOST:
+            raise PipelineError(
+                f"{len(parts):,} partitions at a time are too many",
+                place=self._place,
+                remedy='partition= a "directory" or a pattern that fewer names differ in',
+            )

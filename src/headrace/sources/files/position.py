@@ -1,0 +1,128 @@
+"""How far files were read: plain data whose field names say what they mean.
+
+Files that were read lately are named one by one. Those before them are in *catalogs*, files in the
+pipeline's storage that a position names: so a position stays small, however many files there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.sources.base import Position
+from headrace.sources.files.folders import Place
+
+#: What positions of this form say of themselves.
+FORM = "files-2"
+
+
+class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that was read, wholly or in part, and what it is known by.
+
+    Attributes:
+        name: its name within the folder; see :func:`headrace.sources.files.names.escaped`.
+        read: how far it was read: bytes of its content, or rows of Parquet.
+        size: its size in bytes when it was last read, as it is stored.
+        id: its inode, or an object's etag.
+        modified: when it had been changed, in nanoseconds since 1970 UTC.
+        head: a digest of its first ``head_bytes`` bytes.
+        tail: a digest of the last bytes before ``read``.
+        whole: whether ``read`` was all of it.
+        unended: whether its last record was read without the newline that should end it.
+    """
+
+    name: str
+    read: int
+    size: int = -1
+    id: str = ""
+    modified: int = 0
+    head: str = ""
+    head_bytes: int = 0
+    tail: str = ""
+    whole: bool = True
+    unended: bool = False
+
+
+class CatalogRef(msgspec.Struct, frozen=True):
+    """A file in the storage that says which files were read.
+
+    Attributes:
+        file: its name.
+        files: of how many files it is.
+    """
+
+    file: str
+    files: int
+
+
+class PartRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a file, as a step reads it.
+
+    Attributes:
+        name: the file's name.
+        first, last: from where to where: bytes of its content, or rows of Parquet.
+        id: what the file is known by, wherever it is by now.
+        check: a digest of the part; ``""`` where it was not noted.
+    """
+
+    name: str
+    first: int
+    last: int
+    id: str = ""
+    check: str = ""
+
+
+class FilesPosition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the files of a source were read.
+
+    Attributes:
+        form: says that it is one of these.
+        folder: the folder that all names are relative to; None before anything was read.
+        files: those that were read lately.
+        catalogs: those that were read before.
+        parts: what the last division was made of.
+        forgotten: how many files were read that are gone, and not remembered any more.
+    """
+
+    form: str = FORM
+    folder: Place | None = None
+    files: list[FileRead] = []
+    catalogs: list[CatalogRef] = []
+    parts: list[PartRead] = []
+    forgotten: int = 0
+
+
+class OldPosition(msgspec.Struct, frozen=True):
+    """How far files were read, in positions of older versions, which read files in the order of names.
+
+    Attributes:
+        done: how many files sort before ``name``; all of them were read.
+        name: the file at hand.
+        offset: how far it was read.
+        ended: whether that was all of it when it was last looked at.
+        parts: what the last division was made of: (file, from, to).
+        levels: of how many parts names are; 0 where that was not noted.
+        read: how many files were read before ``name``, also those that are gone by now; -1 where that was
+            not noted.
+    """
+
+    done: int = 0
+    name: str = ""
+    offset: int = 0
+    ended: bool = False
+    parts: list[tuple[str, int, int]] = []
+    levels: int = 0
+    read: int = -1
+
+
+def decoded(position: Position) -> FilesPosition | OldPosition:
+    """Return a position as it is stored."""
+    if isinstance(position, dict) and position.get("form") == FORM:
+        return msgspec.convert(position, FilesPosition)
+    return msgspec.convert(position, OldPosition)
+
+
+def encoded(position: FilesPosition) -> Any:
+    """Return a position as plain data."""
+    return {"form": FORM, **msgspec.to_builtins(position)}
