@@ -627,8 +627,11 @@ def read_to(source: Files, position: Any = None) -> Any:
     return position
 
 
-OLD_POSITION = {"done": 1, "name": "part-1.jsonl", "offset": 106, "ended": True,
-                "parts": [["part-0.jsonl", 0, 106], ["part-1.jsonl", 0, 106]], "levels": 1, "read": 1}  # fmt: skip
+OLD_PARTS = [["part-0.jsonl", 0, 106], ["part-1.jsonl", 0, 106]]
+OLD_POSITION = {
+    "done": 1, "name": "part-1.jsonl", "offset": 106, "ended": True, "parts": OLD_PARTS, "levels": 1,
+    "read": 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("whole_path", [False, True])
@@ -639,7 +642,7 @@ def test_a_position_of_an_older_version_is_read_on_from(tmp_path: Path, whole_pa
     once = dict(OLD_POSITION)
     if whole_path:
         once |= {"name": str(tmp_path / "part-1.jsonl"), "levels": 0,
-                 "parts": [[str(tmp_path / name), *of] for name, *of in OLD_POSITION["parts"]]}  # type: ignore[attr-defined]  # fmt: skip
+                 "parts": [[str(tmp_path / str(name)), *of] for name, *of in OLD_PARTS]}  # fmt: skip
     splits = source.splits(None, once)
     assert [n for of in splits for n in source.read(of)["n"].to_pylist()] == [0, 1, 2, 3]
     assert source.offer(once, LIMIT) is None
@@ -716,3 +719,24 @@ def test_a_field_that_is_called_timestamp_is_no_time(tmp_path: Path) -> None:
     nested = pa.struct([("timestamp", pa.int64())])
     columns = {"at": str, "nested": nested}
     Files(tmp_path / "a.jsonl", event_time="at", schema=columns, time_zone="America/New_York")
+
+
+def test_what_begins_at_the_beginning_also_reads_files_that_came_while_it_caught_up(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "b", example(2), "jsonl")
+    source = watched(tmp_path)
+    again = source.again()
+    first = read_to(source)
+    behind = again.offer_until(again.start(), first, LIMIT)
+    assert behind is not None
+    assert again.offer_until(behind.end, first, LIMIT) is None
+    write(tmp_path / "a", example(4)[2:], "jsonl")
+    then = read_to(source, first)
+    rest = again.offer_until(behind.end, then, LIMIT)
+    assert rest is not None
+    assert [n for of in again.splits(None, rest.end) for n in again.read(of)["n"].to_pylist()] == [
+        2,
+        3,
+    ]
+    assert again.offer_until(rest.end, then, LIMIT) is None

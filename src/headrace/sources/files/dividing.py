@@ -461,10 +461,12 @@ class Divider:
             self._tracker.look(state)
         self._remember(until, end)
         new = state.copy()
-        new.waiting = {
-            name: of for name, of in state.waiting.items() if end.known.get(name) is not None
-        }
         taken = self._take_again(new, end.known, limit)
+        if not taken.parts:  # (or what is to be read came after the last look)
+            state.looked = False
+            self._tracker.look(state)
+            new = state.copy()
+            taken = self._take_again(new, end.known, limit)
         if not taken.parts:
             return None
         at = self._end(new, taken.parts)
@@ -477,7 +479,8 @@ class Divider:
             if not taken.has_room(limit):
                 break
             entry, waiting = until.get(name), state.waiting[name]
-            assert entry is not None
+            if entry is None:
+                continue
             bounded = self._format.is_text or not entry.whole
             if waiting.entry is not None and waiting.entry.read >= entry.read and bounded:
                 continue
