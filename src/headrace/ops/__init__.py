@@ -6,6 +6,7 @@ columnar: what a step costs follows from the records and rows that it touches.
 """
 
 from headrace.ops.aggregates import Aggregate, Count, Max, Mean, Min, Sum
+from headrace.ops.calendar import CalendarWindows
 from headrace.ops.dedup import Dedup
 from headrace.ops.hot import two_phase
 from headrace.ops.join import Join
@@ -19,6 +20,7 @@ from headrace.ops.windows import Sliding, Tumbling, TumblingCount
 
 __all__ = [
     "Aggregate",
+    "CalendarWindows",
     "Count",
     "Dedup",
     "Filter",
