@@ -1,8 +1,8 @@
 """Values: how a user's Python type becomes Arrow columns, and back, with nothing lost on the way."""
 
 from headrace.schema.exact import NotExact, exact_cast
+from headrace.schema.forms import TIMESTAMP, in_zone
 from headrace.schema.values import (
-    TIMESTAMP,
     VALUE_COLUMN,
     ValueType,
     arrow_type_of,
@@ -10,7 +10,6 @@ from headrace.schema.values import (
     column_to_python,
     defaults_of,
     describe,
-    in_zone,
     value_type_of,
     value_type_of_schema,
     wants_zone,

@@ -41,8 +41,14 @@ class NotExact(TypeError):
         self.path = path
 
 
-class _Misfit(Exception):
-    """As :class:`NotExact`, on the way from the part at fault up to the column."""
+class Misfit(Exception):
+    """A value cannot be kept; as :class:`NotExact`, on the way from the part at fault to the column.
+
+    Args:
+        row: which of the values at hand.
+        why: what is wrong.
+        path: the way from the value to the part at fault.
+    """
 
     def __init__(self, row: int, why: str, path: str = "") -> None:
         super().__init__(why)
@@ -66,16 +72,16 @@ def exact_cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
         NotExact: for the first value that does not fit: of another family of types, out of range, with a
             fraction, no UTF-8, no date of the years 1 to 9999, or null where there may be none.
     """
-    array = _plain(column)
+    array = as_plain(column)
     try:
-        return _cast(array, field.type, nullable=field.nullable)
-    except _Misfit as error:
+        return cast_exactly(array, field.type, nullable=field.nullable)
+    except Misfit as error:
         path = f"{field.name}{error.path}"
         why = f"{path}: {error.why}" if error.path else error.why
         raise NotExact(error.row, why, path) from None
 
 
-def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, without dictionaries and other ways to write values only once."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -94,21 +100,21 @@ def _large(kind: pa.DataType) -> pa.DataType:
     return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
 
 
-def _cast(array: pa.Array, kind: pa.DataType, *, nullable: bool) -> pa.Array:
+def cast_exactly(array: pa.Array, kind: pa.DataType, *, nullable: bool) -> pa.Array:
     if array.null_count and not nullable:
-        raise _Misfit(_first(array.is_null()), "it is null, and may not be")
+        raise Misfit(first_of(array.is_null()), "it is null, and may not be")
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     source, target = family_of(array.type), family_of(kind)
     if target in _NESTED:
         if source != target:
-            raise _wrong_kind(array, kind)
+            raise wrong_kind(array, kind)
         return _NESTED[target](array, kind)
     rule = _RULES.get((source, target))
     if rule is None:
         if len(array) == array.null_count:
             return pa.nulls(len(array), kind)
-        raise _wrong_kind(array, kind)
+        raise wrong_kind(array, kind)
     found = rule(array, kind)
     check = _CHECKS.get(target)
     if check is not None:
@@ -142,12 +148,12 @@ def family_of(kind: pa.DataType) -> str:
     return next((name for name, holds in _FAMILIES if holds(kind)), str(kind))
 
 
-def _wrong_kind(array: pa.Array, kind: pa.DataType) -> _Misfit:
-    row = _first(array.is_valid()) if len(array) else 0
-    return _Misfit(row, f"it is of type {array.type}, not {kind}")
+def wrong_kind(array: pa.Array, kind: pa.DataType) -> Misfit:
+    row = first_of(array.is_valid()) if len(array) else 0
+    return Misfit(row, f"it is of type {array.type}, not {kind}")
 
 
-def _first(mask: pa.Array) -> int:
+def first_of(mask: pa.Array) -> int:
     return int(np.flatnonzero(mask.to_numpy(zero_copy_only=False))[0])
 
 
@@ -164,9 +170,9 @@ def _checked(cast: Callable[[pa.Array, pa.DataType], pa.Array]) -> Any:
             return cast(array, kind)
         except pa.ArrowInvalid:
             row = _first_failing(array, lambda part: cast(part, kind))
-            raise _Misfit(row, f"{_shown(array, row)} cannot be kept as {kind}") from None
+            raise Misfit(row, f"{_shown(array, row)} cannot be kept as {kind}") from None
         except pa.ArrowNotImplementedError:
-            raise _wrong_kind(array, kind) from None
+            raise wrong_kind(array, kind) from None
 
     return rule
 
@@ -265,7 +271,7 @@ def _check_text(array: pa.Array) -> None:
         array.validate(full=True)
     except pa.ArrowInvalid:
         bad = next(row for row in range(len(array)) if not _is_text(array[row]))
-        raise _Misfit(bad, f"{_shown(array, bad)} is no UTF-8") from None
+        raise Misfit(bad, f"{_shown(array, bad)} is no UTF-8") from None
 
 
 def _is_text(value: Any) -> bool:
@@ -282,11 +288,16 @@ def _check_range(array: pa.Array, plain: pa.DataType, first: int, last: int) -> 
     if ends["min"] is None or (first <= ends["min"] and ends["max"] <= last):
         return
     wrong = pc.or_(pc.less(numbers, first), pc.greater(numbers, last)).fill_null(False)
-    row = _first(wrong)
-    raise _Misfit(row, f"{_shown(array, row)} is beyond the years 1 to 9999")
+    row = first_of(wrong)
+    raise Misfit(row, f"{_shown(array, row)} is beyond the years 1 to 9999")
 
 
-def _check_point(array: pa.Array) -> None:
+def check_point_in_time(array: pa.Array) -> None:
+    """Check that times are of the years that Python has.
+
+    Raises:
+        Misfit: for the first that is not.
+    """
     per = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(array.type.unit)
     if per is not None:  # (no year that nanoseconds can name is beyond)
         _check_range(array, pa.int64(), FIRST_DATE_US // per, LAST_DATE_US // per)
@@ -323,76 +334,151 @@ _RULES: dict[tuple[str, str], Callable[[pa.Array, pa.DataType], pa.Array]] = {
 _CHECKS: dict[str, Callable[[pa.Array], None]] = {
     "text": _check_text,
     "date": _check_date,
-    "point in time": _check_point,
-    "time without a zone": _check_point,
+    "point in time": check_point_in_time,
+    "time without a zone": check_point_in_time,
 }
 
 
 # -- nested values ----------------------------------------------------------------------------
 
 
-def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    inner, items = kind.value_field, array.flatten()
-    offsets = _offsets(lengths)
+def cast_lists(
+    array: pa.Array, kind: pa.DataType, items: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
+    """Return lists of a type, with what their items are cast to."""
+    if family_of(array.type) != "list":
+        raise wrong_kind(array, kind)
+    offsets, flat = items_of(array)
     try:
-        cast = _cast(_plain(items), inner.type, nullable=inner.nullable)
-    except _Misfit as error:
-        row, at = _parent(offsets, error.row)
-        raise _Misfit(row, error.why, f"[{at}]{error.path}") from None
+        cast = items(as_plain(flat))
+    except Misfit as error:
+        raise in_item(error, offsets) from None
     if pa.types.is_list(kind):
-        return _list_of(kind, offsets, cast, array)
-    found = _list_of(pa.list_(inner), offsets, cast, array)
+        return list_of(kind, offsets, cast, array)
+    found = list_of(pa.list_(kind.value_field), offsets, cast, array)
     return _checked(_safe)(found, kind)
 
 
-def _list_of(
+def items_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Return the items of lists, one after another, and where those of each begin."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets, array.flatten()
+
+
+def list_of(
     kind: pa.DataType, offsets: npt.NDArray[np.int64], items: pa.Array, like: pa.Array
 ) -> pa.Array:
     """Return lists of items that are null where others are."""
     mask = like.is_null() if like.null_count else None
-    return pa.ListArray.from_arrays(_narrow(offsets), items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(narrow(offsets), items, type=kind, mask=mask)
 
 
-def _narrow(offsets: npt.NDArray[np.int64]) -> pa.Array:
-    try:
-        return pa.array(offsets).cast(pa.int32())
-    except pa.ArrowInvalid:
+def narrow(offsets: npt.NDArray[np.int64]) -> pa.Array:
+    """Return offsets as the 32 bits that lists have for them."""
+    if int(offsets[-1]) > 2**31 - 1:
         row = int(np.flatnonzero(offsets > 2**31 - 1)[0]) - 1
-        raise _Misfit(row, "there are more than 2 147 483 647 items in one batch") from None
+        raise Misfit(row, "there are more than 2 147 483 647 items in one batch")
+    return pa.array(offsets.astype(np.int32))
 
 
-def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+def in_item(error: Misfit, offsets: npt.NDArray[np.int64], key: str | None = None) -> Misfit:
+    """Return the error that a list (or map) has with one of its items."""
+    row = int(np.searchsorted(offsets, error.row, side="right")) - 1
+    at = error.row - int(offsets[row]) if key is None else key
+    return Misfit(row, error.why, f"[{at}]{error.path}")
 
 
-def _parent(offsets: npt.NDArray[np.int64], item: int) -> tuple[int, int]:
-    """Return the row that an item is of, and which of its items it is."""
-    row = int(np.searchsorted(offsets, item, side="right")) - 1
-    return row, item - int(offsets[row])
+def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+    """Return the keys and items of maps, and where those of each begin."""
+    if not len(array):
+        return np.zeros(1, dtype=np.int64), array.keys[:0], array.items[:0]
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    return offsets - first, array.keys.slice(first, count), array.items.slice(first, count)
+
+
+def cast_maps(
+    array: pa.Array, kind: pa.DataType,
+    keys: Callable[[pa.Array], pa.Array], items: Callable[[pa.Array], pa.Array],
+) -> pa.Array:  # fmt: skip
+    """Return maps of a type, with what their keys and items are cast to."""
+    if family_of(array.type) != "map":
+        raise wrong_kind(array, kind)
+    offsets, old_keys, old_items = entries_of(array)
+    try:
+        new_keys, new_items = keys(as_plain(old_keys)), items(as_plain(old_items))
+    except Misfit as error:
+        raise in_item(error, offsets, _shown(old_keys, error.row)) from None
+    check_once(offsets, new_keys)
+    return map_of(kind, offsets, new_keys, new_items, array)
+
+
+def map_of(
+    kind: pa.DataType, offsets: npt.NDArray[np.int64], keys: pa.Array, items: pa.Array,
+    like: pa.Array,
+) -> pa.Array:  # fmt: skip
+    """Return maps of keys and items that are null where others are."""
+    starts = narrow(offsets)
+    if like.null_count:  # (so the offsets of Arrow's maps say what is null)
+        starts = pc.if_else(pa.concat_arrays([like.is_null(), pa.array([False])]), None, starts)
+    return pa.MapArray.from_arrays(starts, keys, items, type=kind)
+
+
+def check_once(offsets: npt.NDArray[np.int64], keys: pa.Array) -> None:
+    """Check that no map has a key twice.
+
+    Raises:
+        Misfit: for the first that has.
+    """
+    try:
+        codes = keys.dictionary_encode().indices.to_numpy()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        known: dict[str, int] = {}
+        codes = np.array([known.setdefault(str(key), len(known)) for key in keys], dtype=np.int64)
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    order = np.lexsort([codes, rows])
+    same = (np.diff(codes[order]) == 0) & (np.diff(rows[order]) == 0)
+    if same.any():
+        at = int(order[int(np.flatnonzero(same)[0])])
+        raise Misfit(int(rows[at]), f"the key {_shown(keys, at)} is there twice")
+
+
+def present_rows(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Return which values are not null, and those alone."""
+    there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+    return there, array if len(there) == len(array) else array.take(pa.array(there))
+
+
+def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
+    """Return values at the rows that they are of, and null at all others."""
+    if len(there) == length:
+        return found
+    at = np.zeros(length, dtype=np.int64)
+    at[there] = np.arange(len(there))
+    missing = np.ones(length, dtype=bool)
+    missing[there] = False
+    return found.take(pa.array(at, mask=missing))
+
+
+def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    inner = kind.value_field
+    return cast_lists(
+        array, kind, lambda items: cast_exactly(items, inner.type, nullable=inner.nullable)
+    )
 
 
 def _cast_map(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    first = array.offsets[0].as_py() if len(array) else 0
-    offsets = array.offsets.to_numpy().astype(np.int64) - first
-    count = int(offsets[-1]) if len(array) else 0
-    keys, items = array.keys.slice(first, count), array.items.slice(first, count)
-    try:
-        new_keys = _cast(_plain(keys), kind.key_type, nullable=False)
-        new_items = _cast(_plain(items), kind.item_type, nullable=kind.item_field.nullable)
-    except _Misfit as error:
-        row, _ = _parent(offsets, error.row)
-        key = _shown(keys, error.row)
-        raise _Misfit(row, error.why, f"[{key}]{error.path}") from None
-    mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(_narrow(offsets), new_keys, new_items, type=kind, mask=mask)
+    inner = kind.item_field
+    return cast_maps(
+        array, kind, lambda keys: cast_exactly(keys, kind.key_type, nullable=False),
+        lambda items: cast_exactly(items, inner.type, nullable=inner.nullable),
+    )  # fmt: skip
 
 
 def _cast_struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-    present = array if len(there) == len(array) else array.take(pa.array(there))
+    there, present = present_rows(array)
     columns = dict(zip([f.name for f in array.type], present.flatten(), strict=True))
     made = []
     for field in kind:
@@ -400,20 +486,11 @@ def _cast_struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
         if column is None:
             column = pa.nulls(len(present))
         try:
-            made.append(_cast(_plain(column), field.type, nullable=field.nullable))
-        except _Misfit as error:
-            raise _Misfit(int(there[error.row]), error.why, f".{field.name}{error.path}") from None
+            made.append(cast_exactly(as_plain(column), field.type, nullable=field.nullable))
+        except Misfit as error:
+            raise Misfit(int(there[error.row]), error.why, f".{field.name}{error.path}") from None
     found = pa.StructArray.from_arrays(made, fields=list(kind))
-    return found if present is array else spread(found, there, len(array))
-
-
-def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
-    """Return values at the rows that they are of, and null at all others."""
-    at = np.zeros(length, dtype=np.int64)
-    at[there] = np.arange(len(there))
-    missing = np.ones(length, dtype=bool)
-    missing[there] = False
-    return found.take(pa.array(at, mask=missing))
+    return spread(found, there, len(array))
 
 
 _NESTED: dict[str, Callable[[pa.Array, pa.DataType], pa.Array]] = {

@@ -1,19 +1,16 @@
-"""Types: how a user's Python type becomes Arrow columns, and back, a batch at a time.
+"""The type of a stream's values: its columns, and the one way in and out of them, a batch at a time.
 
-A stream's values have one declared type: a ``msgspec.Struct`` or dataclass (a column a field), or
-a plain ``int``, ``float``, ``str``, ``bytes``, ``bool``, ``date``, ``datetime``, ``timedelta`` (one
-column called ``value``). An injector without a declared type gets one made from its columns.
+A stream's values have one declared type: a ``msgspec.Struct`` or dataclass (a column a field), or any other
+type that a column can hold (one column called ``value``). An injector without a declared type gets one made
+from its columns. ``docs/reference/types.md`` has the table of types.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import types
-import typing
-from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
-from functools import cached_property
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -21,184 +18,213 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
-from headrace.eventtime.parsing import to_micros_column
 from headrace.eventtime.timestamps import from_micros
-from headrace.schema.exact import exact_cast
+from headrace.schema.declared import (
+    check_name,
+    form_of,
+    form_of_arrow,
+    part_of,
+    parts_of,
+    record_maker,
+    strip_optional,
+)
+from headrace.schema.exact import Misfit, NotExact
+from headrace.schema.forms import TIMESTAMP
+from headrace.schema.nested import Part, field_of_mapping, relabelled
 
 VALUE_COLUMN = "value"
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-_SCALARS: dict[Any, pa.DataType] = {
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    bool: pa.bool_(),
-    date: pa.date32(),
-    datetime: TIMESTAMP,
-    timedelta: pa.duration("us"),
-}
 
 
 class ValueType:
     """A stream's value type: its Arrow columns, and the conversion of whole batches.
 
+    Nothing is converted with loss: a value that its field cannot hold as it is is refused, with the path
+    to the part at fault.
+
     Args:
         python_type: what user code sees.
-        schema: the columns, one a field (or one called ``value``).
+        parts: the fields (or one called ``value``).
         is_scalar: whether the value is the single column itself.
+        make: makes a value of its fields, in their order; by default a call of the type.
+
+    Attributes:
+        schema: the columns, as the engine keeps them: named as the fields in Python.
     """
 
-    def __init__(self, python_type: Any, schema: pa.Schema, *, is_scalar: bool) -> None:
+    def __init__(
+        self, python_type: Any, parts: Sequence[Part], *, is_scalar: bool,
+        make: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
         self.python_type = python_type
-        self.schema = schema
+        self.parts = list(parts)
+        self.schema = pa.schema([part.field for part in parts])
         self.is_scalar = is_scalar
-        self._nested: list[Any] | None = None
+        self._make: Callable[..., Any] = make or python_type
 
     def __repr__(self) -> str:
         return f"ValueType({describe(self.schema)})"
 
+    # -- Python -------------------------------------------------------------------------------
+
     def to_python(self, columns: Sequence[pa.Array]) -> list[Any]:
-        """Return a value for each row of the columns (in the order of the schema)."""
-        lists = [
-            column_to_python(column) if kind is None else _nested_to_python(column, kind)
-            for column, kind in zip(columns, self._nested_types(), strict=True)
-        ]
-        if self.is_scalar:
-            return lists[0]
-        make: Callable[..., Any] = self.python_type
-        if self._by_name:
-            names = self.schema.names
-            return [make(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
-        return [make(*row) for row in zip(*lists, strict=True)]
-
-    def exact(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return what a source brought for a field as the field's column, unchanged in value.
-
-        Args:
-            name: the field's.
-            column: of whatever type it was found in.
+        """Return a value for each row of the columns (in the order of the schema).
 
         Raises:
-            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`.
+            NotExact: for a row that is no value of the type, such as one with a date that Python has not.
         """
-        return exact_cast(column, self.schema.field(name))
+        lists = []
+        for part, column in zip(self.parts, columns, strict=True):
+            try:
+                lists.append(part.to_python(column))
+            except Misfit as error:
+                raise _not_exact(part, error) from None
+        if self.is_scalar:
+            return lists[0]
+        if not lists:
+            return []
+        make = self._make
+        return [make(*row) for row in zip(*lists, strict=True)]
 
-    @cached_property
-    def _by_name(self) -> bool:
-        """Whether values are made of their fields by name: some take them so only."""
-        parameters = inspect.signature(self.python_type).parameters.values()
-        return any(of.kind is of.KEYWORD_ONLY for of in parameters)
-
-    def _nested_types(self) -> list[Any]:
-        """Return the declared type of each column that nests others; None for plain columns."""
-        if self._nested is None:
-            declared = {} if self.is_scalar else dict(_declared_fields(self.python_type))
-            self._nested = [
-                declared.get(field.name) if pa.types.is_nested(field.type) else None
-                for field in self.schema
-            ]
-        return self._nested
-
-    def to_columns(self, values: list[Any], zone: str | None = None) -> list[pa.Array]:
+    def to_columns(self, values: Sequence[Any], zone: str | None = None) -> list[pa.Array]:
         """Return the columns of a list of values.
 
         Args:
             zone: the time zone of times that name none, which are refused by default.
 
         Raises:
-            TypeError: naming the field, when a value does not have the declared type.
+            NotExact: (a TypeError) naming the field and the row, when a value does not have the declared
+                type.
         """
         if self.is_scalar:
-            return [column_of(values, self.schema.field(0), zone)]
+            return [_column(self.parts[0], values, zone)]
+        return [_column(part, _attributes(part, values), zone) for part in self.parts]
+
+    def columns_of_mappings(
+        self, items: Sequence[Mapping[str, Any]], zone: str | None = None
+    ) -> list[pa.Array]:
+        """Return the columns of mappings whose keys are the fields' names outside.
+
+        A key that is absent is the field's default, as in JSON; other keys are left aside.
+
+        Raises:
+            NotExact: as :meth:`to_columns`; and where a field without default is absent.
+        """
+        return [_column(part, self._of_mappings(part, items), zone) for part in self.parts]
+
+    def _of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
+        found = []
+        for row, item in enumerate(items):
+            try:
+                if part.name in item and part.outside not in item and not self._is_other(part):
+                    raise Misfit(row, f"outside it is called {part.outside!r}")
+                found.append(field_of_mapping(item, part, row))
+            except Misfit as error:
+                raise _not_exact(part, error) from None
+        return found
+
+    def _is_other(self, part: Part) -> bool:
+        """Say whether the name of a field is that of another one outside."""
+        return any(part.name == other.outside for other in self.parts)
+
+    # -- what others write, and read ----------------------------------------------------------
+
+    @property
+    def outside_names(self) -> list[str]:
+        """The names of the fields in files and at sinks (``rename=``, ``field(name=)``), in order."""
+        return [part.outside for part in self.parts]
+
+    @property
+    def outside_schema(self) -> pa.Schema:
+        """The columns as others see them: with the names that all fields have outside, also nested."""
+        return pa.schema([part.outside_field for part in self.parts])
+
+    def exact(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return what a source brought for a field as the field's column, unchanged in value.
+
+        Args:
+            name: the field's, in Python.
+            column: of whatever type it was found in; nested fields by their names outside. Those that are
+                absent get their defaults.
+
+        Raises:
+            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`; also for one
+                that is no member of an enum, no UUID, of no type of a union.
+        """
+        part = self.part(name)
+        try:
+            return part.read(_one(column))
+        except Misfit as error:
+            raise _not_exact(part, error, named=False) from None
+
+    def part(self, name: str) -> Part:
+        """Return a field by its name in Python.
+
+        Raises:
+            KeyError: when there is none.
+        """
+        for part in self.parts:
+            if part.name == name:
+                return part
+        raise KeyError(name)
+
+    def absent(self, name: str, rows: int) -> pa.Array | None:
+        """Return a field's column for records that do not have it: its default, or null where it may be.
+
+        Returns None where the field must be there. A ``default_factory`` is called for each record.
+        """
+        return self.part(name).absent(rows)
+
+    def outward(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
+        """Return the columns, in the order of the schema, with names as outside at every depth."""
+        found: list[Any] = []
+        for part, column in zip(self.parts, columns, strict=True):
+            kind = part.form.outside
+            if column.type.equals(kind):
+                found.append(column)
+            elif isinstance(column, pa.ChunkedArray):
+                found.append(pa.chunked_array([relabelled(c, kind) for c in column.chunks], kind))
+            else:
+                found.append(relabelled(column, kind))
+        return found
+
+    def inward(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return what :meth:`outward` gave as it was."""
         return [
-            column_of([getattr(value, field.name) for value in values], field, zone)
-            for field in self.schema
+            relabelled(column, part.form.arrow)
+            for part, column in zip(self.parts, columns, strict=True)
         ]
 
 
-def _declared_fields(python_type: Any) -> list[tuple[str, Any]]:
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks()
+    return column
+
+
+def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
+    get = operator.attrgetter(part.name)
     try:
-        return [(name, kind) for name, kind in _fields_of(python_type, "") if kind is not Any]
-    except PipelineError:
-        return []
+        return list(map(get, values))
+    except AttributeError:
+        for row, value in enumerate(values):
+            if not hasattr(value, part.name):
+                why = f"{str(value)[:80]} of type {type(value).__name__} has none"
+                raise _not_exact(part, Misfit(row, why)) from None
+        raise
 
 
-def _nested_to_python(column: pa.Array, declared: Any) -> list[Any]:
-    """Return nested values as their declared types: structs, lists and dicts of them."""
-    plain = [_plain(value, column.type) for value in column_to_python(column)]
-    return [msgspec.convert(_as_encoded(value, declared), declared) for value in plain]
+def _column(part: Part, values: Sequence[Any], zone: str | None) -> pa.Array:
+    try:
+        return part.to_arrow(values, zone)
+    except Misfit as error:
+        raise _not_exact(part, error) from None
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a nested value of Arrow's with its maps as dicts, all the way down."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {key: _plain(item, kind.item_type) for key, item in value}
-    if pa.types.is_list(kind):
-        return [_plain(item, kind.value_type) for item in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _plain(value[field.name], field.type) for field in kind}
-    return value
-
-
-def _as_encoded(value: Any, declared: Any) -> Any:
-    """Return a nested value, whose fields bear their Python names, as msgspec would read it."""
-    declared, _ = _strip_optional(declared)
-    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
-    if value is None:
-        return None
-    if origin is list:
-        return [_as_encoded(item, arguments[0]) for item in value]
-    if origin is dict:
-        return {key: _as_encoded(item, arguments[1]) for key, item in value.items()}
-    if not isinstance(declared, type) or not isinstance(value, dict):
-        return value
-    if dataclasses.is_dataclass(declared):
-        return {name: _as_encoded(value[name], kind) for name, kind in _fields_of(declared, "")}
-    if not issubclass(declared, msgspec.Struct):
-        return value
-    how = declared.__struct_config__
-    tag = {} if how.tag is None else {how.tag_field: how.tag}
-    fields = {
-        field.encode_name: _as_encoded(value[field.name], field.type)
-        for field in msgspec.structs.fields(declared)
-    }
-    return [*tag.values(), *fields.values()] if how.array_like else {**tag, **fields}
-
-
-def _as_arrow(value: Any, kind: pa.DataType, zone: str | None) -> Any:
-    """Return a nested value as Arrow takes it: structs by the names of their fields, maps as pairs."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {
-            field.name: _as_arrow(_field_value(value, at, field), field.type, zone)
-            for at, field in enumerate(kind)
-        }
-    if pa.types.is_map(kind):
-        pairs = value.items() if isinstance(value, dict) else value
-        return [
-            (_as_arrow(key, kind.key_type, zone), _as_arrow(item, kind.item_type, zone))
-            for key, item in pairs
-        ]
-    if pa.types.is_nested(kind):  # lists of all kinds
-        if isinstance(value, str | bytes | dict):
-            raise TypeError(f"{value!r} is no list")
-        return [_as_arrow(item, kind.value_type, zone) for item in value]
-    return in_zone([value], zone)[0] if wants_zone(kind) else value
-
-
-def _field_value(value: Any, at: int, field: pa.Field) -> Any:
-    """Return a field of a struct, a dict, or a tuple (by its place, if it has no names)."""
-    if isinstance(value, dict):
-        if field.name not in value and not field.nullable:
-            raise TypeError(f"{field.name!r} is missing in {value!r}")
-        return value.get(field.name)
-    if isinstance(value, tuple) and not hasattr(value, field.name):
-        return value[at]
-    return getattr(value, field.name)
+def _not_exact(part: Part, error: Misfit, *, named: bool = True) -> NotExact:
+    path = f"{part.name}{error.path}"
+    if named:
+        return NotExact(error.row, f"field {path!r} wants {part.form.says}: {error.why}", path)
+    return NotExact(error.row, f"{path}: {error.why}" if error.path else error.why, path)
 
 
 def wants_zone(kind: pa.DataType) -> bool:
@@ -206,66 +232,32 @@ def wants_zone(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
-def in_zone(values: list[Any], zone: str | None) -> list[Any]:
-    """Return times so that each names a point in time: those that name no zone are of the given one.
-
-    Raises:
-        TypeError: for one of these, when none is given.
-    """
-    naive = [row for row, at in enumerate(values) if isinstance(at, datetime) and at.tzinfo is None]
-    if not naive:
-        return values
-    if zone is None:
-        raise TypeError(
-            f"{values[naive[0]]!r} has no time zone; use datetime(..., tzinfo=timezone.utc)"
-        )
-    local = pa.array([values[row] for row in naive], pa.timestamp("us"))
-    found = list(values)
-    for row, micros in zip(naive, to_micros_column(local, zone=zone).to_pylist(), strict=True):
-        found[row] = from_micros(micros)
-    return found
-
-
-def column_of(values: list[Any], field: pa.Field, zone: str | None = None) -> pa.Array:
-    """Return a field's values as its column.
+def column_of(values: Sequence[Any], field: pa.Field, zone: str | None = None) -> pa.Array:
+    """Return the values of a field that is declared by its Arrow type as its column.
 
     Args:
         zone: the time zone of times that name none, which are refused by default.
 
     Raises:
-        TypeError: naming the field, when a value does not have its type.
+        NotExact: (a TypeError) naming the field, when a value does not have its type.
     """
-    try:
-        if pa.types.is_nested(field.type):
-            values = [_as_arrow(value, field.type, zone) for value in values]
-        elif wants_zone(field.type):
-            values = in_zone(values, zone)
-        array = pa.array(values, type=field.type)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        OverflowError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        KeyError,
-        UnicodeEncodeError,
-    ) as error:
-        raise TypeError(f"field {field.name!r} wants {field.type}: {error}") from error
-    if array.null_count and not field.nullable:
-        raise TypeError(f"field {field.name!r} wants {field.type}, and a value has None there")
-    return array
+    part = Part(field.name, form_of_arrow(field.type), nullable=field.nullable)
+    return _column(part, values, zone)
 
 
 def column_to_python(column: pa.Array) -> list[Any]:
-    """Return the column's values as plain Python objects (UTC ``datetime`` for timestamps)."""
+    """Return a column of keys or times as plain Python objects (UTC ``datetime`` for timestamps).
+
+    For what is shown: times and dates that Python has not are the first or last that it has.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         micros = column.cast(TIMESTAMP).cast(pa.int64()).to_pylist()
         return [None if at is None else from_micros(at) for at in micros]
     if pa.types.is_date32(kind):
         column = _within_dates(column)
-    return typing.cast("list[Any]", column.to_pylist())
+    found: list[Any] = column.to_pylist()
+    return found
 
 
 def _within_dates(column: pa.Array) -> pa.Array:
@@ -282,8 +274,16 @@ def _within_dates(column: pa.Array) -> pa.Array:
     return nearest.view(pa.date32())
 
 
+# -- declared types ---------------------------------------------------------------------------
+
+
 def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     """Return the value type of a declared Python type.
+
+    Args:
+        declared: a struct, a dataclass, or any type of the table of types; a dict of column → Python or
+            Arrow type; an Arrow schema.
+        place: where it is declared, for errors.
 
     Raises:
         PipelineError: when the type has no columns.
@@ -293,13 +293,21 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     if isinstance(declared, pa.Schema):
         return value_type_of_schema(declared)
     if isinstance(declared, dict):
-        fields = [_field(name, kind, place) for name, kind in declared.items()]
-        return value_type_of_schema(pa.schema(fields))
-    if declared in _SCALARS:
-        field = pa.field(VALUE_COLUMN, _SCALARS[declared], nullable=False)
-        return ValueType(declared, pa.schema([field]), is_scalar=True)
-    fields = [_field(name, kind, place) for name, kind in _fields_of(declared, place)]
-    return ValueType(declared, pa.schema(fields), is_scalar=False)
+        return _row_type([part_of(name, kind, place) for name, kind in declared.items()], "Row")
+    if _has_fields(declared):
+        return ValueType(
+            declared, parts_of(declared, place), is_scalar=False, make=record_maker(declared)
+        )
+    kind, nullable = strip_optional(declared)
+    form = form_of(kind, place)
+    nullable = nullable or kind in (Any, object)
+    return ValueType(declared, [Part(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
+
+
+def _has_fields(declared: Any) -> bool:
+    cls = getattr(declared, "__origin__", declared)
+    is_class = isinstance(cls, type)
+    return is_class and (issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls))
 
 
 def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
@@ -308,65 +316,25 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
     Raises:
         PipelineError: when a column's name cannot be an attribute.
     """
-    for column in schema.names:
-        _check_name(column, "")
+    parts = []
+    for field in schema:
+        part = part_of(field.name, field.type, "")
+        part.nullable = field.nullable
+        parts.append(part)
+    return _row_type(parts, name)
+
+
+def _row_type(parts: list[Part], name: str) -> ValueType:
+    names = [part.name for part in parts]
+    for column in names:
+        check_name(column, "")
         if not column.isidentifier():
             raise PipelineError(
                 f"column {column!r} cannot be a field: it is no Python name",
                 remedy="declare the columns to be read with schema={...}",
             )
-    schema = pa.schema(
-        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
-    )
-    row = msgspec.defstruct(name, [(column, Any) for column in schema.names], frozen=True, gc=False)
-    return ValueType(row, schema, is_scalar=False)
-
-
-def _fields_of(declared: Any, place: str) -> list[tuple[str, Any]]:
-    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
-        return [(field.name, field.type) for field in msgspec.structs.fields(declared)]
-    if isinstance(declared, type) and dataclasses.is_dataclass(declared):
-        hints = typing.get_type_hints(declared)
-        for field in dataclasses.fields(declared):
-            if not field.init:
-                raise PipelineError(
-                    f"field {field.name!r} of {declared.__name__} cannot be given: init=False",
-                    place=place,
-                    remedy="make it a property, or let it be given",
-                )
-        return [(field.name, hints[field.name]) for field in dataclasses.fields(declared)]
-    raise PipelineError(
-        f"{declared!r} is not a type that a stream can carry",
-        place=place,
-        remedy="use a msgspec.Struct, a dataclass, or int, float, str, bytes, bool, date, datetime",
-    )
-
-
-def _field(name: str, kind: Any, place: str) -> pa.Field:
-    _check_name(name, place)
-    if isinstance(kind, pa.DataType) and pa.types.is_dictionary(kind):
-        kind = kind.value_type  # batches travel without their dictionaries
-    if isinstance(kind, pa.DataType):
-        return pa.field(name, kind)
-    inner, nullable = _strip_optional(kind)
-    return pa.field(name, arrow_type_of(inner, place=f"{place} field {name!r}"), nullable=nullable)
-
-
-def _check_name(name: str, place: str) -> None:
-    if name.startswith("__"):
-        raise PipelineError(
-            f"{name!r} cannot be a field: names with two underscores are the engine's own",
-            place=place,
-            remedy="rename the field, or declare the columns to be read with schema={...}",
-        )
-
-
-def _strip_optional(kind: Any) -> tuple[Any, bool]:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
-        if len(inner) == 1 and len(typing.get_args(kind)) == 2:
-            return inner[0], True
-    return kind, False
+    row = msgspec.defstruct(name, [(column, Any) for column in names], frozen=True, gc=False)
+    return ValueType(row, parts, is_scalar=False)
 
 
 def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
@@ -375,14 +343,7 @@ def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
     Raises:
         PipelineError: when there is none.
     """
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list and arguments:
-        return pa.list_(arrow_type_of(_strip_optional(arguments[0])[0], place=place))
-    if origin is dict and arguments:
-        return pa.map_(arrow_type_of(arguments[0], place=place), arrow_type_of(arguments[1]))
-    return pa.struct([_field(name, inner, place) for name, inner in _fields_of(kind, place)])
+    return form_of(kind, place).arrow
 
 
 def defaults_of(values: ValueType) -> dict[str, Any]:
@@ -390,24 +351,15 @@ def defaults_of(values: ValueType) -> dict[str, Any]:
 
     A column that may be null tells null from nothing only if that is its default.
     """
-    declared = {} if values.is_scalar else _declared_defaults(values.python_type)
-    found = {}
-    for field in values.schema:
-        default = declared.get(field.name) if field.nullable else declared.get(field.name, ...)
-        if default is None if field.nullable else type(default) in (int, float, str, bool):
-            found[field.name] = default
+    found: dict[str, Any] = {}
+    for part in values.parts:
+        default: Any = None if part.default is None else getattr(part.default, "value", ...)
+        if part.nullable:
+            if default is None:
+                found[part.name] = None
+        elif type(default) in (int, float, str, bool):
+            found[part.name] = default
     return found
-
-
-def _declared_defaults(python_type: Any) -> dict[str, Any]:
-    if isinstance(python_type, type) and issubclass(python_type, msgspec.Struct):
-        fields = [(of.name, of.default) for of in msgspec.structs.fields(python_type)]
-    elif dataclasses.is_dataclass(python_type):
-        fields = [(of.name, of.default) for of in dataclasses.fields(python_type)]
-    else:
-        return {}
-    none = (msgspec.NODEFAULT, dataclasses.MISSING)
-    return {name: default for name, default in fields if not any(default is of for of in none)}
 
 
 def describe(schema: pa.Schema) -> dict[str, str]:

@@ -1,0 +1,472 @@
+"""The form that each Python type has as an Arrow column: what goes in, what comes out, what is refused.
+
+A form takes values of its type and no others: what state would refuse (2.9 for an ``int``, a ``bool`` for
+a ``float``, a ``datetime`` for a ``date``) a column refuses too. Plain columns are checked by the types
+of their values, a set of one element; only what is not plain is looked at one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.eventtime.parsing import to_micros_column
+from headrace.eventtime.timestamps import from_micros
+from headrace.schema.exact import Misfit, cast_exactly, check_point_in_time
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+DECIMAL = pa.decimal128(38, 18)
+_NONE = type(None)
+#: Enough for any decimal that a column can hold, with zeros to spare.
+_ROOM = Context(prec=200)
+_ARROW_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+
+class Form:
+    """How values of one Python type are kept as an Arrow column.
+
+    Attributes:
+        arrow: the column's type.
+        outside: the same, with the names that fields have outside of Python.
+        says: what messages call the Python type.
+    """
+
+    arrow: pa.DataType
+    says: str
+
+    @property
+    def outside(self) -> pa.DataType:
+        return self.arrow
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        """Return values as a column; None is null.
+
+        Args:
+            zone: of times that name none, which are refused without.
+
+        Raises:
+            Misfit: for the first value that is not of the type.
+        """
+        raise NotImplementedError
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        """Return a column of :attr:`arrow` as values.
+
+        Raises:
+            Misfit: for what is no value of the type.
+        """
+        raise NotImplementedError
+
+    def read(self, column: pa.Array) -> pa.Array:
+        """Return a column of any Arrow type, with names as outside, as one of :attr:`arrow`.
+
+        Raises:
+            Misfit: for what cannot be kept exactly, or is no value of the type.
+        """
+        return cast_exactly(column, self.arrow, nullable=True)
+
+
+def refused(row: int, value: Any, says: str, why: str = "") -> Misfit:
+    """Return the error that a value is not what is declared."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return Misfit(row, why or f"{shown} is of type {type(value).__name__}, not {says}")
+
+
+class Plain(Form):
+    """Values of a type that Arrow has.
+
+    Attributes:
+        exact: the Python types whose values go as they are; others are looked at one by one.
+    """
+
+    exact: frozenset[type]
+
+    def __init__(self, arrow: pa.DataType | None = None) -> None:
+        if arrow is not None:
+            self.arrow = arrow
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        if self.exact.issuperset(map(type, values)):
+            try:
+                return self._column(values)
+            except _ARROW_ERRORS:
+                pass
+        return self._one_by_one(values)
+
+    def _column(self, values: Sequence[Any]) -> pa.Array:
+        array = pa.array(values, self.arrow)
+        if isinstance(array, pa.ChunkedArray):
+            raise Misfit(0, "the texts of one batch come to more than 2 GiB")
+        return array
+
+    def _one_by_one(self, values: Sequence[Any]) -> pa.Array:
+        plain: list[Any] = []
+        for row, value in enumerate(values):
+            if value is None:
+                plain.append(None)
+                continue
+            try:
+                plain.append(self._plain(value))
+            except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
+                raise refused(row, value, self.says, str(error)) from None
+        try:
+            return self._column(plain)
+        except _ARROW_ERRORS as error:
+            raise self._first_refused(plain, error) from None
+
+    def _first_refused(self, plain: list[Any], error: Exception) -> Misfit:
+        for row, value in enumerate(plain):
+            try:
+                self._column([value])
+            except _ARROW_ERRORS as one:
+                return Misfit(row, f"{value!r} cannot be kept as {self.arrow}: {one}")
+        return Misfit(0, f"the column cannot be kept as {self.arrow}: {error}")
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value as one of :attr:`exact`.
+
+        Raises:
+            TypeError: for what is none; the text may be empty, where there is nothing more to say.
+        """
+        if type(value) in self.exact:
+            return value
+        raise TypeError
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        found: list[Any] = column.to_pylist()
+        return found
+
+
+class Int(Plain):
+    """Whole numbers, of 64 bits if nothing else is said."""
+
+    arrow, says, exact = pa.int64(), "int", frozenset((int, _NONE))
+
+    def _column(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(values, self.arrow)
+
+    def _plain(self, value: Any) -> int:
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            return int(value)
+        raise TypeError
+
+
+class Float(Plain):
+    """Floating-point numbers, of 64 bits if nothing else is said; whole numbers that these can show."""
+
+    arrow, says, exact = pa.float64(), "float", frozenset((float, _NONE))
+
+    def _column(self, values: Sequence[Any]) -> pa.Array:
+        if self.arrow == pa.float64():
+            return pa.array(values, self.arrow)
+        return cast_exactly(pa.array(values, pa.float64()), self.arrow, nullable=True)
+
+    def _plain(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+            raise TypeError
+        found = float(value)
+        if found != value and not math.isnan(found):
+            raise ValueError(f"{value!r} cannot be kept as a float: it would become {found!r}")
+        return found
+
+
+class Bool(Plain):
+    """True and False."""
+
+    arrow, says, exact = pa.bool_(), "bool", frozenset((bool, _NONE))
+
+    def _plain(self, value: Any) -> bool:
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        raise TypeError
+
+
+class Text(Plain):
+    """Texts."""
+
+    arrow, says, exact = pa.string(), "str", frozenset((str, _NONE))
+
+    def _plain(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError
+        text = str.__str__(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{text[:60]!r} is no text that UTF-8 can write: {error.reason}"
+            ) from None
+        return text
+
+
+class Bytes(Plain):
+    """Bytes."""
+
+    arrow, says, exact = pa.binary(), "bytes", frozenset((bytes, _NONE))
+
+    def _plain(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise TypeError
+
+
+class Date(Plain):
+    """Dates."""
+
+    arrow, says, exact = pa.date32(), "date", frozenset((date, _NONE))
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        return super().to_python(cast_exactly(column, pa.date32(), nullable=True))
+
+
+class PointInTime(Plain):
+    """Points in time: ``datetime`` with a time zone; they come back in UTC."""
+
+    arrow, says, exact = TIMESTAMP, "datetime", frozenset((datetime, _NONE))
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        if not self.exact.issuperset(map(type, values)):
+            self._one_by_one(values)
+        try:
+            values = in_zone(values, zone)
+        except NaiveTime as error:
+            raise Misfit(error.row, str(error)) from None
+        column = pa.array(values, TIMESTAMP)
+        check_point_in_time(column)
+        return (
+            column if self.arrow == TIMESTAMP else cast_exactly(column, self.arrow, nullable=True)
+        )
+
+    def _plain(self, value: Any) -> datetime:
+        if not isinstance(value, datetime) or _is_nat(value):
+            raise TypeError
+        if getattr(value, "nanosecond", 0):
+            raise ValueError(f"{value!r} has nanoseconds, which a datetime has not")
+        return value
+
+    def _column(self, values: Sequence[Any]) -> pa.Array:
+        return pa.nulls(len(values))  # (only looked at: the zone is still to be told)
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        column = cast_exactly(column, TIMESTAMP, nullable=True)
+        micros = column.cast(pa.int64()).to_pylist()
+        return [None if at is None else from_micros(at) for at in micros]
+
+
+class LocalTime(Plain):
+    """Times of some clock on a wall: ``datetime`` without a time zone."""
+
+    arrow, says, exact = (
+        pa.timestamp("us"),
+        "datetime without a time zone",
+        frozenset((datetime, _NONE)),
+    )
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        for row, value in enumerate(values):
+            if isinstance(value, datetime) and value.tzinfo is not None:
+                raise Misfit(row, f"{value!r} has a time zone, which the column has not")
+        return super().to_arrow(values, zone)
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        return super().to_python(cast_exactly(column, self.arrow, nullable=True))
+
+
+class Duration(Plain):
+    """Durations, in microseconds."""
+
+    arrow, says, exact = pa.duration("us"), "timedelta", frozenset((timedelta, _NONE))
+
+    def _plain(self, value: Any) -> timedelta:
+        if not isinstance(value, timedelta) or _is_nat(value):
+            raise TypeError
+        if getattr(value, "nanoseconds", 0):
+            raise ValueError(f"{value!r} has nanoseconds, which a timedelta has not")
+        return value
+
+
+class TimeOfDay(Plain):
+    """Times of day, of no zone."""
+
+    arrow, says, exact = pa.time64("us"), "time", frozenset((time, _NONE))
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        for row, value in enumerate(values):
+            if isinstance(value, time) and value.tzinfo is not None:
+                raise Misfit(
+                    row, f"{value!r} has a time zone, which a column of times of day has not"
+                )
+        return super().to_arrow(values, zone)
+
+
+class Number(Plain):
+    """Decimals, of 38 digits with 18 after the point if nothing else is said."""
+
+    arrow, says, exact = DECIMAL, "Decimal", frozenset((Decimal, _NONE))
+
+    def _plain(self, value: Any) -> Decimal:
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            return Decimal(int(value))
+        if not isinstance(value, Decimal):
+            raise TypeError
+        return value
+
+    def _column(self, values: Sequence[Any]) -> pa.Array:
+        try:
+            return pa.array(values, self.arrow)
+        except pa.ArrowInvalid as error:
+            return self._shortened(values, error)
+
+    def _shortened(self, values: Sequence[Any], error: pa.ArrowInvalid) -> pa.Array:
+        """Return decimals without zeros to spare behind the point: these are no digits that count."""
+        wanted = Decimal(1).scaleb(-self.arrow.scale)
+        try:
+            shorter = [None if value is None else _with_exponent(value, wanted) for value in values]
+        except InvalidOperation:
+            raise error from None
+        return pa.array(shorter, self.arrow)
+
+
+def _with_exponent(value: Decimal, like: Decimal) -> Decimal:
+    """Return a decimal with as many digits behind the point as another, if it is still the same."""
+    found = value.quantize(like, context=_ROOM)
+    return found if found == value else value
+
+
+def _is_nat(value: Any) -> bool:
+    """Say whether a value is the one of pandas that is a time, and none."""
+    return type(value).__name__ == "NaTType"
+
+
+class NaiveTime(TypeError):
+    """A time names no zone, and none was given. ``row`` says which."""
+
+    def __init__(self, row: int, value: datetime) -> None:
+        super().__init__(f"{value!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
+        self.row = row
+
+
+def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
+    """Return times so that each names a point in time: those that name no zone are of the given one.
+
+    Raises:
+        NaiveTime: for one of these, when none is given.
+    """
+    naive = [row for row, at in enumerate(values) if isinstance(at, datetime) and at.tzinfo is None]
+    if not naive:
+        return values
+    if zone is None:
+        raise NaiveTime(naive[0], values[naive[0]])
+    local = pa.array([values[row] for row in naive], pa.timestamp("us"))
+    found = list(values)
+    for row, micros in zip(naive, to_micros_column(local, zone=zone).to_pylist(), strict=True):
+        found[row] = from_micros(micros)
+    return found
+
+
+# -- values of a few, and of texts ------------------------------------------------------------
+
+
+class Mapped(Form):
+    """Values that another form has a value for: an enum's member for its value, a UUID for its text."""
+
+    inner: Form
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        plain: list[Any] = []
+        for row, value in enumerate(values):
+            try:
+                plain.append(None if value is None else self._inward(value))
+            except (TypeError, ValueError) as error:
+                raise refused(row, value, self.says, str(error)) from None
+        return self.inner.to_arrow(plain, zone)
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        return self._outward(self.inner.to_python(column))
+
+    def read(self, column: pa.Array) -> pa.Array:
+        column = self.inner.read(column)
+        distinct = column.unique().to_pylist()
+        try:
+            self._outward(distinct)
+        except Misfit as error:
+            row = column.to_pylist().index(distinct[error.row])
+            raise Misfit(row, error.why, error.path) from None
+        return column
+
+    def _outward(self, values: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for row, value in enumerate(values):
+            try:
+                found.append(None if value is None else self._value(value))
+            except (TypeError, ValueError) as error:
+                why = str(error) or f"{value!r} is no {self.says}"
+                raise Misfit(row, why) from None
+        return found
+
+    def _inward(self, value: Any) -> Any:
+        """Return what is kept of a value."""
+        raise NotImplementedError
+
+    def _value(self, plain: Any) -> Any:
+        """Return the value of which something was kept."""
+        raise NotImplementedError
+
+
+class Member(Mapped):
+    """Members of an enum, as their values."""
+
+    def __init__(self, kind: type[Enum], inner: Form) -> None:
+        self.inner, self.arrow, self.says = inner, inner.arrow, kind.__name__
+        self._kind = kind
+
+    def _inward(self, value: Any) -> Any:
+        return value.value if isinstance(value, self._kind) else self._kind(value).value
+
+    def _value(self, plain: Any) -> Any:
+        return self._kind(plain)
+
+
+class OneOf(Mapped):
+    """The values of a ``Literal``, all numbers or all texts."""
+
+    def __init__(self, values: Sequence[Any], inner: Form) -> None:
+        self.inner, self.arrow = inner, inner.arrow
+        self.says = f"Literal[{', '.join(map(repr, values))}]"
+        self._values = tuple(values)
+
+    def _inward(self, value: Any) -> Any:
+        if type(value) is not type(self._values[0]) or value not in self._values:
+            raise ValueError(f"{value!r} is none of {self.says}")
+        return value
+
+    def _value(self, plain: Any) -> Any:
+        return self._inward(plain)
+
+
+class Uuid(Mapped):
+    """UUIDs, as their texts of 36 characters: what JSON, CSV, Spark and DuckDB have for them."""
+
+    arrow, says, inner = pa.string(), "UUID", Text()
+
+    def _inward(self, value: Any) -> str:
+        return str(value if isinstance(value, uuid.UUID) else uuid.UUID(value))
+
+    def _value(self, plain: str) -> uuid.UUID:
+        return uuid.UUID(plain)
+
+    def read(self, column: pa.Array) -> pa.Array:
+        if column.type == pa.binary(16):  # (as Parquet keeps UUIDs)
+            texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in column.to_pylist()]
+            return pa.array(texts, pa.string())
+        texts = super().read(column)
+        return self.to_arrow(texts.to_pylist(), None)  # (there are several ways to write one)

@@ -1,0 +1,466 @@
+"""Forms of values that are made of others: lists, maps, structs; and of what has no columns: JSON."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.schema.exact import (
+    Misfit,
+    as_plain,
+    cast_lists,
+    cast_maps,
+    check_once,
+    entries_of,
+    family_of,
+    first_of,
+    in_item,
+    items_of,
+    list_of,
+    map_of,
+    present_rows,
+    spread,
+    wrong_kind,
+)
+from headrace.schema.forms import Form, refused
+from headrace.schema.numbers import plain_number
+
+
+class Part:
+    """A field of a struct or record, or the items of a list: a form, and whether there may be none.
+
+    Args:
+        name: of the attribute in Python.
+        form: what values are kept as.
+        nullable: whether None may be there.
+        outside: the name elsewhere, in files and in what sinks get.
+        default: makes what the field is where it is absent; None for a field that must be there.
+    """
+
+    def __init__(
+        self, name: str, form: Form, *, nullable: bool = False, outside: str = "",
+        default: Callable[[], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.form = form
+        self.nullable = nullable
+        self.outside = outside or name
+        self.default = default
+
+    @property
+    def field(self) -> pa.Field:
+        """The field as the engine keeps it."""
+        return pa.field(self.name, self.form.arrow, nullable=self.nullable)
+
+    @property
+    def outside_field(self) -> pa.Field:
+        """The field as others see it."""
+        return pa.field(self.outside, self.form.outside, nullable=self.nullable)
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        """Return values as a column; see :meth:`Form.to_arrow`."""
+        return self._checked(self.form.to_arrow(values, zone))
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        """Return a column as values; see :meth:`Form.to_python`."""
+        return self.form.to_python(self._checked(column))
+
+    def read(self, column: pa.Array) -> pa.Array:
+        """Return what others wrote as a column; see :meth:`Form.read`."""
+        if pa.types.is_null(column.type):
+            return self._checked(pa.nulls(len(column), self.form.arrow))
+        return self._checked(self.form.read(as_plain(column)))
+
+    def absent(self, rows: int) -> pa.Array | None:
+        """Return the column of records that do not have the field; None where they must."""
+        if self.default is None:
+            return pa.nulls(rows, self.form.arrow) if self.nullable else None
+        make = self.default
+        return self.to_arrow([make() for _ in range(rows)], None)
+
+    def _checked(self, column: pa.Array) -> pa.Array:
+        if column.null_count and not self.nullable:
+            raise Misfit(first_of(column.is_null()), "it is None, and may not be")
+        return column
+
+
+def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column with the names of a type that is otherwise the same."""
+    if column.type.equals(kind) or not pa.types.is_nested(kind):
+        return column
+    if pa.types.is_struct(kind):
+        there, present = present_rows(column)
+        parts = [
+            relabelled(part, field.type)
+            for part, field in zip(present.flatten(), kind, strict=True)
+        ]  # fmt: skip
+        return spread(pa.StructArray.from_arrays(parts, fields=list(kind)), there, len(column))
+    if pa.types.is_map(kind):
+        offsets, keys, items = entries_of(column)
+        keys, items = relabelled(keys, kind.key_type), relabelled(items, kind.item_type)
+        return map_of(kind, offsets, keys, items, column)
+    offsets, items = items_of(column)
+    return list_of(kind, offsets, relabelled(items, kind.value_type), column)
+
+
+class Many(Form):
+    """Lists, tuples and sets of items of one type."""
+
+    def __init__(self, says: str, make: type[Any], accepts: tuple[type, ...], item: Part) -> None:
+        self.says = says
+        self.arrow = pa.list_(pa.field("item", item.form.arrow))
+        self._make, self._accepts, self._item = make, accepts, item
+        self._unordered = issubclass(make, set | frozenset)
+
+    @property
+    def outside(self) -> pa.DataType:
+        return pa.list_(pa.field("item", self._item.form.outside))
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        lists: list[Any] = []
+        for row, value in enumerate(values):
+            if value is None:
+                lists.append(())
+            elif isinstance(value, self._accepts):
+                lists.append(_in_order(value) if self._unordered else value)
+            elif isinstance(value, np.ndarray) and value.ndim == 1:
+                lists.append(value.tolist())
+            else:
+                raise refused(row, value, self.says)
+        offsets = _offsets(lists)
+        try:
+            items = self._item.to_arrow(list(chain.from_iterable(lists)), zone)
+        except Misfit as error:
+            raise in_item(error, offsets) from None
+        return list_of(self.arrow, offsets, items, _nones(values))
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        offsets, flat = items_of(column)
+        try:
+            items = self._item.to_python(flat)
+        except Misfit as error:
+            raise in_item(error, offsets) from None
+        at, make = offsets.tolist(), self._make
+        lists = [items[first:last] for first, last in zip(at[:-1], at[1:], strict=True)]
+        found: list[Any] = lists if make is list else [make(one) for one in lists]
+        return _with_nones(found, column)
+
+    def read(self, column: pa.Array) -> pa.Array:
+        return cast_lists(column, self.arrow, self._item.read)
+
+
+class Dict(Form):
+    """Dicts, as maps; in the order of their keys' insertion."""
+
+    def __init__(self, says: str, key: Part, item: Part) -> None:
+        self.says = says
+        self.arrow = pa.map_(key.form.arrow, item.form.arrow)
+        self._key, self._item = key, item
+
+    @property
+    def outside(self) -> pa.DataType:
+        return pa.map_(self._key.form.outside, self._item.form.outside)
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        for row, value in enumerate(values):
+            if value is not None and not isinstance(value, Mapping):
+                raise refused(row, value, self.says)
+        dicts = [{} if value is None else value for value in values]
+        offsets = _offsets(dicts)
+        keys = list(chain.from_iterable(dicts))
+        items = list(chain.from_iterable(one.values() for one in dicts))
+        try:
+            new_keys = self._key.to_arrow(keys, zone)
+            new_items = self._item.to_arrow(items, zone)
+        except Misfit as error:
+            raise in_item(error, offsets, repr(keys[error.row])[:80]) from None
+        check_once(offsets, new_keys)  # (as times of two zones that are one)
+        return map_of(self.arrow, offsets, new_keys, new_items, _nones(values))
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        offsets, old_keys, old_items = entries_of(column)
+        try:
+            keys, items = self._key.to_python(old_keys), self._item.to_python(old_items)
+        except Misfit as error:
+            raise in_item(error, offsets) from None
+        at = offsets.tolist()
+        found: list[Any] = [
+            dict(zip(keys[first:last], items[first:last], strict=True))
+            for first, last in zip(at[:-1], at[1:], strict=True)
+        ]
+        return _with_nones(found, column)
+
+    def read(self, column: pa.Array) -> pa.Array:
+        return cast_maps(column, self.arrow, self._key.read, self._item.read)
+
+
+class Record(Form):
+    """Structs, dataclasses, named and fixed tuples, typed dicts: a part for each field.
+
+    Args:
+        says: what messages call the type.
+        parts: the fields.
+        accepts: the class whose instances are taken.
+        get: returns how to get a field of a value, given its name and place.
+        make: makes a value of its fields, in their order.
+    """
+
+    def __init__(
+        self, says: str, parts: Sequence[Part], *, accepts: type[Any],
+        get: Callable[[str, int], Callable[[Any], Any]], make: Callable[..., Any],
+    ) -> None:  # fmt: skip
+        self.says = says
+        self.arrow = pa.struct([part.field for part in parts])
+        self._parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
+
+    @property
+    def outside(self) -> pa.DataType:
+        return pa.struct([part.outside_field for part in self._parts])
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        there = [row for row, value in enumerate(values) if value is not None]
+        present = [values[row] for row in there]
+        for row, value in zip(there, present, strict=True):
+            if not isinstance(value, self._accepts | Mapping):
+                raise refused(row, value, self.says)
+            if isinstance(value, Mapping):
+                self._check_names(value, row)
+        given = any(not isinstance(value, self._accepts) for value in present)
+        columns = []
+        for at, part in enumerate(self._parts):
+            try:
+                if given:
+                    column = self._of_mappings(present, part, at)
+                else:
+                    column = [self._field_of(v, part, at, n) for n, v in enumerate(present)]
+                columns.append(part.to_arrow(column, zone))
+            except Misfit as error:
+                raise Misfit(there[error.row], error.why, f".{part.name}{error.path}") from None
+        found = pa.StructArray.from_arrays(columns, fields=list(self.arrow))
+        if not self._parts:
+            found = pa.array([{}] * len(present), self.arrow)
+        return spread(found, np.array(there, dtype=np.int64), len(values))
+
+    def _field_of(self, value: Any, part: Part, at: int, row: int) -> Any:
+        try:
+            return self._get(part.name, at)(value)
+        except (AttributeError, KeyError, IndexError):
+            raise Misfit(row, f"it is missing in {str(value)[:80]}") from None
+
+    def _of_mappings(self, values: list[Any], part: Part, at: int) -> list[Any]:
+        """Return a field of values that may be given as mappings, by names as outside."""
+        found = []
+        for row, value in enumerate(values):
+            if isinstance(value, self._accepts):
+                found.append(self._field_of(value, part, at, row))
+                continue
+            found.append(field_of_mapping(value, part, row))
+        return found
+
+    def _check_names(self, value: Mapping[str, Any], row: int) -> None:
+        known = {part.outside for part in self._parts}
+        strange = next((name for name in value if name not in known), None)
+        if strange is not None:
+            raise Misfit(row, f"{self.says} has no field {strange!r}")
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        there, present = present_rows(column)
+        lists = []
+        for part, values in zip(self._parts, present.flatten(), strict=True):
+            try:
+                lists.append(part.to_python(values))
+            except Misfit as error:
+                path = f".{part.name}{error.path}"
+                raise Misfit(int(there[error.row]), error.why, path) from None
+        make = self._make
+        rows = zip(*lists, strict=True) if lists else iter([()] * len(present))
+        made = [make(*row) for row in rows]
+        if len(there) == len(column):
+            return made
+        found: list[Any] = [None] * len(column)
+        for row, value in zip(there.tolist(), made, strict=True):
+            found[row] = value
+        return found
+
+    def read(self, column: pa.Array) -> pa.Array:
+        if family_of(column.type) != "struct":
+            raise wrong_kind(column, self.outside)
+        there, present = present_rows(column)
+        columns = dict(zip([f.name for f in column.type], present.flatten(), strict=True))
+        made = []
+        for part in self._parts:
+            try:
+                made.append(part_of_columns(part, columns, len(present)))
+            except Misfit as error:
+                path = f".{part.outside}{error.path}"
+                raise Misfit(int(there[error.row]), error.why, path) from None
+        return spread(pa.StructArray.from_arrays(made, fields=list(self.arrow)), there, len(column))
+
+
+def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """Return a field of what others wrote, or its default where they wrote none.
+
+    Raises:
+        Misfit: for what the field cannot hold, or when it must be there and is not.
+    """
+    column = columns.get(part.outside)
+    found = part.absent(rows) if column is None else part.read(column)
+    if found is None:
+        raise Misfit(0, f"there is no field {part.outside!r}")
+    return found
+
+
+def field_of_mapping(value: Mapping[str, Any], part: Part, row: int) -> Any:
+    """Return a field of a mapping with names as outside, or its default.
+
+    Raises:
+        Misfit: when it must be there and is not.
+    """
+    if part.outside in value:
+        return value[part.outside]
+    if part.default is not None:
+        return part.default()
+    if not part.nullable:
+        raise Misfit(row, f"{part.outside!r} is missing")
+    return None
+
+
+class Json(Form):
+    """Values of unions and of other types that no column has: as JSON, in a column of texts."""
+
+    arrow = pa.string()
+
+    def __init__(self, declared: Any, says: str) -> None:
+        self.says = says
+        self._declared = declared
+        _decoder(declared)  # (raises for what cannot be decoded)
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        texts: list[str | None] = []
+        for row, value in enumerate(values):
+            texts.append(None if value is None else self._text(row, value))
+        return pa.array(texts, pa.string())
+
+    def _text(self, row: int, value: Any) -> str:
+        try:
+            text = _ENCODER.encode(value)
+            back = _decoder(self._declared).decode(text)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise refused(row, value, self.says, f"{str(value)[:60]!r}: {error}") from None
+        if not same_value(value, back):
+            raise refused(
+                row, value, self.says, f"{str(value)[:60]!r} has no form in JSON of its own"
+            )
+        return text.decode()
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        found: list[Any] = []
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                found.append(None if text is None else _decoder(self._declared).decode(text))
+            except (ValueError, RecursionError) as error:
+                raise Misfit(row, f"{text[:60]!r} is no {self.says}: {error}") from None
+        return found
+
+    def read(self, column: pa.Array) -> pa.Array:
+        column = super().read(column)
+        self.to_python(column)
+        return column
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=plain_number, order="deterministic")
+
+
+@functools.cache
+def _decoder(declared: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(declared)
+
+
+def same_value(value: Any, other: Any) -> bool:
+    """Say whether two values are the same to the last bit, NaN and types included."""
+    return _bits(value) == _bits(other)
+
+
+def _bits(value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=plain_number, order="deterministic")
+    except TypeError:  # (a dict whose keys are no texts has no such order)
+        return msgspec.msgpack.encode(value, enc_hook=plain_number)
+
+
+class Constrained(Form):
+    """Values that have to keep to limits (``msgspec.Meta``), such as numbers above zero."""
+
+    def __init__(self, inner: Form, declared: Any) -> None:
+        self._inner, self._declared = inner, declared
+        self.arrow, self.says = inner.arrow, inner.says
+
+    @property
+    def outside(self) -> pa.DataType:
+        return self._inner.outside
+
+    def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
+        self._check(values)
+        return self._inner.to_arrow(values, zone)
+
+    def _check(self, values: Iterable[Any]) -> None:
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                msgspec.convert(plain_number(value, strict=False), self._declared)
+            except (msgspec.ValidationError, TypeError) as error:
+                raise refused(row, value, self.says, f"{str(value)[:60]!r}: {error}") from None
+
+    def to_python(self, column: pa.Array) -> list[Any]:
+        return self._inner.to_python(column)
+
+    def read(self, column: pa.Array) -> pa.Array:
+        column = self._inner.read(column)
+        self._check(self._inner.to_python(column))
+        return column
+
+
+def _in_order(values: Any) -> list[Any]:
+    """Return the elements of a set in an order that is the same in any process."""
+    return sorted(values, key=_bits)
+
+
+def _offsets(values: Sequence[Any]) -> Any:
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    return offsets
+
+
+def _nones(values: Sequence[Any]) -> pa.Array:
+    """Return an array that is null where values are None."""
+    return pa.array([None if value is None else True for value in values], pa.bool_())
+
+
+def _with_nones(found: list[Any], column: pa.Array) -> list[Any]:
+    if not column.null_count:
+        return found
+    there = column.is_valid().to_pylist()
+    return [value if is_there else None for value, is_there in zip(found, there, strict=True)]
+
+
+def by_attribute(name: str, at: int) -> Callable[[Any], Any]:
+    """Return how to get a field that is an attribute."""
+    return operator.attrgetter(name)
+
+
+def by_place(name: str, at: int) -> Callable[[Any], Any]:
+    """Return how to get a field that has a place."""
+    return operator.itemgetter(at)
+
+
+def by_key(name: str, at: int) -> Callable[[Any], Any]:
+    """Return how to get a field that is a key."""
+    return operator.itemgetter(name)
