@@ -12,7 +12,7 @@ from headrace.schema import value_type_of
 from tests.support.values import Typed, kinds, records, same
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_values_come_back_from_their_columns(data: st.DataObject) -> None:
     typed: Typed = data.draw(records() | kinds())
@@ -29,7 +29,7 @@ def test_values_come_back_from_their_columns(data: st.DataObject) -> None:
         assert same(part, drawn[start : start + 2])
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_what_goes_outside_is_read_as_it_was(data: st.DataObject) -> None:
     typed: Typed = data.draw(records())
@@ -42,8 +42,7 @@ def test_what_goes_outside_is_read_as_it_was(data: st.DataObject) -> None:
     read = []
     for part, column, chunks in zip(values.parts, outward, chunked, strict=True):
         read.append(values.exact(part.name, column))
-        assert (
-            values.exact(part.name, chunks).equals(read[-1]) or column.type != chunks.type or True
-        )
+        whole = values.exact(part.name, chunks)
+        assert same(part.to_python(whole), part.to_python(read[-1]))
     assert same(values.to_python(read), drawn)
     assert same(values.to_python(values.inward(outward)), drawn)

@@ -254,10 +254,10 @@ def test_after_its_end_a_producer_appends_nothing(store: Store) -> None:
 
 
 BAD = [
-    ([Hit(1, "x"), Hit("soon", "x")], BadInput, "'at' wants int64", "row 2"),  # type: ignore[arg-type]
+    ([Hit(1, "x"), Hit("soon", "x")], BadInput, "'at' wants int", "row 2"),  # type: ignore[arg-type]
     ([Hit(1, "x"), Hit(2, None)], BadInput, "'page'", "row 2"),  # type: ignore[arg-type]
     ([{"at": 1, "page": "x"}, {"at": 2}], BadInput, "'page' is null or missing", "row 2"),
-    ([{"at": 1, "page": "x"}, {"at": 1, "page": 7}], BadInput, "'page' wants string", "row 2"),
+    ([{"at": 1, "page": "x"}, {"at": 1, "page": 7}], BadInput, "'page' wants str", "row 2"),
     (pa.table({"at": [1]}), BadInput, "no column 'page'", "row 1"),
     (
         pa.table({"at": ["1", "x"], "page": ["x", "y"], "note": ["", ""]}),

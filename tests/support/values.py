@@ -1,8 +1,8 @@
 """Random types that a record may have, with values of each; and what it means that two values are equal.
 
-Draw ``records()`` for a class with fields (structs, with renamed fields, defaults, tags; dataclasses), or
-``kinds()`` for any type. Both come as :class:`Typed`, with a strategy of values. Nothing here imports what is
-tested.
+Draw ``records()`` for a class with fields (structs, with renamed fields, defaults, tags; dataclasses),
+or ``kinds()`` for any type. Both come as :class:`Typed`, with a strategy of values. Nothing here imports
+what is tested.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _ZONES = st.sampled_from(
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INTS = st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100)
 FLOATS = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324])
-TIMES = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=_ZONES)
+_FIRST, _LAST = datetime(2, 1, 1), datetime(9998, 12, 31)  # noqa: DTZ001
+TIMES = st.datetimes(_FIRST, _LAST, timezones=_ZONES)
 DURATIONS = st.integers(-(2**62), 2**62).map(lambda us: timedelta(microseconds=us))
 DECIMALS = st.decimals(-(10**19), 10**19, places=18) | st.decimals(-(10**6), 10**6, places=2)
 
@@ -232,9 +233,9 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return math.isnan(one) and math.isnan(other) or (
-            one == other and math.copysign(1, one) == math.copysign(1, other)
-        )  # fmt: skip
+        if math.isnan(one):
+            return math.isnan(other)
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):

@@ -208,7 +208,7 @@ def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
     except AttributeError:
         for row, value in enumerate(values):
             if not hasattr(value, part.name):
-                why = f"{str(value)[:80]} of type {type(value).__name__} has none"
+                why = f"{str(value)[:80]} has no attribute {part.name!r}"
                 raise _not_exact(part, Misfit(row, why)) from None
         raise
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import xxhash
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import BadInput, HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
-from headrace.schema import column_to_python, value_type_of
+from headrace.schema import NotExact, column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, before_cause, touched_so_far, undo
 from headrace.state.codecs import is_immutable
@@ -34,7 +34,7 @@ from headrace.step.late import LateRecords
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
 from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
-from headrace.topology import DEAD_LETTER, Node
+from headrace.topology import DEAD_LETTER, Node, Stream
 
 _MAX_TIMERS_FIRED = 1_000_000
 
@@ -365,10 +365,10 @@ class Visitor:
         parts = [keys] if len(stream.key_fields) == 1 else list(zip(*keys, strict=True))
         try:
             values = stream.values.to_columns(output.values)
-        except TypeError as error:
+        except NotExact as error:
             raise UserCodeError(
                 f"output {name!r} was given a value that it cannot carry: {error}",
-                place=f"computation {self.node.name!r}",
+                place=f"computation {self.node.name!r}, key {keys[error.row]!r}",
                 remedy="produce values of the declared type",
             ) from error
         columns = [
@@ -446,7 +446,7 @@ class Work:
     def _records(self, number: int, batch: pa.RecordBatch) -> list[Record]:
         stream = self.node.inputs[number]
         columns = [batch.column(name) for name in stream.values.schema.names]
-        values = stream.values.to_python(columns)
+        values = read_values(stream, columns)
         times = batch.column(TIMESTAMP_COLUMN).to_pylist()
         return list(map(Record, values, times, repeat(stream.name)))
 
@@ -460,6 +460,22 @@ class Work:
             found.values(), key=lambda visit: (visit[0].hash, canonical_key(visit[0].key))
         )
         yield from ordered
+
+
+def read_values(stream: Stream, columns: list[pa.Array]) -> list[Any]:
+    """Return a stream's records as values of its type.
+
+    Raises:
+        BadInput: for a record that is none, such as one with a date that Python has not.
+    """
+    try:
+        return stream.values.to_python(columns)
+    except NotExact as error:
+        raise BadInput(
+            f"a record is no value of the stream's type: {error}",
+            place=f"record {error.row + 1} of {len(columns[0])} of stream {stream.name!r}",
+            remedy="declare the column as what it holds, or mend the record",
+        ) from error
 
 
 def checker(python_type: Any) -> Callable[[Any], bool]:

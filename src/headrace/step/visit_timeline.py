@@ -8,7 +8,7 @@ posts as they were sent, then timers by name and tag. What is posted or set mean
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
-from headrace.schema import ValueType, column_to_python
+from headrace.schema import NotExact, ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.buffer import SEQUENCE, sequence, sequences
 from headrace.state.cells import KeyCells, before_cause
@@ -26,7 +26,7 @@ from headrace.state.runs import HASH
 from headrace.step.ordered import OrderedInputs
 from headrace.step.plan import NodeReport
 from headrace.step.route import key_names, stream_schema
-from headrace.step.visit import KeyContext, Produced, Visitor, Work, checker, copier
+from headrace.step.visit import KeyContext, Produced, Visitor, Work, checker, copier, read_values
 from headrace.topology import Node, Stream
 
 #: What takes its turn at a time: (time, kind, order, tag, what). No two are alike up to the tag, but for
@@ -132,7 +132,7 @@ class TimelineVisitor(Visitor):
 
     def _take_turns(self, name: str, rows: pa.RecordBatch) -> list[KeyCells]:
         """Let due posts take their turns; return the cells of their keys."""
-        values = self.node.posts[name].values
+        stream = self.node.posts[name]
         parts = [column_to_python(rows.column(key)) for key in key_names(self.node)]
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         hashes = rows.column(HASH).to_numpy()
@@ -140,7 +140,7 @@ class TimelineVisitor(Visitor):
         records = zip(
             bins, keys, hashes.tolist(),
             rows.column(TIMESTAMP_COLUMN).to_pylist(), rows.column(SEQUENCE).to_pylist(),
-            values.to_python([rows.column(field) for field in values.schema.names]),
+            read_values(stream, [rows.column(field) for field in stream.values.schema.names]),
             strict=True,
         )  # fmt: skip
         found = []
@@ -281,17 +281,17 @@ class TimelineVisitor(Visitor):
             columns = [
                 pa.array(hashes, pa.uint64()), pa.array(times, pa.int64()),
                 *(pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)),
-                *self._columns(name, list(values)),
+                *self._columns(name, keys, list(values)),
             ]  # fmt: skip
             rows = pa.record_batch(columns, schema=stream_schema(self.node.posts[name]))
             self.state.posts[name].add(rows, sequences(self._step, np.array(numbers)))
 
-    def _columns(self, name: str, values: list[Any]) -> list[pa.Array]:
+    def _columns(self, name: str, keys: Sequence[Any], values: list[Any]) -> list[pa.Array]:
         try:
             return self.node.posts[name].values.to_columns(values)
-        except TypeError as error:
+        except NotExact as error:
             raise UserCodeError(
                 f"posted {name!r} was given a value that it cannot carry: {error}",
-                place=f"computation {self.node.name!r}",
+                place=f"computation {self.node.name!r}, key {keys[error.row]!r}",
                 remedy="post values of the declared type",
             ) from error
