@@ -252,11 +252,6 @@ def test_a_bad_line_is_named_with_file_and_number(
     text = "\n".join([*header, *[good] * before, line, good]) + "\n"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     source = Files(path, event_time="at", schema={"at": str, "page": str, "n": int})
-    source._values = type(source._values)(  # the declared type, with columns that must be there
-        source._values.python_type,
-        pa.schema([pa.field("at", pa.string()), pa.field("page", pa.string(), nullable=False),
-                   pa.field("n", pa.int64(), nullable=False)]), is_scalar=False,
-    )  # fmt: skip
     with pytest.raises(BadInput) as caught:
         rows_of(source, Limit(1000, 1 << 20))
     assert says in str(caught.value)
