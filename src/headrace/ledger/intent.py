@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.bounds import Micros, StepNumber, Whole
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.envelope import Sealed
 from headrace.sources.base import Offer
@@ -38,10 +39,10 @@ class Intent(msgspec.Struct, frozen=True):
         replays: whether it is read again, for computations that are catching up.
     """
 
-    order: int
-    step: int
+    order: Whole
+    step: StepNumber
     nonce: str
-    clock_us: int
+    clock_us: Micros
     offers: dict[str, Offer]
     known: dict[str, Frontiers]
     replays: bool = False

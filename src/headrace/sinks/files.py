@@ -41,7 +41,7 @@ class Files(Sink):
     def __init__(self, directory: str | Path, *, format: Format = "jsonl") -> None:
         if format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(f"{format!r} is no file format", remedy="use jsonl, csv or parquet")
-        self._store = LocalStore(directory)
+        self._store = LocalStore(directory, access="all")
         self._format = format
 
     def check(self, columns: pa.Schema) -> None:

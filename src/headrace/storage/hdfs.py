@@ -25,6 +25,7 @@ from headrace.errors import (
     StorageReadOnly,
 )
 from headrace.storage.base import Store
+from headrace.storage.names import is_name
 
 #: What the locations of this store begin with.
 SCHEME = "webhdfs"
@@ -133,7 +134,7 @@ class HdfsStore(Store):
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
         for folder, facts in self._entries("").items():
-            if facts["type"] == "DIRECTORY":
+            if facts["type"] == "DIRECTORY" and is_name(folder):
                 self._tidy(folder)
 
     def _tidy(self, folder: str) -> None:
@@ -142,9 +143,12 @@ class HdfsStore(Store):
         for name, facts in entries.items():
             aside = name.startswith(".") and name.endswith(".tmp")
             if aside and newest - facts["modificationTime"] > _ASIDE_FOR_MS:
-                self.delete(f"{folder}/{name}")
+                self._remove(f"{folder}/{name}")
 
     def delete(self, name: str) -> None:
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
         with self._typed_errors(name):
             gone = self._client.delete(self._path(name))
         if not gone and self._size(name) is not None:  # (the library does not say why)
