@@ -25,7 +25,10 @@ Place = Callable[[int], str]
 
 _TIMES = ("point in time", "time without a zone")
 #: Columns that already are of the type that is wanted need no look at each value.
-_UNCHECKED = ("int", "float", "bool", "bytes", "duration", "time of day")
+_UNCHECKED = (
+    "int", "float", "bool", "bytes", "duration", "time of day", "date", "point in time",
+)  # fmt: skip
+_NUMBERS = ("int", "float", "decimal")
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,14 @@ class Columns:
             column = convert_leaves(column, part.form.outside, self._leaves)
             return self._values.exact(part.name, column)
         except (Misfit, NotExact) as error:
-            path = f"{name}{error.path}" if isinstance(error, Misfit) and error.path else ""
+            row, why = error.row, error.why
+            if isinstance(error, Misfit) and error.path:
+                why = f"{name}{error.path}: {why}"
+            if family_of(column.type) == "text" and family_of(kind) in _NUMBERS:
+                row, why = _no_number(column, kind) or (row, why)
             raise BadInput(
-                f"column {name!r} cannot be read as {part.form.says}: "
-                f"{path}{': ' if path else ''}{error.why}",
-                place=place_of(error.row),
+                f"column {name!r} cannot be read as {kind}: {why}",
+                place=place_of(row),
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
 
@@ -229,6 +235,16 @@ class _Leaves:
         absent = np.ones(len(column), dtype=bool)
         absent[there] = False
         return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:
+    """Return the first text that is not even written as a number, and why; None when all are."""
+    for row, text in enumerate(column):
+        try:
+            text.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return row, str(error)
+    return None
 
 
 def _local(column: pa.Array) -> pa.Array:

@@ -242,7 +242,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return plain_type(kind.storage_type)
     if family in _TIMES:
         return pa.timestamp("us", tz="UTC")
-    if family == "text" or pa.types.is_null(kind):
+    if kind == pa.string_view() or pa.types.is_null(kind):
         return pa.string()
     if family == "list":
         item = kind.value_field
@@ -251,10 +251,4 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if family == "struct":
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
-    return _PLAIN.get(family, kind)
-
-
-_PLAIN = {
-    "bytes": pa.binary(), "date": pa.date32(), "duration": pa.duration("us"),
-    "time of day": pa.time64("us"),
-}  # fmt: skip
+    return pa.binary() if kind == pa.binary_view() else kind
