@@ -58,6 +58,7 @@ class Controller:
         self._places = places
         self._nonce = nonce
         self._every_us = how.every_us
+        self._pause_us = how.every_us  # between two looks
         self._next_us: int | None = None
         self._looked_at = -1  # up to which step
         self._asked = -1  # the newest command, while it is not answered
@@ -68,12 +69,15 @@ class Controller:
         """Look, if it is time; return whether something was asked for. Between two steps only."""
         if self._next_us is None:
             self._next_us = now_us + self._every_us
+        # (a reading that was wrong must not keep it from looking)
+        self._next_us = min(self._next_us, now_us + self._pause_us)
+        self._not_before_us = min(self._not_before_us, now_us + self._patience_us)
         nothing_new = self._policy is None and head.step == self._looked_at
         if now_us < self._next_us or nothing_new:
             return False
         seen = steering.meter.measurements(head, now_us, self._places())
-        every_us = self._every_us * max(1, len(seen.layout) // _MANY_BINS)
-        self._next_us, self._looked_at = now_us + every_us, head.step
+        self._pause_us = self._every_us * max(1, len(seen.layout) // _MANY_BINS)
+        self._next_us, self._looked_at = now_us + self._pause_us, head.step
         asked = False
         try:
             if self._policy is not None and is_calm(head):

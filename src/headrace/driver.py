@@ -7,6 +7,7 @@ sources and sinks, the clock, the nonces.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -78,16 +79,21 @@ from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest
 from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
+from headrace.proof import Proof
 from headrace.productions import Productions, checkpoint, stage
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
+from headrace.runners.fingerprint import fingerprint
 from headrace.sinks.base import Sink
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
+from headrace.storage.garbage import tried_again
 from headrace.storage.probe import check_creates
 from headrace.summary import Listener, StepSummary
 from headrace.topology import Pipeline
 from headrace.tries import WARM_EVERY_S, Tries
+
+log = logging.getLogger("headrace")
 
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
@@ -158,6 +164,7 @@ class Driver:
             :mod:`headrace.policies`.
         check_predecessor: see :mod:`headrace.ledger.log`.
         stopwatch: measures where time goes; by default by the monotonic clock.
+        fingerprint_of: returns what tells a pipeline's code from other code.
 
     Attributes:
         pulse: what it is at, for those who show others that it lives.
@@ -169,6 +176,7 @@ class Driver:
         nonce: Callable[[], str] | None = None, drain: bool = False,
         check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
         policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
+        fingerprint_of: Callable[[Pipeline], str] = fingerprint,
     ) -> None:  # fmt: skip
         pipeline.check_complete()
         check_replayable(pipeline, settings or Settings())
@@ -188,15 +196,16 @@ class Driver:
         self._drain = drain
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
+        self._fingerprint_of = fingerprint_of
+        self._fingerprint: tuple[Pipeline, str] | None = None
         self._started: tuple[Pipeline, frozenset[str]] | None = None  # drawing, and what of it runs
         self._let_go: list[Sink] = []  # closed as soon as the drawing without them has claimed
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
         self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
         self._stopwatch = stopwatch or Stopwatch()
-        self._deliveries = Deliveries(
-            pipeline, store, self._stopwatch, concurrent=runner.concurrent
-        )
+        self._proof = Proof(self.ledger, lambda: self.coordinator.head)
+        self._deliveries = self._new_deliveries(pipeline)
         self._intake = Intake(store)
         self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
         self.requests = Requests(
@@ -284,9 +293,7 @@ class Driver:
             self._let_go = []
         self._deliveries.close()
         self._intake.rest()
-        self._deliveries = Deliveries(
-            self.drawing, self.store, self._stopwatch, concurrent=self.runner.concurrent
-        )
+        self._deliveries = self._new_deliveries(self.drawing)
         self._todo.clear()
 
     @property
@@ -382,10 +389,12 @@ class Driver:
                     range(instruction.manifests_from, instruction.manifests_to),
                     range(instruction.intents_from, instruction.intents_to),
                 )
+                self.pulse.not_deleted = self.ledger.garbage.left
             case Sweep():
                 self.ledger.sweep(self._head)
+                self.pulse.not_deleted = self.ledger.garbage.left
             case LookForPins():
-                return PinsFound(self._pins.lowest(self.clock.now_us()))
+                return self._look_for_pins()
         return None
 
     @property
@@ -481,6 +490,13 @@ class Driver:
         moved = None if places == self._head.places else places
         return msgspec.structs.replace(instruction.manifest, timing=timing, places=moved)
 
+    def _look_for_pins(self) -> PinsFound:
+        try:
+            return PinsFound(tried_again(lambda: self._pins.lowest(self.clock.now_us())))
+        except StorageError as error:  # (somebody may read anything: nothing goes until the next look)
+            log.warning("could not look who reads, so nothing is cleaned away: %s", error.what)
+            return PinsFound(self._head.boundary)
+
     def _poll(self, instruction: Poll) -> Offered:
         return Offered(self._intake.offers(instruction), self.clock.now_us())
 
@@ -492,7 +508,8 @@ class Driver:
         if intent is None:
             return Recalled(None)
         ready = self._intake.recovers(intent, instruction.positions)
-        return Recalled(intent, ready, self.clock.now_us())
+        same = not intent.code or not intent.is_of_other_code(self._code)
+        return Recalled(intent, ready, self.clock.now_us(), same)
 
     def _regain(self, instruction: Regain) -> Regained:
         ready = self._intake.recovers(instruction.intent, instruction.positions)
@@ -502,6 +519,8 @@ class Driver:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
         self._tries.keep_warm()
         self._look_who_leads()
+        # (a clock that goes back must not make it wait for longer than it ever does)
+        until_us = min(until_us, self.clock.now_us() + self._settings.poll_us)
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
 
@@ -514,7 +533,7 @@ class Driver:
             Fenced: when one has.
         """
         now_us = self.clock.now_us()
-        if now_us >= self._look_us:
+        if not 0 <= self._look_us - now_us <= _LEADS_LOOK_US:  # (or the clock was wrong then, or is)
             self._look_us = now_us + _LEADS_LOOK_US
             with contextlib.suppress(StorageError):  # it is looked for again
                 self.ledger.check_newest(self._head)
@@ -524,6 +543,7 @@ class Driver:
         until = self.clock.now_us() + within_us
         while not self._is_followed():
             now_us = self.clock.now_us()
+            until = min(until, now_us + within_us)  # (the clock may have gone back)
             if now_us >= until or self._asked:
                 self._intake.open()
                 return Awaited(False)
@@ -535,6 +555,13 @@ class Driver:
             return self.ledger.is_followed(self._head)
         except StorageError:  # it is looked for again
             return False
+
+    @property
+    def _code(self) -> str:
+        """The fingerprint of the code that runs."""
+        if self._fingerprint is None or self._fingerprint[0] is not self.pipeline:
+            self._fingerprint = self.pipeline, self._fingerprint_of(self.pipeline)
+        return self._fingerprint[1]
 
     # -- drawings -----------------------------------------------------------------------------
 
@@ -551,6 +578,7 @@ class Driver:
             layout=pipeline.groups.layout(*self._shared).to_wire(),
             asked=self._layout_asked, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
+            code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",
         )  # fmt: skip
         self.coordinator = Coordinator(
             shape, self._settings, self._nonce, drain=self._drain, steering=self._steering
@@ -591,9 +619,7 @@ class Driver:
         if ready.change is not None:
             self.drawing = ready.pipeline
             self._deliveries.close()  # nothing is under way
-            self._deliveries = Deliveries(
-                self.drawing, self.store, self._stopwatch, concurrent=self.runner.concurrent
-            )
+            self._deliveries = self._new_deliveries(self.drawing)
         beginning = [] if ready.change is None else ready.change.plan.beginning
         self._draw(ready.pipeline, ready.standing, beginning)
         self._started = self._drawn
@@ -610,6 +636,14 @@ class Driver:
 
     # -- sinks --------------------------------------------------------------------------------
 
+    def _new_deliveries(self, pipeline: Pipeline) -> Deliveries:
+        timeout_us = self._settings.sink_timeout_us
+        return Deliveries(
+            pipeline, self.store, self._stopwatch, self._proof,
+            concurrent=self.runner.concurrent,
+            timeout_s=timeout_us / 1e6 if timeout_us else None,
+        )  # fmt: skip
+
     def _hand_out(self, instruction: HandOut) -> HandedOut:
         """Give a step to its weak sinks, and wait for those that must acknowledge it now."""
         adopted = instruction.adopted
@@ -622,6 +656,7 @@ class Driver:
         while True:
             self._tell_released()
             late = self.coordinator.lagging(instruction.await_)
+            until = min(until, self.clock.now_us() + instruction.patience_us)
             if not late or self.clock.now_us() >= until:
                 return HandedOut(late)
             self.clock.wait_until(until, self._deliveries.news)
@@ -661,5 +696,6 @@ class Driver:
             self._tell_released()
             if self._asked or not self.coordinator.waits:
                 return Woken()
-            self._deliveries.news.wait(WARM_EVERY_S)
+            left_s = self._deliveries.next_timeout_s()
+            self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))
             self._tries.keep_warm()

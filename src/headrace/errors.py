@@ -191,12 +191,6 @@ class ListLags(StorageError):
     code = "HR315"
 
 
-class UnsafeName(Damaged):
-    """A name that came out of storage is none, or leads out of it. Nothing was done under that name."""
-
-    code = "HR316"
-
-
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 
@@ -225,6 +219,36 @@ class ChangeRefused(HeadraceError):
     """A change or a command was not applied; the pipeline goes on as it was, or has ended."""
 
     code = "HR405"
+
+
+class TaskTimeout(HeadraceError):
+    """A task has not come to its end in the time that it may take. Its step was not committed."""
+
+    code = "HR411"
+
+
+class SinkTimeout(HeadraceError):
+    """A sink has not returned from a delivery in the time that it may take."""
+
+    code = "HR412"
+
+
+class SourceTimeout(HeadraceError):
+    """A source has not said what it has in the time that it may take."""
+
+    code = "HR413"
+
+
+class CodeChanged(HeadraceError):
+    """Other code than this has begun to show a step to weak sinks; this code may come to other rows."""
+
+    code = "HR414"
+
+
+class Cancelled(HeadraceError):
+    """Somebody has cancelled the pipeline. The step that was running was thrown away."""
+
+    code = "HR415"
 
 
 class InvariantBroken(HeadraceError):

@@ -36,12 +36,14 @@ class Pulse:
     Attributes:
         epoch: the one that it reigns in; None before its claim is committed.
         claimed_s: when that was, by the clock.
+        not_deleted: how many names that nobody needs could not be deleted.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.epoch: int | None = None
         self.claimed_s = 0.0
+        self.not_deleted = 0
         self._at: tuple[str, float] = "", clock()
 
     def begins(self, what: str) -> None:
@@ -143,7 +145,7 @@ class Heart:
             self._since = what, now_us
         beat = Beat(
             self.token, self._counter, role, epoch or 0, self.where, self._since[1], now_us,
-            round(self._lease.period_s * 1e6), self._ended or "",
+            round(self._lease.period_s * 1e6), self._ended or "", self._pulse.not_deleted,
         )  # fmt: skip
         self._counter += 1
         self._beats.show(beat)

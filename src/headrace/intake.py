@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from headrace.coordinator.messages import Poll, PollAgain
+from headrace.errors import StorageError
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
 from headrace.sources.base import Offer, Position, Source
 from headrace.step.plan import Plan
 from headrace.storage.base import Store
+from headrace.storage.garbage import tried_again
 from headrace.topology import Pipeline
+
+
+log = logging.getLogger("headrace")
 
 
 class Intake:
@@ -135,10 +141,14 @@ class Intake:
             source = self._source(name, manifest.replays)
             source.taken(division.end)
             self._taken[id(source)] = source, division.end
-        if not manifest.light:
-            for source, position in self._taken.values():
-                source.committed(position)
-            self._taken.clear()
+        if manifest.light:
+            return
+        for source, position in self._taken.values():
+            try:
+                tried_again(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
+            except StorageError as error:  # (it is told again, with the next checkpoint's position)
+                log.warning("a source could not clean up what was read: %s", error.what)
+        self._taken.clear()
 
     def _source(self, name: str, replays: bool) -> Source:
         """Return what reads an injector; a step that is recalled may be the first to read one again."""

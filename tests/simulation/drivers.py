@@ -10,7 +10,16 @@ import msgspec
 
 import headrace as hr
 from headrace.driver import Clock, Driver
-from headrace.errors import ChangeRefused, Damaged, Fenced, StorageError, TryAbandoned
+from headrace.errors import (
+    ChangeRefused,
+    CodeChanged,
+    Damaged,
+    Fenced,
+    SinkTimeout,
+    StorageError,
+    TaskTimeout,
+    TryAbandoned,
+)
 from headrace.heart import Pulse
 from headrace.ledger.lease import Lease
 from headrace.ledger.manifest import Head, Manifest
@@ -100,7 +109,9 @@ class Drivers:
             kernel.saw("fenced")
         except Damaged:
             raise
-        except (StorageError, TryAbandoned, ChangeRefused) as error:
+        except (
+            StorageError, TryAbandoned, ChangeRefused, CodeChanged, TaskTimeout, SinkTimeout,
+        ) as error:  # fmt: skip
             kernel.saw(f"stopped: {type(error).__name__}")
         finally:
             self.working.discard(name)
@@ -147,7 +158,8 @@ class Drivers:
     def _drawn(self, recorder: Recorder, store: ProcessStore) -> hr.Pipeline:
         world = self._world
         return draw(
-            world.program, world.source(), recorder, world.disk, store, weak=world.weak, ids=world.ids
+            world.program, world.source(), recorder, world.disk, store, weak=world.weak, ids=world.ids,
+            code=self._rng.choice(world.codes),
         )  # fmt: skip
 
     def _settings(self) -> hr.Settings:

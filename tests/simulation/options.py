@@ -36,6 +36,11 @@ class Options:
         commands: somebody asks for something that moves state.
         copies: the outside sends a record again.
         clock: a driver's clock jumps.
+        years: a driver's clock is years ahead, or back, for a few readings, and then right again.
+        sink: a sink takes longer than others need for many steps.
+        sink_hangs: a sink does not return.
+        task_hangs: a task does not come to its end.
+        code: a driver that is started has other code than the one before.
     """
 
     error: float = 0.0
@@ -55,6 +60,11 @@ class Options:
     commands: float = 0.0
     copies: float = 0.0
     clock: float = 0.0
+    years: float = 0.0
+    sink: float = 0.0
+    sink_hangs: float = 0.0
+    task_hangs: float = 0.0
+    code: float = 0.0
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Options:

@@ -27,8 +27,33 @@ class Recorder:
 
     def __init__(self) -> None:
         self.repeated = 0
+        self._claimed: dict[int, int] = {}
+        self._codes: dict[tuple[str, int], list[int]] = {}
         self._known: dict[str, dict[int, list[Row]]] = {}
         self._newest: dict[str, int] = {}
+
+    def claimed(self, epoch: int, now_us: int) -> None:
+        """Learn that a driver has claimed the pipeline, by now at the latest."""
+        self._claimed.setdefault(epoch, now_us)
+
+    def begins(self, sink: str, epoch: int, now_us: int, fresh_us: int) -> None:
+        """Learn that a driver begins to deliver.
+
+        Raises:
+            WrongEffect: when another one has claimed the pipeline before its last look who leads.
+        """
+        later = [at for other, at in self._claimed.items() if other > epoch]
+        if later and now_us > min(later) + fresh_us:
+            raise WrongEffect(f"{sink}: a driver delivers that was overtaken long ago")
+
+    def coded(self, sink: str, id_: int, codes: list[int]) -> None:
+        """Learn by which code the rows of a delivery are told.
+
+        Raises:
+            WrongEffect: when they came by another one before.
+        """
+        if self._codes.setdefault((sink, id_), codes) != codes:
+            raise WrongEffect(f"{sink}: delivery {id_} came again from other code")
 
     def deliver(self, sink: str, id_: int, rows: list[Row]) -> None:
         """Take a delivery.

@@ -34,6 +34,8 @@ _LONG_ONE_IN, _LONG = 64, 10
 _MOST_RECORDS = 400
 #: Some kinds of those who look on are there in such a part of the runs.
 _PART = 0.2
+#: Tasks and sinks may take so long. (Who is slow is so for less: it is to be told from who hangs.)
+TIMEOUT_US = 10_000_000
 #: Results that come when time has passed.
 _BY_TIME = ("windows", "groups", "later", "alarms")
 #: What a run's pipeline consists of.
@@ -83,10 +85,15 @@ class World:
             sweep_every=rng.choice([3, 16]), cached_bytes=rng.choice([512, 1 << 30]), poll_us=2_000,
             ahead_bytes=rng.choice([512, 1 << 20]), clean_per_step=rng.choice([1, 8]),
             checkpoint_steps=1 if self.weak else rng.choice([1, 2, 5, 20]),
+            retain_us=rng.choice([0, 0, 100_000, 2_000_000]), task_timeout_us=TIMEOUT_US,
+            sink_timeout_us=TIMEOUT_US, outbox_steps=rng.choice([1, 3, 64]),
         )  # fmt: skip
         self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
         self.concurrent = rng.random() < 0.5
+        self.codes = [1]  # which a driver may have; steps that are light are computed again by the same
+        if self.settings.checkpoint_steps == 1 and self.options.code:
+            self.codes = [1, 2]
         self.finished = False
         self.senders: list[Actor] = []
         self.drivers = Drivers(self)
@@ -139,6 +146,7 @@ class World:
         """Check that of all that drivers take for committed there is one of each number, claims as well."""
         if self.committed.setdefault(head.step, head.digest) != head.digest:
             raise WrongEffect(f"step {head.step} was committed twice")
+        self.recorder.claimed(head.epoch, self.kernel.now_us)
 
     def on_commit(self, summary: StepSummary) -> None:
         """Check what must hold after each step that some driver takes for committed."""

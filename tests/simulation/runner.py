@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from headrace.errors import TaskTimeout
 from headrace.runners.base import Runner, TryFailed
 from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Plan, TaskReport
@@ -12,7 +13,7 @@ from headrace.step.soft import SoftState
 from headrace.storage.base import Store
 from headrace.topology import Pipeline
 from tests.simulation.kernel import Actor, Kernel
-from tests.simulation.storage import LONG_US, Disk, ProcessStore
+from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore
 
 #: A task is run again so often before its try is given up.
 _ATTEMPTS = 3
@@ -52,6 +53,7 @@ class SimulatedRunner(Runner):
         self._disk = disk
         self._name = name
         self._attempts = 0
+        self._timeout_us = 0
         self._made = 0
         self._host = Disk(kernel, replace(disk.options, stale_list=0.0, lost_reply=0.0), disk)
         self._processes = [self._process() for _ in range(processes)]
@@ -72,6 +74,7 @@ class SimulatedRunner(Runner):
 
     def run(self, plan: Plan) -> list[TaskReport]:
         assert self._pipeline is not None
+        self._timeout_us = plan.timeout_us
         reports: list[TaskReport] = []
         results = self._all(
             [
@@ -118,6 +121,12 @@ class SimulatedRunner(Runner):
                 kernel.freeze(slow, kernel.rng.choice(LONG_US))
                 actors = [pair for pair in actors if pair[1] is not slow]
                 actors.append((number, self._begin(tasks[number])))
+            if self._fault(self._disk.options.task_hangs, "a task hangs", actors):
+                number, hanging = kernel.rng.choice(actors)
+                kernel.freeze(hanging, HANGS_US)
+                kernel.sleep(self._timeout_us)
+                self._kill(self._where(hanging))
+                raise TaskTimeout(f"task {number} has not come to its end")
             kernel.wait_for([actor for _, actor in actors])
             for number, actor in actors:
                 if actor.error is not None:
@@ -137,6 +146,14 @@ class SimulatedRunner(Runner):
         if any(task.begun and not task.done for _, task in tasks):
             self._kernel.saw(f"{name}, in the middle of a task")
         return True
+
+    def _where(self, task: Actor) -> list[int]:
+        """Return the process that runs a task, if it still does."""
+        return [
+            at
+            for at, process in enumerate(self._processes)
+            if any(one is task for one in self._running.get(process.name, []))
+        ]
 
     def _begin(self, task: Callable[[Worker, str], TaskResult]) -> Actor:
         at = self._kernel.rng.randrange(len(self._processes))

@@ -18,6 +18,8 @@ T = TypeVar("T")
 _LAGS_US = [400_000, 1 << 40]
 #: Who stands still does so for up to so long: a few events of the others, or hundreds of them.
 LONG_US = [5_000, 50_000, 500_000, 2_000_000]
+#: What hangs does so for longer than anybody waits.
+HANGS_US = 60_000_000
 #: While a list lags behind, such a part of all others do so as well; and it is so often as far behind as it
 #: can be.
 _STUCK, _ALL_THE_WAY = 0.9, 0.5

@@ -16,10 +16,12 @@ from headrace import delivery as delivery_module
 from headrace import driver as driver_module
 from headrace import heart as heart_module
 from headrace import opened as opened_module
+from headrace import proof as proof_module
 from headrace import reign as reign_module
 from headrace import requests as requests_module
 from headrace import tries as tries_module
 from headrace.step import writing as writing_module
+from headrace.storage import garbage as garbage_module
 from tests.simulation.kernel import Actor, Kernel
 from tests.support.faults import SimulatedCrash
 
@@ -184,7 +186,9 @@ def _uuid_of(kernel: Kernel) -> Any:
 @contextlib.contextmanager
 def the_time_of(clock: HasTime) -> Iterator[None]:
     """Let drivers, and who reads beside them, measure time by a clock."""
-    modules: list[Any] = [driver_module, requests_module, tries_module, opened_module]
+    modules: list[Any] = [
+        driver_module, requests_module, tries_module, opened_module, delivery_module, proof_module,
+    ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
         for module in modules:
             patched.setattr(module, "time", _time_of(clock))
@@ -205,9 +209,11 @@ def all_of(kernel: Kernel, *, inline_bytes: int) -> Iterator[None]:
             patched.setattr(module, "uuid", _uuid_of(kernel))
         patched.setattr(writing_module, "INLINE_BYTES", inline_bytes)
         patched.setattr(heart_module, "threading", _threading_of(kernel))
-        patched.setattr(delivery_module, "threading", _threading_of(kernel))
-        for module in (delivery_module, tries_module):
-            patched.setattr(module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
+        for module in (delivery_module, proof_module):
+            patched.setattr(module, "threading", _threading_of(kernel))
+        patched.setattr(tries_module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
+        asleep = SimpleNamespace(sleep=lambda seconds: kernel.sleep(round(seconds * 1e6)))
+        patched.setattr(garbage_module, "time", asleep)
         patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
         patched.setattr(heart_module, "os", SimpleNamespace(getpid=lambda: 1))
         yield

@@ -11,11 +11,12 @@ import pyarrow as pa
 import headrace as hr
 from headrace.driver import Clock
 from headrace.eventtime.timestamps import to_micros
+from headrace.proof import FRESH_S
 from headrace.schema import ValueType
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
 from tests.simulation.oracle import LATER, Program, Sent
 from tests.simulation.recorder import Recorder
-from tests.simulation.storage import Disk, ProcessStore
+from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore
 
 #: A pipeline begins with so many bins, as bits.
 BIN_BITS = 4
@@ -23,6 +24,8 @@ BIN_BITS = 4
 DISORDER = 20
 #: So many records of a partition are still to come when the last ones are counted.
 _LITTLE = 10
+#: How far off a clock is that is wrong.
+_HOUR_US, _TEN_YEARS_US = 3_600_000_000, 315_360_000_000_000
 #: An alarm rings so long after the first record that it counts.
 ALARM_US = 50_000
 
@@ -48,10 +51,11 @@ class Numbered(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct):
-    """How many records there were in a window, and their sum."""
+    """How many records there were in a window, their sum, and by which code that was told."""
 
     count: int
     total: int
+    code: int
 
 
 class Numbering(hr.Computation):
@@ -83,9 +87,10 @@ class Windows(hr.Computation):
     over = hr.Timer(hr.EVENT_TIME)
     out = hr.Output(Told)
 
-    def __init__(self, width: int, field: str) -> None:
+    def __init__(self, width: int, field: str, code: int) -> None:
         self._width = width
         self._field = field
+        self._code = code
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         window = record.timestamp_us // self._width
@@ -95,7 +100,7 @@ class Windows(hr.Computation):
 
     def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
         window = int(timer.tag)
-        ctx.produce("out", Told(self.counts[window], self.totals[window]))
+        ctx.produce("out", Told(self.counts[window], self.totals[window], self._code))
         del self.counts[window], self.totals[window]
 
 
@@ -219,12 +224,26 @@ class Delivering(hr.sinks.Sink):
         self._disk = disk
         self._store = store
 
+    def receive(self, delivery: hr.sinks.Delivery) -> None:
+        kernel = self._disk.kernel
+        if delivery.epoch:
+            fresh_us = round(FRESH_S * 1e6)
+            self._recorder.begins(self._name, delivery.epoch, kernel.now_us, fresh_us)
+        options = self._disk.options
+        if self._disk.fault(options.sink * 40, "a sink is slow"):
+            kernel.sleep(kernel.rng.choice(LONG_US))
+        if self._disk.fault(options.sink_hangs * 10, "a sink hangs"):
+            kernel.sleep(HANGS_US)
+        super().receive(delivery)
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         kernel = self._disk.kernel
         self._store.effect(f"deliver {self._name} {step}")
         micros = rows.column("timestamp").cast("int64").to_pylist()
         names = [name for name in rows.column_names if name not in ("key", "timestamp")]
         columns = [rows.column(name).to_pylist() for name in names]
+        if "code" in names:  # rows of other code are others; what they say is the same
+            self._recorder.coded(self._name, step, columns.pop(names.index("code")))
         found = list(zip(rows.column("key").to_pylist(), micros, *columns, strict=True))
         repeated = self._recorder.repeated
         self._recorder.deliver(self._name, step, found)
@@ -235,7 +254,7 @@ class Delivering(hr.sinks.Sink):
 
 def draw(
     program: Program, source: Source, recorder: Recorder, disk: Disk, store: ProcessStore,
-    *, weak: bool, ids: bool,
+    *, weak: bool, ids: bool, code: int,
 ) -> hr.Pipeline:  # fmt: skip
     """Return the pipeline that the oracle knows."""
     pipeline = hr.Pipeline("simulated")
@@ -249,13 +268,13 @@ def draw(
             "counts", Numbering(program.groups), keys={hits: "key"}
         )
     if "windows" in program.sinks:
-        told = Windows(program.width, "amount")
+        told = Windows(program.width, "amount", code)
         streams["windows"] = pipeline.compute("windows", told, keys={hits: "key"})
     if "later" in program.sinks:
-        told = Windows(LATER * program.width, "total")
+        told = Windows(LATER * program.width, "total", code)
         streams["later"] = pipeline.compute("later", told, keys={streams["windows"]: "count"})
     if "groups" in program.sinks:
-        told, counts = Windows(program.width, "number"), streams["counts"]
+        told, counts = Windows(program.width, "number", code), streams["counts"]
         streams["groups"] = pipeline.compute("groups", told, keys={counts: "group"})
     if "alarms" in program.sinks:
         streams["alarms"] = pipeline.compute("alarms", Alarms(), keys={hits: "key"})
@@ -271,10 +290,19 @@ class KernelClock(Clock):
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._off_us = 0
+        self._wrong = 0  # for so many readings more it is years off
+        self._years_us = 0
 
     def now_us(self) -> int:
+        if self._wrong:
+            self._wrong -= 1
+            return self._disk.kernel.now_us + self._years_us
+        if self._disk.fault(self._disk.options.years / 3, "clock is years off"):
+            self._wrong = self._disk.kernel.rng.choice([0, 1, 1, 4, 20])
+            self._years_us = self._disk.kernel.rng.choice([1, 1, -1]) * _TEN_YEARS_US
+            return self._disk.kernel.now_us + self._years_us
         if self._disk.fault(self._disk.options.clock / 10, "clock jumps"):
-            self._off_us += self._disk.kernel.rng.randrange(-3_600_000_000, 3_600_000_000)
+            self._off_us += self._disk.kernel.rng.randrange(-_HOUR_US, _HOUR_US)
         return self._disk.kernel.now_us + self._off_us
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:

@@ -115,6 +115,7 @@ def _driver(beat: Beat) -> dict[str, Any]:
     """Return what a driver's process has shown last: when, is told by its own time of day."""
     return {
         "role": beat.role, "where": beat.where, "epoch": beat.epoch, "why": beat.why,
+        "not_deleted": beat.not_deleted,
         "since": show_time(beat.since_us), "seen": show_time(beat.now_us),
     }  # fmt: skip
 
@@ -122,7 +123,11 @@ def _driver(beat: Beat) -> dict[str, Any]:
 def _driver_text(of: dict[str, Any]) -> str:
     said = {"leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "ended"}
     why = f" ({of['why']})" if of["why"] else ""
-    return f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}"
+    left = of["not_deleted"]
+    garbage = f", {left:,} unneeded files could not be deleted" if left else ""
+    return (
+        f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}{garbage}"
+    )
 
 
 def _status_text(facts: dict[str, Any]) -> str:

@@ -44,9 +44,14 @@ class CleanUp:
         self._manifests_from = max(1, head.boundary - back)
         self._intents_from = max(1, head.settled - back)
 
-    def wants_pins(self, head: Head) -> bool:
-        """Say whether it is time to look for pins: there is another base to which the boundary may go."""
-        may_be = next_boundary(head, self._settings)
+    def wants_pins(self, head: Head, now_us: int) -> bool:
+        """Say whether it is time to look for pins: there is another base to which the boundary may go.
+
+        Args:
+            head: as of the newest step.
+            now_us: the clock reading of the step that comes next.
+        """
+        may_be = next_boundary(head, self._settings, now_us=now_us)
         if may_be <= max(self._looked_for, head.boundary):
             return False
         self._looked_for = may_be
@@ -74,7 +79,9 @@ class CleanUp:
         self._doomed_upto = max(self._doomed_upto, head.boundary)
 
 
-def next_boundary(head: Head, settings: Settings, pinned: int | None = None) -> int:
+def next_boundary(
+    head: Head, settings: Settings, pinned: int | None = None, *, now_us: int | None = None
+) -> int:
     """Return the newest base that leaves enough steps readable; older manifests may go.
 
     A step stays while its number, its age, or a pin wants it; and the last checkpoint, since the steps
@@ -84,22 +91,28 @@ def next_boundary(head: Head, settings: Settings, pinned: int | None = None) -> 
         head: as of the newest step.
         settings: how many steps are kept, and for how long.
         pinned: the lowest step that a reader has pinned; None for none.
+        now_us: the clock reading of the step that comes next. What is old must be so by the newest step's,
+            too: a clock that is ahead for one step lets nothing go.
     """
+    newest_us = head.clock_now or head.clock_us
+    now_us = newest_us if now_us is None else min(now_us, newest_us)
     wanted = [
         head.step - settings.retain_steps,
         head.checkpoint,
         *([] if pinned is None else [pinned]),
     ]
     below = [at for at in head.bases if at <= min(wanted)]
-    enough = [at for at in below if _is_old(head, at, settings.retain_us)]
+    enough = [at for at in below if _is_old(head, at, settings.retain_us, now_us)]
     return max([head.boundary, *enough])
 
 
-def _is_old(head: Head, base: int, retain_us: int) -> bool:
+def _is_old(head: Head, base: int, retain_us: int, now_us: int) -> bool:
     """Say whether all steps before a base are older than what is kept, by the steps' clock readings.
 
-    (Of a base that an older version made it is not known; it goes with the next one.)
+    A reading that turned out to be in the future counts as the one at which that was known. (Of a base that
+    an older version made it is not known; it goes with the next one.)
     """
     if not retain_us:
         return True
-    return head.clock_before.get(base, head.clock_us) < head.clock_us - retain_us
+    begun = head.clock_ahead.get(base, head.clock_before.get(base, now_us))
+    return begun < now_us - retain_us

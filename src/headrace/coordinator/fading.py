@@ -12,6 +12,9 @@ HALF_LIFE_US = 30_000_000
 
 #: Gains are kept below 2 to this.
 _MOST_DOUBLINGS = 512.0
+#: Between two readings of the clock at most so many half-lives pass: what is older counts for nothing, and
+#: one that is years ahead must not keep what comes from fading.
+_MOST_HALF_LIVES = 64
 
 
 class Fading:
@@ -26,15 +29,17 @@ class Fading:
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
         self._half_life_us = half_life_us
-        self._origin_us: int | None = None
+        self._passed_us = 0  # since the sums were lowered
+        self._last_us: int | None = None
 
     def gain(self, now_us: int, *sums: F64) -> float:
         """Return what to multiply by what is added to sums now; lower the sums if that becomes large."""
-        if self._origin_us is None:
-            self._origin_us = now_us
-        doublings = max(0.0, (now_us - self._origin_us) / self._half_life_us)
+        last, self._last_us = self._last_us, now_us
+        if last is not None:
+            self._passed_us += min(max(0, now_us - last), _MOST_HALF_LIVES * self._half_life_us)
+        doublings = self._passed_us / self._half_life_us
         if doublings > _MOST_DOUBLINGS:
             for column in sums:
                 np.multiply(column, 2.0 ** -min(doublings, 1_074.0), out=column)
-            self._origin_us, doublings = now_us, 0.0
+            self._passed_us, doublings = 0, 0.0
         return float(2.0**doublings)

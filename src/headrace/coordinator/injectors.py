@@ -25,11 +25,22 @@ class Heard(msgspec.Struct, frozen=True):
         now_us: the time of day.
         listening_us: since when they are asked for what they have.
         paused: the partitions that were not asked, by injector.
+        back_us: when the clock was last seen to have gone back; 0 where it was not.
     """
 
     now_us: int
     listening_us: int
     paused: Mapping[str, frozenset[str]]
+    back_us: int = 0
+
+    def quiet_us(self, part: Frontier) -> int:
+        """Return for how long nothing has come of a partition, though it was asked.
+
+        A reading that is in the future now was wrong, and counts as the moment at which that was seen: when
+        the clock went back, or when this driver began.
+        """
+        known = part.active_us <= self.now_us
+        return self.now_us - max(part.active_us if known else self.back_us, self.listening_us)
 
 
 def paused_partitions(head: Head, shape: Shape) -> dict[str, frozenset[str]]:
@@ -109,5 +120,5 @@ def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Fr
         return part
     if paused:
         return msgspec.structs.replace(part, active_us=heard.now_us)
-    quiet = heard.now_us - max(part.active_us, heard.listening_us) >= after_us
+    quiet = heard.quiet_us(part) >= after_us
     return msgspec.structs.replace(part, idle=part.idle or quiet)

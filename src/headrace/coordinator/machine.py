@@ -90,7 +90,7 @@ from headrace.coordinator.shape import Shape
 from headrace.coordinator.steering import Steering, wants_steps
 from headrace.coordinator.step_times import Told
 from headrace.coordinator.stretch import Replay, Stretch, check_same
-from headrace.errors import ReplayDiffers, StateLost, TryAbandoned
+from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
 from headrace.ledger.intent import Intent
@@ -153,6 +153,7 @@ class Coordinator:
         self._heir: Commanded | None = None  # who is handed over to
         self._most: Mapping[str, Limit] = {}  # how much the poll lets sources bring
         self._listening_us = 0  # since when sources are asked for what they have
+        self._back_us = 0  # when the clock was last seen to have gone back
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
         self.begins_with = shape.layout
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
@@ -325,8 +326,14 @@ class Coordinator:
         self._recalled = True
         if event.intent is None:
             return [self._poll()]
+        intent = event.intent
+        if not event.same_code:
+            if not self.settings.recompute_shown:
+                return [Stop("failed", _code_changed(intent, self.shape))]
+            # (the number of this very step: none of its rows were shown under it)
+            intent = msgspec.structs.replace(intent, step=self._head.step + 1)
         outrun = self._pending
-        return self._begin(event.intent, try_=0 if outrun is None else outrun.planned.plan.try_ + 1)
+        return self._begin(intent, try_=0 if outrun is None else outrun.planned.plan.try_ + 1)
 
     def _poll(self) -> Poll | PollAgain:
         head, shape = self._head, self.shape
@@ -343,7 +350,7 @@ class Coordinator:
         return Poll({name: starts[name] for name in most if "" not in most[name].paused}, most)
 
     def _offered(self, event: Offered) -> list[Instruction]:
-        self._now_us = event.now_us
+        self._tell_time(event.now_us)
         if self._stopping:
             return self._end("stopped")
         if self._head.paused:
@@ -351,7 +358,7 @@ class Coordinator:
             return [Wait(event.now_us + self.settings.poll_us), self._poll()]
         head = self._head
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
-        heard = Heard(event.now_us, self._listening_us, self._paused)
+        heard = Heard(event.now_us, self._listening_us, self._paused, self._back_us)
         facts = known(head, self.shape, offers, heard)
         told = any(offer.final or not offer.empty for offer in offers.values())
         changed = any(news(head.frontiers_of(name), of) for name, of in facts.items())
@@ -360,6 +367,13 @@ class Coordinator:
         if told or changed or due or wants_steps(head):
             return self._begin(self._intent(event, offers, facts))
         return self._idle(event.now_us)
+
+    def _tell_time(self, now_us: int) -> None:
+        """Learn what time it is; where it is earlier than it was, a clock is right again, or wrong now."""
+        if now_us < self._now_us:
+            self._back_us = now_us
+            self._listening_us = min(self._listening_us, now_us)
+        self._now_us = now_us
 
     def _idle(self, now_us: int) -> list[Instruction]:
         """Wait for input or a timer, unless there will be none."""
@@ -401,6 +415,7 @@ class Coordinator:
             offers=offers,
             known=facts,
             replays=isinstance(event, OfferedAgain),
+            code=self.shape.code,
         )
 
     def _begin(
@@ -414,7 +429,7 @@ class Coordinator:
         planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
         self._pending = _Pending(planned.as_try(try_))
         # (not sooner: readers may pin a step for as long as there is nothing to do)
-        look = [LookForPins()] if self._clean_up.wants_pins(self._head) else []
+        look = [LookForPins()] if self._clean_up.wants_pins(self._head, intent.clock_us) else []
         return [*look, self._run_of(self._pending.planned)]
 
     def _run_of(self, planned: PlannedStep) -> Run:
@@ -510,7 +525,7 @@ class Coordinator:
         assert self._replay is not None
         recorded = self._replay.next
         assert recorded is not None and recorded.intent is not None
-        self._now_us = event.now_us
+        self._tell_time(event.now_us)
         if not event.ready and self._stopping:
             return [Stop("stopped")]  # (what is left to be computed again, is so at the next start)
         if not event.ready:
@@ -618,7 +633,7 @@ class Coordinator:
             return []
         self._deferred = event
         if isinstance(event, Steer):
-            self._now_us = event.now_us
+            self._tell_time(event.now_us)
         return self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> list[Instruction]:
@@ -705,3 +720,16 @@ class Coordinator:
             nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
         return Commit(head, self._outbox.noted(head, note))
+
+
+def _code_changed(intent: Intent, shape: Shape) -> CodeChanged:
+    """Return the error about a step that other code has begun to show."""
+    weak = ", ".join(repr(name) for name in shape.weak) or "weak sinks that are not drawn any more"
+    return CodeChanged(
+        f"the step that comes next was begun by other code, which may have shown its results to {weak} "
+        f"under id {intent.step}, and ended before it was committed; this code may come to other rows",
+        place=f"pipeline {shape.name!r}, step {intent.order} of those with records, id {intent.step}",
+        remedy="start once with the code as it was, until a step is committed, and then with this one; or "
+        "let this code compute the step under a new id (Settings.recompute_shown, headrace run "
+        "--recompute-shown): what was shown under the old id then stays shown, and no step has it",
+    )

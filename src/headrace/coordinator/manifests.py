@@ -183,7 +183,7 @@ def step_manifest(
     else:
         made = _of_step(planned, adopted, head, shape, nonce)
     due = planned.plan.step - head.last_base >= settings.base_every
-    boundary = next_boundary(head, settings, pinned)
+    boundary = next_boundary(head, settings, pinned, now_us=planned.plan.clock_us)
     return msgspec.structs.replace(
         made, boundary=boundary, cleaned=cleaned, base=head if due else None
     )

@@ -72,6 +72,7 @@ class Meter:
         self._last_us: int | None = None
         self._version: int | None = None
         self._changed_us: int | None = None
+        self._ahead: dict[int, int] = {}  # readings that were in the future, and when that was seen
 
     def wants(self, clock_us: int) -> bool:
         """Say whether a step with such a clock reading is to be measured."""
@@ -143,7 +144,7 @@ class Meter:
         state = np.bincount(layout.owners, load.sizes, minlength=workers)
         return Measurements(
             now_us=now_us,
-            changed_us=self._last_change(head),
+            changed_us=self._last_change(head, now_us),
             layout=layout,
             load=load,
             state_bytes=state.astype(np.int64),
@@ -158,11 +159,17 @@ class Meter:
             places=places,
         )
 
-    def _last_change(self, head: Head) -> int | None:
-        """Return when the layout last changed, or when somebody last tried to."""
+    def _last_change(self, head: Head, now_us: int) -> int | None:
+        """Return when the layout last changed, or when somebody last tried to.
+
+        A reading in the future was wrong, and counts as the moment at which that was first seen.
+        """
         times = [one.ended.clock_us for one in head.migrations if one.ended is not None]
         times += [] if self._changed_us is None else [self._changed_us]
-        return max(times, default=None)
+        self._ahead = {
+            at: min(self._ahead.get(at, now_us), now_us) for at in times if at > now_us
+        }
+        return max((self._ahead.get(at, at) for at in times), default=None)
 
     def published(self, head: Head, seen: Measurements, steps: Latency) -> Published:
         """Return what policies go by as data, with the rest, for those outside the process."""

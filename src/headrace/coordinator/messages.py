@@ -64,11 +64,13 @@ class Recalled(msgspec.Struct, frozen=True):
         intent: what it had begun to read.
         ready: whether the sources can give that again by now.
         now_us: the time of day.
+        same_code: whether this is the code that the step was begun with.
     """
 
     intent: Intent | None
     ready: bool = True
     now_us: int = 0
+    same_code: bool = True
 
 
 class OfferedAgain(msgspec.Struct, frozen=True):

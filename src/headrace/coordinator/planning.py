@@ -120,6 +120,7 @@ def plan_step(
         light=light,
         checkpoint=head.checkpoint,
         ledger=head.step if ledger is None else ledger,
+        timeout_us=settings.task_timeout_us,
     )
     return PlannedStep(plan, divisions, finals, intent)
 

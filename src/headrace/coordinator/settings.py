@@ -50,6 +50,15 @@ class Settings(msgspec.Struct, frozen=True):
             step brings what it changes to storage. With more, the others are *light*: they record what they
             read and what came of it, and whoever takes over computes them again.
         checkpoint_us: how much time there is from one checkpoint to the next, at most; 0 for any.
+        recompute_shown: whether a step that other code has begun to show to weak sinks is computed by this
+            code, under a new id. By default that is refused (:class:`headrace.errors.CodeChanged`): weak
+            sinks keep what they have seen under the old id, which no committed step has.
+        task_timeout_us: how long the tasks of a step may take. One that takes longer is ended, with its
+            Python process, and the pipeline stops with :class:`headrace.errors.TaskTimeout`; 0 for any time.
+        sink_timeout_us: how long a sink may be at one delivery; then the pipeline stops with
+            :class:`headrace.errors.SinkTimeout`; 0 for any time.
+        source_timeout_us: how long sources may take to say what they have; then the pipeline stops with
+            :class:`headrace.errors.SourceTimeout`; 0 for any time.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -74,6 +83,10 @@ class Settings(msgspec.Struct, frozen=True):
     handover_us: int = 5_000_000
     checkpoint_steps: int = 1
     checkpoint_us: int = 0
+    recompute_shown: bool = False
+    task_timeout_us: int = 1_800_000_000
+    sink_timeout_us: int = 600_000_000
+    source_timeout_us: int = 600_000_000
 
     @property
     def has_light_steps(self) -> bool:

@@ -38,6 +38,7 @@ class Shape(msgspec.Struct, frozen=True):
         forgotten: computations whose state is given up as this run begins.
         beginning: computations that begin with the beginning of their injectors or retained streams.
         produced: for each computation the streams that it reads of others.
+        code: the fingerprint of the code.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Shape(msgspec.Struct, frozen=True):
     forgotten: list[str] = []
     beginning: list[str] = []
     produced: dict[str, list[str]] = {}
+    code: str = ""
 
     def starts(self, head: Head) -> dict[str, Position]:
         """Return where the next step begins, by injector."""
@@ -79,7 +81,7 @@ class Shape(msgspec.Struct, frozen=True):
 def shape_of(
     pipeline: Pipeline, drawing: Pipeline, standing: Standing, *, beginning: Collection[str],
     starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
-    wide_exchange: Exchange,
+    wide_exchange: Exchange, code: str = "",
 ) -> Shape:  # fmt: skip
     """Return the shape of what is to run.
 
@@ -93,6 +95,7 @@ def shape_of(
         asked: how many (workers, bins) it asks for.
         store: where the storage is.
         wide_exchange: who carries records in large steps.
+        code: the fingerprint of the code; empty where no step is shown before its commit.
     """
     injectors = pipeline.injectors
     return Shape(
@@ -115,4 +118,5 @@ def shape_of(
         forgotten=sorted(standing.forgotten),
         beginning=list(beginning),
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
+        code=code,
     )

@@ -92,11 +92,17 @@ class WorkRates:
             self._sums = self._sums[:, :workers].copy()
 
 
+#: A pause counts for at most so many half-lives: what came before it has faded by then, and a clock that was
+#: wrong for one step is soon forgotten.
+_LONGEST_PAUSE = 2
+
+
 class Arrivals:
     """How many records come in, by the readings of the steps' clock; and what they lead to."""
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
         self._fading = Fading(half_life_us)
+        self._longest_us = _LONGEST_PAUSE * half_life_us
         self._sums = np.zeros(5)  # records read, time, records worked on, steps, steps behind
         self._last_us: int | None = None
 
@@ -113,7 +119,7 @@ class Arrivals:
         if last is None:
             return  # (nobody knows since when what it read had been coming)
         gain = self._fading.gain(clock_us, self._sums)
-        span = max(0, clock_us - last)
+        span = self._span(last, clock_us)
         self._sums += gain * np.array([read, span, worked, 1.0, float(more)])
 
     def per_second(self, now_us: int) -> float:
@@ -127,9 +133,12 @@ class Arrivals:
     def _per_second(self, at: int, now_us: int) -> float:
         if self._last_us is None:
             return 0.0
-        since = self._fading.gain(now_us, self._sums) * max(0, now_us - self._last_us)
+        since = self._fading.gain(now_us, self._sums) * self._span(self._last_us, now_us)
         span = float(self._sums[1]) + since
         return float(self._sums[at]) * 1e6 / span if span else 0.0
+
+    def _span(self, since_us: int, until_us: int) -> int:
+        return min(max(0, until_us - since_us), self._longest_us)
 
     @property
     def amplification(self) -> float:

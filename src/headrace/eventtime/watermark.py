@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import msgspec
 
-from headrace.bounds import Micros
 from headrace.errors import PipelineError, UserCodeError
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
@@ -53,9 +52,9 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         idle: whether it is left out because nothing has come for long.
     """
 
-    highest: Micros = MIN_TIME
-    promise_us: Micros = MIN_TIME
-    active_us: Micros = 0
+    highest: int = MIN_TIME
+    promise_us: int = MIN_TIME
+    active_us: int = 0
     ended: bool = False
     idle: bool = False
 
@@ -83,8 +82,8 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     parts: dict[str, Frontier] = {}
-    low: Micros = MIN_TIME
-    percentile: Micros = MIN_TIME
+    low: int = MIN_TIME
+    percentile: int = MIN_TIME
     delays: Delays = Delays()
     gone: list[str] = []
 

@@ -12,17 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import StepNumber, Whole
-from headrace.errors import (
-    NOT_DECODED,
-    AlreadyExists,
-    Damaged,
-    HeadraceError,
-    NotFound,
-    StorageError,
-)
+from headrace.errors import NOT_DECODED, AlreadyExists, HeadraceError, NotFound, StorageError
 from headrace.keyspace.updates import Update
-from headrace.ledger.envelope import Sealed, read_document
+from headrace.ledger.envelope import Sealed
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
 
@@ -71,13 +63,13 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     goal: Goal | None = None
     if_busy: Literal["queue", "refuse"] = "queue"
     update: Update | None = None
-    migration: Whole = 0
+    migration: int = 0
     hosts: list[str] = []
-    at_step: StepNumber = 0
+    at_step: int = 0
     to: str = ""
     by: str = ""
     nonce: str = ""
-    format: Whole = FORMAT
+    format: int = FORMAT
 
     @property
     def text(self) -> str:
@@ -111,12 +103,12 @@ class Answer(msgspec.Struct, frozen=True):
         migration: the migration that it is about; 0 for none.
     """
 
-    number: Whole
+    number: int
     text: str
     applied: bool
-    step: StepNumber
+    step: int
     why: str = ""
-    migration: Whole = 0
+    migration: int = 0
 
 
 COMMANDS = Sealed(_SEALED, Command)
@@ -147,11 +139,9 @@ class CommandLog:
     def read(self, number: int) -> Asked | None:
         """Return a command, or None when there is none of that number. One read of the store."""
         try:
-            data = read_document(self._store, command_name(number))
+            data = self._store.read(command_name(number))
         except NotFound:
             return None
-        except Damaged as error:
-            return Asked(number, None, error.what)
         try:
             command = _decoded(data, command_name(number))
         except (HeadraceError, *NOT_DECODED) as error:

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber, Whole
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.envelope import Sealed
 from headrace.sources.base import Offer
@@ -37,15 +36,21 @@ class Intent(msgspec.Struct, frozen=True):
         offers: what it takes, by injector; for injectors that have something.
         known: what it takes for granted of the injectors' partitions.
         replays: whether it is read again, for computations that are catching up.
+        code: the fingerprint of the code that the step was begun with; empty where it is not known.
     """
 
-    order: Whole
-    step: StepNumber
+    order: int
+    step: int
     nonce: str
-    clock_us: Micros
+    clock_us: int
     offers: dict[str, Offer]
     known: dict[str, Frontiers]
     replays: bool = False
+    code: str = ""
+
+    def is_of_other_code(self, code: str) -> bool:
+        """Say whether it was begun with other code than this: that may come to other rows."""
+        return bool(self.code and code) and self.code != code
 
 
 INTENTS = Sealed("headrace-intent", Intent)

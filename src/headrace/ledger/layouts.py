@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.bounds import Whole
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Relocated, Update, relocated, updated
 
@@ -25,7 +24,7 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
 
     wire: LayoutWire
     lineage: str = ""
-    version: Whole = 0
+    version: int = 0
     relocated: list[Relocated] = []
     updates: list[Update] = []
 

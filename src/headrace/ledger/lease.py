@@ -18,7 +18,6 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber, Whole
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
@@ -69,17 +68,19 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
             for people: nothing is decided by it.
         period_us: the next one is to come after so long.
         why: why it has ended.
+        not_deleted: how many names that nobody needs it could not delete.
     """
 
     token: str
-    counter: Whole
+    counter: int
     role: Role
-    epoch: StepNumber
+    epoch: int
     where: str
-    since_us: Micros
-    now_us: Micros
-    period_us: Micros
+    since_us: int
+    now_us: int
+    period_us: int
     why: str = ""
+    not_deleted: int = 0
 
 
 BEATS = Sealed("headrace-beat", Beat)
@@ -124,7 +125,7 @@ class Beats:
         found: dict[str, Beat] = {}
         for name in self._store.list(FOLDER):
             try:
-                beat = BEATS.read(self._store, name)
+                beat = BEATS.decode(self._store.read(name), name)
             except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
                 continue
             before = found.get(beat.token)

@@ -30,6 +30,7 @@ sent again says so in its nonce. So no manifest that others follow can come back
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import overload
 
@@ -40,7 +41,6 @@ from headrace.errors import (
     CommitUnknown,
     Damaged,
     Fenced,
-    HeadraceError,
     ListLags,
     NewerFormat,
     NotFound,
@@ -48,7 +48,7 @@ from headrace.errors import (
     WrongPipeline,
     ensure,
 )
-from headrace.ledger.envelope import digest_of_bytes, read_document
+from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.intent import FOLDER as INTENT_FOLDER
 from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
 from headrace.ledger.manifest import (
@@ -62,8 +62,11 @@ from headrace.ledger.manifest import (
 )
 from headrace.storage.base import Store
 from headrace.storage.dense import left_below
+from headrace.storage.garbage import Garbage, tried_again
 from headrace.storage.probe import FOLDER as PROBES
 from headrace.storage.reading import InTurn, Reading
+
+log = logging.getLogger("headrace")
 
 #: How often a commit whose outcome is unknown is asked for again before it is given up.
 RESOLVE_ATTEMPTS = 5
@@ -113,6 +116,8 @@ class Ledger:
         self._reading = reading or InTurn()
         self._check_predecessor = check_predecessor
         self._probes: set[str] = set()  # that were there when it was swept last
+        self.garbage = Garbage(store)
+        self._manifests_left: int | None = None  # from this one on they could not be deleted
         self._untold = 0  # how often a manifest was sent, and nothing was told of it
 
     # -- reading ------------------------------------------------------------------------------
@@ -290,7 +295,7 @@ class Ledger:
     def _read_if_there(self, step: int) -> Read | None:
         name = manifest_name(step)
         try:
-            data = read_document(self._store, name)
+            data = self._store.read(name)
         except NotFound:
             return None
         manifest = MANIFESTS.decode(data, name)
@@ -329,7 +334,7 @@ class Ledger:
             WrongPipeline: when it is another's.
         """
         try:
-            data = read_document(self._store, manifest_name(0))
+            data = self._store.read(manifest_name(0))
         except NotFound:
             return
         owner = MANIFESTS.decode(data, manifest_name(0)).pipeline
@@ -455,7 +460,7 @@ class Ledger:
             Fenced: when it is another.
             NotFound: when nothing is there.
         """
-        data = read_document(self._store, name)
+        data = self._store.read(name)
         found = MANIFESTS.decode(data, name)
         if found.nonce.partition(".")[0] != manifest.nonce or found.epoch != manifest.epoch:
             raise self._fenced_by_commit(manifest.epoch, manifest.step)
@@ -471,7 +476,7 @@ class Ledger:
             Fenced: when another driver has gone on far beyond it.
         """
         try:
-            data = read_document(self._store, manifest_name(head.step))
+            data = self._store.read(manifest_name(head.step))
         except NotFound:
             data = b""
         cleaned = head.step == 0 and self._exists(CLEANED_MARK)
@@ -490,6 +495,24 @@ class Ledger:
             raise self._fenced_by_commit(head.epoch, head.step + 1)
         self._require_head(head, head.epoch)
 
+    def check_leads(self, head: Head) -> None:
+        """Check that nobody has gone on after a head in another epoch.
+
+        The driver whose head it is may have: it commits while others of its threads look.
+
+        Raises:
+            Fenced: when another driver has claimed the pipeline.
+        """
+        step = head.step
+        while (found := self._read_if_there(step + 1)) is not None:
+            if found[0].epoch != head.epoch:
+                raise self._fenced(head.epoch, step + 1, "another driver has claimed the pipeline")
+            step += 1
+        if step == head.step:
+            self._require_head(head, head.epoch)
+        elif not self._exists(manifest_name(step)):
+            raise self._fenced(head.epoch, step, "it was cleaned away by another driver")
+
     def _fenced(self, epoch: int, step: int, why: str) -> Fenced:
         return Fenced(
             f"driver of epoch {epoch} is fenced at step {step}: {why}",
@@ -507,16 +530,9 @@ class Ledger:
         """
         name = intent_name(order)
         try:
-            intent = INTENTS.read(self._store, name)
+            return INTENTS.decode(self._store.read(name), name)
         except NotFound:
             return None
-        if intent.order != order:
-            raise Damaged(
-                f"{name} holds the intent of order {intent.order}",
-                place=name,
-                remedy="restore the file from a copy of the storage",
-            )
-        return intent
 
     def intend(self, head: Head, intent: Intent) -> Intent:
         """Make the intent of the step after a head durable; return it, or the one that was there first.
@@ -548,6 +564,8 @@ class Ledger:
     def clean(self, names: list[str], manifests: range, intents: range = range(0)) -> None:
         """Delete files that no retained manifest needs, and what is below a durable boundary.
 
+        What cannot be deleted is left for later, with a warning.
+
         Args:
             names: dead files.
             manifests: steps below the boundary of a *committed* manifest; ascending, because the
@@ -555,15 +573,33 @@ class Ledger:
             intents: numbers of order of steps below the boundary, of which all manifests are deleted
                 already or with this call.
         """
-        for name in names:
-            self._store.delete(name)
-        for step in manifests:
-            if step == 1:
-                self._mark_cleaned()
-            if step > 0:
-                self._store.delete(manifest_name(step))
-        for order in intents:
-            self._store.delete(intent_name(order))
+        self.garbage.discard(names)
+        if self._clean_manifests(manifests):
+            self.garbage.discard(intent_name(order) for order in intents)
+        # (else they stay: a driver that stalled may still follow one of these manifests)
+
+    def _clean_manifests(self, steps: range) -> bool:
+        """Delete manifests, and first those that could not be before; say whether all are gone.
+
+        In ascending order: none goes before the one below it is gone.
+        """
+        first = steps.start if self._manifests_left is None else self._manifests_left
+        wanted = [step for step in range(min(first, steps.start), steps.stop) if step > 0]
+        if wanted[:1] == [1] and not self._is_marked():
+            self._manifests_left = 1
+            return False
+        left = self.garbage.discard_in_order([manifest_name(step) for step in wanted])
+        self._manifests_left = wanted[-len(left)] if left else None
+        return not left
+
+    def _is_marked(self) -> bool:
+        """Make the mark that says that manifest 1 is deleted; say whether it is there."""
+        try:
+            tried_again(self._mark_cleaned)
+        except StorageError as error:
+            log.warning("manifests could not be cleaned away: %s", error.what)
+            return False
+        return True
 
     def _mark_cleaned(self) -> None:
         """Say, for ever and before it happens, that manifest 1 is deleted."""
@@ -576,24 +612,27 @@ class Ledger:
 
         A file of step *t* that no retained manifest names can go once manifest *t* exists, because
         no create of manifest *t* can be acknowledged any more. But outputs of a step that some sink has
-        not received stay: whoever leads may have made them again, and be giving them out.
+        not received stay: whoever leads may have made them again, and be giving them out. Where the storage
+        fails, it is left for the next sweep, with a warning.
         """
-        self._store.tidy()
-        left = self.leftovers(head)
-        for name in left.files:
-            self._store.delete(name)
-        for step in left.manifests:
-            self.clean([], range(step, step + 1))
-        for order in left.intents:
-            self._store.delete(intent_name(order))
-        return left.names + self._sweep_probes()
+        try:
+            tried_again(self._store.tidy)
+            left = tried_again(lambda: self.leftovers(head))
+            probes = tried_again(lambda: self._old_probes())
+        except StorageError as error:
+            log.warning("what is left over could not be looked for: %s", error.what)
+            self.garbage.left += 1
+            return []
+        kept = set(self.garbage.discard(left.files))
+        if all(self._clean_manifests(range(step, step + 1)) for step in left.manifests):
+            kept.update(self.garbage.discard(intent_name(order) for order in left.intents))
+        kept.update(self.garbage.discard(probes))
+        return [name for name in [*left.names, *probes] if name not in kept]
 
-    def _sweep_probes(self) -> list[str]:
-        """Delete probes that were there at the last sweep; younger ones may be in use."""
+    def _old_probes(self) -> list[str]:
+        """Return the probes that were there at the last sweep; younger ones may be in use."""
         there = set(self._store.list(PROBES))
         old = sorted(there & self._probes)
-        for name in old:
-            self._store.delete(name)
         self._probes = there.difference(old)
         return old
 
@@ -646,28 +685,9 @@ def _sum(chain: list[Read], before: Head | None = None) -> Head:
     """Return the sum of manifests, newest first, on top of a head."""
     head = before
     for manifest, digest in reversed(chain):
-        head = _folded(head, manifest, digest)
+        head = fold(head, manifest, digest)
     assert head is not None
     return head
-
-
-def _folded(head: Head | None, manifest: Manifest, digest: str) -> Head:
-    """Return the sum after one more manifest, which may be of ill will: sealed, and without sense.
-
-    Raises:
-        Damaged: when it does not fit what came before it.
-    """
-    try:
-        return fold(head, manifest, digest)
-    except (HeadraceError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
-            ValueError) as error:  # fmt: skip
-        why = error.what if isinstance(error, HeadraceError) else type(error).__name__
-        name = manifest_name(manifest.step)
-        raise Damaged(
-            f"{name} does not fit what came before it: {why}",
-            place=name,
-            remedy="restore the manifests from one copy of the storage",
-        ) from error
 
 
 def _check_finished(manifest: Manifest, newest: int) -> None:

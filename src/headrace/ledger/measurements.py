@@ -12,7 +12,6 @@ import contextlib
 import msgspec
 import numpy as np
 
-from headrace.bounds import Micros, StepNumber, WholeOrNot
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.envelope import Sealed
@@ -38,7 +37,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     policy: str
-    at_us: Micros
+    at_us: int
     wish: str
     wants: bool
     dry_run: bool = False
@@ -62,16 +61,16 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
         decision: what the driver's policy wanted last.
     """
 
-    step: StepNumber
-    epoch: StepNumber
-    now_us: Micros
+    step: int
+    epoch: int
+    now_us: int
     changed_us: int | None
     layout: LayoutWire
     known: bool
-    sizes: list[WholeOrNot] | None
+    sizes: list[int] | None
     records: list[float]
     busy_us: list[float]
-    state_bytes: list[WholeOrNot]
+    state_bytes: list[int]
     records_per_s: list[float]
     worker_busy_us: list[float]
     true_rates: list[float]
@@ -153,7 +152,7 @@ def newest_measurements(store: Store) -> Published | None:
     """Return what was measured last; None where nothing was, or it is of another version."""
     for name in sorted(store.list(FOLDER), reverse=True):
         try:
-            return PUBLISHED.read(store, name)
+            return PUBLISHED.decode(store.read(name), name)
         except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
             continue  # a newer one has taken its place, or it is of another version
     return None

@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, LayoutWire, check_bin
 from headrace.keyspace.updates import Update
@@ -43,12 +42,12 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
         nbytes: about how much state it moves.
     """
 
-    workers: Workers = 0
-    splits: list[tuple[int, Bits]] = []
-    moves: list[tuple[int, Bits, Bins, WorkerNumber]] = []
-    merges: list[tuple[int, Bits]] = []
+    workers: int = 0
+    splits: list[tuple[int, int]] = []
+    moves: list[tuple[int, int, int, int]] = []
+    merges: list[tuple[int, int]] = []
     interferes: bool = False
-    nbytes: Whole = 0
+    nbytes: int = 0
 
     def at(self, step: int) -> Update:
         """Return the update that lets it take effect at a step."""
@@ -81,13 +80,13 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     kind: GoalKind
-    workers: Workers = 0
-    bins: list[tuple[int, Bits]] = []
-    to: WorkerNumber = -1
-    drained: list[WorkerNumber] = []
+    workers: int = 0
+    bins: list[tuple[int, int]] = []
+    to: int = -1
+    drained: list[int] = []
     strategy: AllAtOnce | Fluid | Batched = Batched()
     prepare: bool = False
-    objective_us: Micros = 0
+    objective_us: int = 0
     prices: Prices | None = None
     groups: list[str] = []
 
@@ -119,17 +118,17 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
 class Latency(msgspec.Struct, frozen=True, array_like=True):
     """How long steps took, in microseconds; all 0 when there were none."""
 
-    steps: Whole = 0
-    p50_us: Micros = 0
-    p99_us: Micros = 0
-    max_us: Micros = 0
+    steps: int = 0
+    p50_us: int = 0
+    p99_us: int = 0
+    max_us: int = 0
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
     """When something was: after which step, at what reading of the driver's clock."""
 
-    step: StepNumber
-    clock_us: Micros
+    step: int
+    clock_us: int
 
 
 class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -161,7 +160,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
         why: why it ended as it did, where that is not as planned.
     """
 
-    id: Whole
+    id: int
     what: str
     by: str = ""
     strategy: str = ""
@@ -170,12 +169,12 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     estimate: Estimate | None = None
     rounds: list[Round] | None = None
     origin: LayoutWire | None = None
-    next: Whole = 0
-    effective: StepNumber = -1
-    since: StepNumber = -1
+    next: int = 0
+    effective: int = -1
+    since: int = -1
     gap: bool = True
     prepare: bool = False
-    budget_bytes: Whole = 0
+    budget_bytes: int = 0
     paused: bool = False
     began: Moment | None = None
     ended: Moment | None = None

@@ -16,7 +16,6 @@ import re
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
@@ -38,9 +37,9 @@ class Pin(msgspec.Struct, frozen=True):
         by: who reads, for people.
     """
 
-    step: StepNumber
-    made_us: Micros
-    until_us: Micros
+    step: int
+    made_us: int
+    until_us: int
     by: str = ""
 
     def holds(self, now_us: int) -> bool:
@@ -62,6 +61,7 @@ class Pins:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._expired: set[str] = set()  # when they were looked for last
 
     def put(self, step: int, *, now_us: int, for_us: int, nonce: str, by: str = "") -> str:
         """Pin a step; return the name of the pin, for :meth:`drop`.
@@ -101,7 +101,7 @@ class Pins:
             if not _NAME.fullmatch(name):
                 continue
             try:
-                found[name] = PINS.read(self._store, name)
+                found[name] = PINS.decode(self._store.read(name), name)
             except Damaged:
                 found[name] = None
             except (NotFound, NewerFormat):
@@ -109,17 +109,22 @@ class Pins:
         return found
 
     def lowest(self, now_us: int) -> int | None:
-        """Return the lowest step that is pinned; delete the pins that have expired.
+        """Return the lowest step that is pinned; delete the pins that had expired at the last look, too.
+
+        (A clock that is wrong at one look takes no pin away.)
 
         Args:
             now_us: the driver's clock.
 
         Cost: a listing, and a read for each pin.
         """
-        pinned = []
+        pinned, expired = [], set()
         for name, pin in self.known().items():
             if pin is not None and pin.holds(now_us):
                 pinned.append(pin.step)
-            else:
+            elif pin is None or name in self._expired:
                 self._store.delete(name)
+            else:
+                expired.add(name)
+        self._expired = expired
         return min(pinned, default=None)

@@ -238,7 +238,7 @@ def _user_modules_by_value() -> Iterator[None]:
 
 
 def _user_modules() -> list[ModuleType]:
-    installed = [Path(path).resolve() for path in _installed_folders()]
+    installed = [Path(path).resolve() for path in installed_folders()]
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -252,7 +252,8 @@ def _user_modules() -> list[ModuleType]:
     return found
 
 
-def _installed_folders() -> list[str]:
+def installed_folders() -> list[str]:
+    """Return the folders of what is installed, and of Python itself."""
     paths = sysconfig.get_paths()
     folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]

@@ -24,6 +24,9 @@ class Delivery(msgspec.Struct, frozen=True):
             it read nothing is missing. Of the step: the rows may also come of what was read before,
             and was kept in state.
         weak: whether this comes before the step's commit.
+        epoch: the number of the driver that delivers; it goes up with each. A driver that is inside a
+            delivery when another one takes over may still write. A sink that can compare numbers in the
+            same transaction can refuse that: what comes with a lower epoch than it has seen is stale.
     """
 
     id: int
@@ -31,6 +34,7 @@ class Delivery(msgspec.Struct, frozen=True):
     rows: pa.Table
     positions: dict[str, tuple[Any, Any]]
     weak: bool = False
+    epoch: int = 0
 
 
 class Sink:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.bounds import Micros, Whole
 from headrace.schema import ValueType
 from headrace.storage.base import Store
 
@@ -54,7 +53,7 @@ class Part(msgspec.Struct, frozen=True):
     """
 
     final: bool = False
-    promise_us: Micros | None = None
+    promise_us: int | None = None
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -72,8 +71,8 @@ class Offer(msgspec.Struct, frozen=True):
     """
 
     end: Position
-    rows: Whole
-    bytes: Whole
+    rows: int
+    bytes: int
     final: bool = False
     empty: bool = False
     parts: dict[str, Part] = {}

@@ -141,6 +141,7 @@ class Plan(msgspec.Struct, frozen=True):
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
         light: whether what the step changes is left in soft files.
+        timeout_us: how long its tasks may take; 0 for any time.
         checkpoint: the step as of which state is in storage; steps after it have left soft files.
         ledger: the newest committed step; its head says which files state is in. It is the step before,
             unless the step is computed once more.
@@ -173,6 +174,7 @@ class Plan(msgspec.Struct, frozen=True):
     light: bool = False
     checkpoint: int = -1
     ledger: int = -1
+    timeout_us: int = 0
 
     @property
     def readers(self) -> int:

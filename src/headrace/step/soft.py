@@ -356,7 +356,8 @@ class SoftState:
 
         To be called as soon as the plan is seen; what is being gathered is not gathered twice.
         """
-        for (of_store, of_code, layer, worker), entry in self._entries.items():
+        # (another task of this process may give an entry back meanwhile)
+        for (of_store, of_code, layer, worker), entry in list(self._entries.items()):
             if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
                 continue
             chain = plan.chains.get(f"{layer}/{worker}")

@@ -25,7 +25,7 @@ from headrace.errors import (
     StorageReadOnly,
 )
 from headrace.storage.base import Store
-from headrace.storage.names import is_name
+from headrace.storage.garbage import tried_again
 
 #: What the locations of this store begin with.
 SCHEME = "webhdfs"
@@ -48,6 +48,9 @@ class HdfsStore(Store):
 
     Durability: what is acknowledged is in the memory of all its DataNodes, and on their disks if
     the cluster says so (``dfs.datanode.synconclose``).
+
+    What may be done twice (reads, lists, deletes, writes of names that nobody else uses) is tried again where
+    it fails; a create is not.
 
     Cost: two requests for a read, three for a write, six for a create.
 
@@ -98,6 +101,9 @@ class HdfsStore(Store):
             raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
 
     def write(self, name: str, data: bytes) -> None:
+        tried_again(lambda: self._write(name, data))  # (the same again: nobody else writes the name)
+
+    def _write(self, name: str, data: bytes) -> None:
         with self._typed_errors(name):
             self._client.write(self._path(name), data, overwrite=True)
 
@@ -105,6 +111,9 @@ class HdfsStore(Store):
         self._write_side_by_side(files, _AT_ONCE)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return tried_again(lambda: self._read(name, offset, length))
+
+    def _read(self, name: str, offset: int, length: int | None) -> bytes:
         if length == 0:
             self._require(name)
             return b""
@@ -134,7 +143,7 @@ class HdfsStore(Store):
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
         for folder, facts in self._entries("").items():
-            if facts["type"] == "DIRECTORY" and is_name(folder):
+            if facts["type"] == "DIRECTORY":
                 self._tidy(folder)
 
     def _tidy(self, folder: str) -> None:
@@ -143,12 +152,12 @@ class HdfsStore(Store):
         for name, facts in entries.items():
             aside = name.startswith(".") and name.endswith(".tmp")
             if aside and newest - facts["modificationTime"] > _ASIDE_FOR_MS:
-                self._remove(f"{folder}/{name}")
+                self.delete(f"{folder}/{name}")
 
     def delete(self, name: str) -> None:
-        self._remove(name)
+        tried_again(lambda: self._delete(name))
 
-    def _remove(self, name: str) -> None:
+    def _delete(self, name: str) -> None:
         with self._typed_errors(name):
             gone = self._client.delete(self._path(name))
         if not gone and self._size(name) is not None:  # (the library does not say why)
@@ -157,6 +166,9 @@ class HdfsStore(Store):
             )
 
     def _entries(self, directory: str) -> dict[str, dict[str, Any]]:
+        return tried_again(lambda: self._listed(directory))
+
+    def _listed(self, directory: str) -> dict[str, dict[str, Any]]:
         try:
             with self._typed_errors(directory):
                 path = f"{self._root}/{directory}".rstrip("/")
@@ -170,6 +182,9 @@ class HdfsStore(Store):
 
     def status(self, name: str) -> dict[str, Any] | None:
         """Return how the NameNode describes a file; None when it is not there."""
+        return tried_again(lambda: self._status(name))
+
+    def _status(self, name: str) -> dict[str, Any] | None:
         try:
             with self._typed_errors(name):
                 return dict(self._client.status(self._path(name)))

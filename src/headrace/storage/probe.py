@@ -9,6 +9,7 @@ import contextlib
 
 from headrace.errors import AlreadyExists, NotFound, StorageUnsuitable
 from headrace.storage.base import Store
+from headrace.storage.garbage import Garbage
 
 #: Where names are made that are only tried. Whoever is killed leaves one; the ledger sweeps them away.
 FOLDER = "probes/"
@@ -53,7 +54,7 @@ def _problem(store: Store, nonce: str) -> str:
         store.create(name, content)
     overwrites = _creates(store, name)
     found = _content(store, name)
-    store.delete(name)
+    Garbage(store).discard([name])
     if overwrites:
         return "creates a name that is there already"
     return "" if found == content else "does not read back what was created"

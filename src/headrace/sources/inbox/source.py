@@ -26,7 +26,6 @@ from headrace.sources.inbox.batch import (
     decode_header,
     decode_records,
     has_promise,
-    read_batch,
 )
 from headrace.sources.inbox.names import (
     Place,
@@ -38,7 +37,7 @@ from headrace.sources.inbox.names import (
     registered,
     store_of,
 )
-from headrace.sources.inbox.position import InboxPosition, position_of
+from headrace.sources.inbox.position import InboxPosition
 from headrace.sources.inbox.receipts import recorded
 from headrace.storage import Store, open_store
 from headrace.storage.dense import left_below
@@ -170,7 +169,7 @@ class Inbox(Source):
         )
 
     def _converted(self, position: Position) -> InboxPosition:
-        at = position_of(position)
+        at = msgspec.convert(position, InboxPosition)
         if self._id is None:
             self._id = identify(self._store)
         if at.inbox not in (None, self._id):
@@ -310,13 +309,13 @@ class Inbox(Source):
     # -- cleaning -----------------------------------------------------------------------------
 
     def committed(self, position: Position) -> None:
-        at = position_of(position)
+        at = msgspec.convert(position, InboxPosition)
         done = [key for key in self._headers if key[1] < at.next.get(key[0], 0)]
-        for key in done:
-            del self._headers[key]
         if self._cleans:
             for producer in sorted({producer for producer, _ in done}):
                 self._clean(producer, max(at.next[producer] - _STAY, 0))
+        for key in done:  # (not before: it is called again when cleaning fails)
+            del self._headers[key]
 
     def _clean(self, producer: str, upto: int) -> None:
         """Delete a producer's batches before those that stay; ascending, for its appends rely on that."""
@@ -355,9 +354,10 @@ class _Reader:
     def _batch(self, store: Store, name: str, seal: str) -> pa.Table:
         place = _place(store, name)
         try:
-            header, data = read_batch(store, name, place)
+            data = store.read(name)
         except NotFound as error:
             raise _gone(place) from error
+        header = decode_header(name, data, place)
         if f"{header.seal:016x}" != seal:
             raise SourceChanged(
                 "a batch was replaced while it was read",

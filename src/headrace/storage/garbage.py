@@ -1,0 +1,86 @@
+"""Deleting what nobody needs any more: tried again where it fails, and then left, with a warning.
+
+Nothing depends on when garbage goes. So a storage that is out of order for a moment must not end the driver
+because of it. What is left is found by a later sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from headrace.errors import NotFound, StorageDenied, StorageError, StorageReadOnly
+from headrace.storage.base import Store
+
+log = logging.getLogger("headrace")
+
+#: An operation that fails is tried again after so many seconds, one after the other.
+PAUSES_S = (0.05, 0.2)
+#: Once so many in a row could not be deleted, the rest is left for later, too.
+_IN_A_ROW = 3
+#: These do not pass by themselves.
+_LASTING = (StorageDenied, StorageReadOnly, NotFound)
+
+T = TypeVar("T")
+
+
+def tried_again(work: Callable[[], T], pauses_s: Sequence[float] = PAUSES_S) -> T:
+    """Do something that may be done more than once; where the storage fails, do it again.
+
+    Raises:
+        StorageError: when it fails each time, or for a reason that lasts.
+    """
+    for pause_s in pauses_s:
+        try:
+            return work()
+        except _LASTING:
+            raise
+        except StorageError:
+            time.sleep(pause_s)
+    return work()
+
+
+class Garbage:
+    """Deletes names of a store that nobody needs.
+
+    Args:
+        store: where they are.
+
+    Attributes:
+        left: how many could not be deleted when they were to, since this process began.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.left = 0
+
+    def discard(self, names: Iterable[str]) -> list[str]:
+        """Delete names in their order; return those that are left, since the storage fails."""
+        left: list[str] = []
+        in_a_row = 0
+        for name in names:
+            if in_a_row >= _IN_A_ROW or not self._is_deleted(name):
+                in_a_row += 1
+                left.append(name)
+            else:
+                in_a_row = 0
+        self.left += len(left)
+        return left
+
+    def discard_in_order(self, names: Sequence[str]) -> list[str]:
+        """Delete names in their order, and none behind one that is left; return those that are left."""
+        for at, name in enumerate(names):
+            if not self._is_deleted(name):
+                self.left += len(names) - at
+                return list(names[at:])
+        return []
+
+    def _is_deleted(self, name: str) -> bool:
+        try:
+            tried_again(lambda: self._store.delete(name))
+        except StorageError as error:
+            log.warning("%s is not needed, and could not be deleted: %s", name, error.what)
+            return False
+        return True
