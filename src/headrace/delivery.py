@@ -1,7 +1,7 @@
 """Delivery: each sink has a thread and a queue of its own, so that a slow one holds up no other.
 
-A delivery begins only while the driver is known to lead: see :mod:`headrace.proof`. So what is in the queues
-of a driver that another one has overtaken is never delivered.
+A delivery begins only while the driver is known to lead: see :mod:`headrace.proof`. So what is in the
+queues of a driver that another one has overtaken is never delivered.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class Deliveries:
         self._stopwatch = stopwatch
         self._proof = proof
         self._timeout_s = timeout_s
-        self._queues = {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
+        self._queues = (
+            {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
+        )
         self._failed: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()  # a delivery begins, or all are closed
@@ -122,7 +124,9 @@ class Deliveries:
         self._ended: deque[_Ended] = deque()
 
     def _queue(self, node: SinkNode) -> _Queue:
-        return _Queue(f"headrace-sink-{node.name}", lambda productions: self._deliver(node, productions))
+        return _Queue(
+            f"headrace-sink-{node.name}", lambda productions: self._deliver(node, productions)
+        )
 
     def give(self, sinks: Iterable[str], productions: Productions) -> None:
         """Let sinks receive a step, after what they were given before."""
@@ -222,9 +226,7 @@ class Deliveries:
                 raise given_up()
             self._under_way[node.name] = UnderWay(node.name, productions.step, time.monotonic())
         node.sink.receive(
-            Delivery(
-                origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch
-            )
+            Delivery(origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch)
         )
 
 

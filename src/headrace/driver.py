@@ -79,8 +79,8 @@ from headrace.ledger.log import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest
 from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
-from headrace.proof import Proof
 from headrace.productions import Productions, checkpoint, stage
+from headrace.proof import Proof
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
 from headrace.runners.fingerprint import fingerprint
@@ -493,7 +493,9 @@ class Driver:
     def _look_for_pins(self) -> PinsFound:
         try:
             return PinsFound(tried_again(lambda: self._pins.lowest(self.clock.now_us())))
-        except StorageError as error:  # (somebody may read anything: nothing goes until the next look)
+        except (
+            StorageError
+        ) as error:  # (somebody may read anything: nothing goes until the next look)
             log.warning("could not look who reads, so nothing is cleaned away: %s", error.what)
             return PinsFound(self._head.boundary)
 
@@ -533,7 +535,8 @@ class Driver:
             Fenced: when one has.
         """
         now_us = self.clock.now_us()
-        if not 0 <= self._look_us - now_us <= _LEADS_LOOK_US:  # (or the clock was wrong then, or is)
+        # (a look that is due in a far future was put off while the clock was wrong)
+        if not 0 < self._look_us - now_us <= _LEADS_LOOK_US:
             self._look_us = now_us + _LEADS_LOOK_US
             with contextlib.suppress(StorageError):  # it is looked for again
                 self.ledger.check_newest(self._head)

@@ -191,6 +191,12 @@ class ListLags(StorageError):
     code = "HR315"
 
 
+class UnsafeName(Damaged):
+    """A name that came out of storage is none, or leads out of it. Nothing was done under that name."""
+
+    code = "HR316"
+
+
 class Fenced(HeadraceError):
     """A newer driver has taken over; this one may write nothing more."""
 

@@ -18,7 +18,6 @@ from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
 from headrace.topology import Pipeline
 
-
 log = logging.getLogger("headrace")
 
 

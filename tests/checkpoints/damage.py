@@ -13,7 +13,7 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import Damaged, ListLags, NewerFormat, NotFound
 from headrace.ledger.manifest import manifest_name
 from headrace.storage import MemoryStore
-from tests.checkpoints.worlds import draw, driven, items, push_what_was_read
+from tests.checkpoints.worlds import draw, driven, items
 
 Files = dict[str, bytes]
 
@@ -106,7 +106,6 @@ def run_on(files: Files) -> Any:
     def run() -> Any:
         settings = hr.Settings(base_every=4, slices=2, retain_steps=2)
         with hr.testing.drive(draw(), storage=store, settings=settings, clock=2 * 10**15 - 1) as t:
-            push_what_was_read(t, store)
             for first in (600, 900, 1500):
                 t.push_many("items", items(first, 5))
                 assert t.step() is not None

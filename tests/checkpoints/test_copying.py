@@ -17,7 +17,7 @@ from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.checkpoints.damage import Files, Overtaken, files_of, flipped, run_on, store_of
 from tests.checkpoints.test_reading import everything
-from tests.checkpoints.worlds import SECOND, draw, driven, items, push_what_was_read
+from tests.checkpoints.worlds import SECOND, draw, driven, items
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
 
 
@@ -64,7 +64,6 @@ def test_a_copy_lives_long_and_stays_small(files: Files) -> None:
     Checkpoints(store_of(files)).copy(None, target)
     settings = hr.Settings(base_every=4, slices=2, retain_steps=3, sweep_every=8)
     with hr.testing.drive(draw(), storage=target, settings=settings, clock=2 * 10**15) as t:
-        push_what_was_read(t, target)
         for step in range(30):
             t.push_many("items", items(400 + step * 3, 3))
             assert t.step() is not None

@@ -26,7 +26,6 @@ from tests.checkpoints.worlds import (
     draw,
     driven,
     items,
-    push_what_was_read,
 )
 
 
@@ -346,7 +345,6 @@ def test_rows_of_older_shapes_are_read_beside_those_of_newer_ones() -> None:
     drawing = draw()
     drawing.replace("tables", TablesOfTwo())
     with hr.testing.drive(drawing, storage=store, clock=2 * 10**15 - 1) as t:
-        push_what_was_read(t, store)
         t.push_many("items", items(500, 1))
         t.step()
         checkpoint = Checkpoints(store).open()

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 import headrace as hr
-from headrace.ledger.log import Ledger
 from headrace.storage import MemoryStore, Store
 
 SECOND = 1_000_000
@@ -125,13 +124,6 @@ def draw(groups: bool = False) -> hr.Pipeline:
 def items(first: int, count: int) -> list[Item]:
     """Return some records, the same for the same numbers."""
     return [Item(f"u{n * 7 % 11}", n % 9, n * SECOND) for n in range(first, first + count)]
-
-
-def push_what_was_read(t: Any, store: Store) -> None:
-    """Let the outside have what the pipeline has read of it before: what is pushed next is new."""
-    head = Ledger(store).open()
-    assert head is not None
-    t.push_many("items", items(0, sum(head.positions.get("items", {}).values())))
 
 
 def driven(

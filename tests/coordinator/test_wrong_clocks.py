@@ -52,7 +52,9 @@ def test_a_partition_becomes_idle_though_a_clock_was_years_off(wrong: dict[int, 
 
 
 @pytest.mark.parametrize("off", [YEARS, -YEARS])
-def test_a_partition_becomes_idle_though_the_driver_before_had_a_clock_that_was_off(off: int) -> None:
+def test_a_partition_becomes_idle_though_the_driver_before_had_a_clock_that_was_off(
+    off: int,
+) -> None:
     """The first run is stopped, so that its input has not ended; the second one has the right time."""
     store, heads = MemoryStore(), []
     said = {"a": says(5), "b": says(3)}
@@ -123,7 +125,9 @@ RIGHT = kept({})
     st.integers(1, 80), st.integers(1, 20),
     st.sampled_from([YEARS, YEARS // 7, 3_600 * SECOND, -3_600 * SECOND, -YEARS]),
 )  # fmt: skip
-def test_clean_up_goes_on_as_if_the_clock_had_never_been_wrong(at: int, steps: int, off: int) -> None:
+def test_clean_up_goes_on_as_if_the_clock_had_never_been_wrong(
+    at: int, steps: int, off: int
+) -> None:
     found = kept({at + n: off for n in range(steps)})
     assert found[-10:] == RIGHT[-10:]
     assert RIGHT[-1] > 80

@@ -61,9 +61,7 @@ def driver_on(store: MemoryStore, count: int = 60) -> Driver:
     pipeline = hr.Pipeline("words")
     stream = pipeline.inject("items", hr.sources.Iterable(words(count), Item, event_time="at"))
     pipeline.compute("count", Count(), keys={stream: "page"})
-    return Driver(
-        pipeline, store, InlineRunner(), workers=1, bins=4, drain=True, settings=SETTINGS
-    )
+    return Driver(pipeline, store, InlineRunner(), workers=1, bins=4, drain=True, settings=SETTINGS)
 
 
 def run(store: MemoryStore) -> Driver:
@@ -71,7 +69,6 @@ def run(store: MemoryStore) -> Driver:
     driver.run()
     driver.close()
     return driver
-
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ class CleanedMeanwhile(Behind):
         self.head = self._leads.commit(self.head, next_)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        if name == self._at and length is None and self.shown:
+        if name == self._at and length != 1 and self.shown:
             self._left -= 1
             if not self._left:
                 self._go_on()

@@ -29,7 +29,7 @@ class Counted(MemoryStore):
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         data = super().read(name, offset, length)
-        if length is None:
+        if length != 1:
             self.read_names.append(name)
         return data
 

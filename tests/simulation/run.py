@@ -91,7 +91,9 @@ class World:
         self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
         self.concurrent = rng.random() < 0.5
-        self.codes = [1]  # which a driver may have; steps that are light are computed again by the same
+        self.codes = [
+            1
+        ]  # which a driver may have; steps that are light are computed again by the same
         if self.settings.checkpoint_steps == 1 and self.options.code:
             self.codes = [1, 2]
         self.finished = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -582,26 +582,23 @@ def test_a_directory_may_be_renamed_between_two_starts(tmp_path: Path, pattern: 
     assert left == [4, 5, 6, 7, 8]
 
 
-def test_nested_times_of_json_and_a_time_zone_do_not_go_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_nested_times_that_name_no_zone_are_of_the_one_that_is_given(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"a.{kind}"
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    if kind == "parquet":
+        naive = pa.array([[noon.replace(tzinfo=None)]], pa.list_(pa.timestamp("us")))
+        pyarrow.parquet.write_table(pa.table({"at": [1], "all": naive}), path)
+    else:
+        path.write_text('{"at": 1, "all": ["2024-01-01T12:00:00"]}\n')
     columns = {"all": list[datetime]}
-    Files(tmp_path / "a.jsonl", event_time="at", schema={"at": str, **columns})
-    with pytest.raises(PipelineError, match="nests times"):
-        Files(tmp_path / "a.jsonl", event_time="at", schema={"at": str, **columns},
-              time_zone="America/New_York")  # fmt: skip
-
-
-def test_nested_times_that_name_no_zone_are_refused_where_a_zone_is_given(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    naive = pa.array(
-        [[datetime(2024, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None)]], pa.list_(pa.timestamp("us"))
-    )
-    pyarrow.parquet.write_table(pa.table({"at": [1], "all": naive}), path)
-    columns = {"all": list[datetime]}
-    ((row,),) = rows_of(Files(path, event_time="at", schema=columns), Limit(9, 1 << 20))
-    assert row[1] == [datetime(2024, 1, 1, 12, tzinfo=UTC)]
-    zoned = Files(path, event_time="at", schema=columns, time_zone="America/New_York")
-    with pytest.raises(BadInput, match="nests times that name no zone"):
-        rows_of(zoned, Limit(9, 1 << 20))
+    ((row,),) = rows_of(Files(path, event_time="at", schema=columns, time_unit="us"), LIMIT)
+    assert row[1] == [noon]
+    zoned = Files(path, event_time="at", schema=columns, time_zone="Asia/Tokyo", time_unit="us")
+    ((row,),) = rows_of(zoned, LIMIT)
+    assert row[1] == [noon - timedelta(hours=9)]
 
 
 def read_all(source: Files, position: Any) -> list[int]:

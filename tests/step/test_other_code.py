@@ -45,7 +45,9 @@ class New(hr.Computation):
         ctx.produce("out", scaled(record.value.n, 100))
 
 
-def drawn(computation: hr.Computation, came: dict[int, list[Any]], *, weak: bool = True) -> hr.Pipeline:
+def drawn(
+    computation: hr.Computation, came: dict[int, list[Any]], *, weak: bool = True
+) -> hr.Pipeline:
     pipeline = hr.Pipeline("shown")
     items = [Item(n, n) for n in range(1, 7)]
     stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
@@ -97,7 +99,7 @@ def test_the_code_that_began_a_step_finishes_it_under_its_id() -> None:
     store = crashed(came)
     run(drawn(Old(), came), store)
     assert came[2] == [[3, 4], [3, 4]]
-    assert sorted(sum((rows[0] for rows in came.values()), [])) == [1, 2, 3, 4, 5, 6]
+    assert sorted(n for rows in came.values() for n in rows[0]) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("weak", [True, False])
@@ -110,7 +112,7 @@ def test_other_code_does_not_run_a_step_that_was_shown_before_its_commit(weak: b
     assert came[2] == [[3, 4]], "the same id never has other rows"
     run(drawn(Old(), came), store)
     assert all(rows == [rows[0]] * len(rows) for rows in came.values())
-    assert sorted(sum((rows[0] for rows in came.values()), [])) == [1, 2, 3, 4, 5, 6]
+    assert sorted(n for rows in came.values() for n in rows[0]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_asked_to_other_code_computes_it_under_a_new_id() -> None:
@@ -204,10 +206,9 @@ for folder in sys.argv[1:]:
 
 def _written(folder: Path, changed: tuple[str, str, str] = ("", "", "")) -> str:
     folder.mkdir()
-    for name, text in _MODULES.items():
-        if changed[0] == name:
-            assert changed[1] in text
-            text = text.replace(changed[1], changed[2])
+    for name, plain in _MODULES.items():
+        assert changed[0] != name or changed[1] in plain
+        text = plain.replace(changed[1], changed[2]) if changed[0] == name else plain
         (folder / f"{name}.py").write_text(text)
     return str(folder)
 

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.computation import PER_WORKER
-from headrace.errors import PipelineError
+from headrace.errors import Damaged, PipelineError
 from headrace.eventtime.timestamps import to_micros
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.hashing import hash_key
@@ -178,9 +178,18 @@ def arrow_type(text: str) -> pa.DataType:
 
     >>> arrow_type("timestamp[us, tz=UTC]") == pa.timestamp("us", tz="UTC")
     True
+
+    Raises:
+        Damaged: for a name that no type has.
     """
     zoned = _ZONED.fullmatch(text)
-    return pa.timestamp(zoned[1], tz=zoned[2]) if zoned else pa.type_for_alias(text)
+    try:
+        return pa.timestamp(zoned[1], tz=zoned[2]) if zoned else pa.type_for_alias(text)
+    except ValueError:
+        raise Damaged(
+            f"{text[:80]!a} is no type of a key",
+            remedy="restore the manifests from one copy of the storage",
+        ) from None
 
 
 def _check_part(part: Any, kind: pa.DataType, name: str) -> None:

@@ -125,9 +125,7 @@ def _driver_text(of: dict[str, Any]) -> str:
     why = f" ({of['why']})" if of["why"] else ""
     left = of["not_deleted"]
     garbage = f", {left:,} unneeded files could not be deleted" if left else ""
-    return (
-        f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}{garbage}"
-    )
+    return f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}{garbage}"
 
 
 def _status_text(facts: dict[str, Any]) -> str:

@@ -166,9 +166,7 @@ class Meter:
         """
         times = [one.ended.clock_us for one in head.migrations if one.ended is not None]
         times += [] if self._changed_us is None else [self._changed_us]
-        self._ahead = {
-            at: min(self._ahead.get(at, now_us), now_us) for at in times if at > now_us
-        }
+        self._ahead = {at: min(self._ahead.get(at, now_us), now_us) for at in times if at > now_us}
         return max((self._ahead.get(at, at) for at in times), default=None)
 
     def published(self, head: Head, seen: Measurements, steps: Latency) -> Published:

@@ -53,12 +53,12 @@ class Settings(msgspec.Struct, frozen=True):
         recompute_shown: whether a step that other code has begun to show to weak sinks is computed by this
             code, under a new id. By default that is refused (:class:`headrace.errors.CodeChanged`): weak
             sinks keep what they have seen under the old id, which no committed step has.
-        task_timeout_us: how long the tasks of a step may take. One that takes longer is ended, with its
-            Python process, and the pipeline stops with :class:`headrace.errors.TaskTimeout`; 0 for any time.
-        sink_timeout_us: how long a sink may be at one delivery; then the pipeline stops with
-            :class:`headrace.errors.SinkTimeout`; 0 for any time.
-        source_timeout_us: how long sources may take to say what they have; then the pipeline stops with
-            :class:`headrace.errors.SourceTimeout`; 0 for any time.
+        task_timeout_us: how long the tasks of a step may take; 0 for any time. One that takes longer is
+            ended, with its Python process, and the pipeline stops (:class:`headrace.errors.TaskTimeout`).
+        sink_timeout_us: how long a sink may be at one delivery; 0 for any time. Then the pipeline stops
+            (:class:`headrace.errors.SinkTimeout`).
+        source_timeout_us: how long sources may take to say what they have; 0 for any time. Then the
+            pipeline stops (:class:`headrace.errors.SourceTimeout`).
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)

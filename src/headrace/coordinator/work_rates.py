@@ -92,8 +92,8 @@ class WorkRates:
             self._sums = self._sums[:, :workers].copy()
 
 
-#: A pause counts for at most so many half-lives: what came before it has faded by then, and a clock that was
-#: wrong for one step is soon forgotten.
+#: A pause counts for at most so many half-lives: what came before it has faded by then, and a clock
+#: that was wrong for one step is soon forgotten.
 _LONGEST_PAUSE = 2
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ddsketch import DDSketch
 from ddsketch.mapping import LogarithmicMapping
 
+from headrace.bounds import DelayBin, Whole
 from headrace.eventtime.timestamps import MIN_TIME
 
 _ACCURACY = 0.02
@@ -30,8 +31,8 @@ _LOG_GAMMA = math.log(_mapping.gamma)
 class Delays(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counts of delays by bin: of the newest records, and of those before."""
 
-    newest: dict[int, int] = {}
-    before: dict[int, int] = {}
+    newest: dict[DelayBin, Whole] = {}
+    before: dict[DelayBin, Whole] = {}
 
     def plus(self, more: dict[int, int]) -> Delays:
         """Return the counts with those of further records."""

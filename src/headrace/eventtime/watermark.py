@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
+from headrace.bounds import Micros
 from headrace.errors import PipelineError, UserCodeError
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
@@ -52,9 +53,9 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         idle: whether it is left out because nothing has come for long.
     """
 
-    highest: int = MIN_TIME
-    promise_us: int = MIN_TIME
-    active_us: int = 0
+    highest: Micros = MIN_TIME
+    promise_us: Micros = MIN_TIME
+    active_us: Micros = 0
     ended: bool = False
     idle: bool = False
 
@@ -82,8 +83,8 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     parts: dict[str, Frontier] = {}
-    low: int = MIN_TIME
-    percentile: int = MIN_TIME
+    low: Micros = MIN_TIME
+    percentile: Micros = MIN_TIME
     delays: Delays = Delays()
     gone: list[str] = []
 

@@ -8,6 +8,7 @@ and two siblings merged without touching any other.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from headrace.bounds import MOST_BINS, MOST_WORKERS, Bins, Bits, WorkerNumber, Workers
 from headrace.errors import PipelineError, ensure
 from headrace.keyspace.ranges import MAX_HASH, Ranges
 
 HASH_BITS = 64
+_BIN_NAME = re.compile(r"([01]{1,64})(?:/(0|[1-9][0-9]?))?")
+_SHOWN = 80
 #: The largest number of bins that a layout can start with, as a power of two.
 MAX_BIN_BITS = 20
 
@@ -45,11 +49,13 @@ class Bin(NamedTuple):
         Raises:
             PipelineError: for a text that names no bin.
         """
-        prefix, _, depth = text.partition("/")
-        bits = int(depth) if depth.isdigit() else len(prefix)
-        if prefix.strip("01") or not prefix or bits > HASH_BITS or len(prefix) != max(bits, 1):
+        found = _BIN_NAME.fullmatch(text)
+        prefix, depth = found.groups() if found is not None else ("", None)
+        bits = len(prefix) if depth is None else int(depth)
+        if found is None or len(prefix) != max(bits, 1) or (not bits and prefix != "0"):
             raise PipelineError(
-                f"{text!r} names no bin", remedy='give its prefix and how long that is: "0110/4"'
+                f"{text[:_SHOWN]!r} names no bin",
+                remedy='give its prefix and how long that is: "0110/4"; several bins one by one',
             )
         return cls(int(prefix, 2) << (HASH_BITS - bits) if bits else 0, bits)
 
@@ -96,8 +102,8 @@ class LayoutWire(msgspec.Struct, frozen=True, array_like=True):
             two (the lower one first). Each task decodes the plan: 2^16 runs took it 10 to 20 ms.
     """
 
-    workers: int
-    runs: list[tuple[int, int, int]]
+    workers: Workers
+    runs: list[tuple[Bits, Bins, WorkerNumber]]
     columns: bytes = b""
 
 
@@ -221,7 +227,12 @@ class Layout:
 
     @classmethod
     def from_wire(cls, wire: LayoutWire) -> Layout:
-        """Return the layout that was written."""
+        """Return the layout that was written.
+
+        Raises:
+            PipelineError: for one that cannot have been written; no memory is taken for it.
+        """
+        _check_wire(wire)
         if wire.columns:
             bins = len(wire.columns) // (1 + _OWNER.itemsize)
             owners_of = np.frombuffer(wire.columns, dtype=_OWNER, offset=bins)
@@ -231,11 +242,27 @@ class Layout:
         return cls(bits, bin_owners, wire.workers)
 
 
+def _check_wire(wire: LayoutWire) -> None:
+    """Check that what was written can be a layout, as far as its size goes."""
+    if wire.columns:
+        bins, left = divmod(len(wire.columns), 1 + _OWNER.itemsize)
+        good = not left and not wire.runs
+    else:
+        bins = sum(count for _, count, _ in wire.runs)
+        good = all(count > 0 for _, count, _ in wire.runs)
+    if not good or not 0 < bins <= MOST_BINS or not 0 < wire.workers <= MOST_WORKERS:
+        raise PipelineError(
+            f"a layout of {bins} bins and {wire.workers} workers is none",
+            remedy=f"use at most {MOST_BINS:,} bins and {MOST_WORKERS:,} workers",
+        )
+
+
 def _starts_of(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Return the first hash of each bin, and check that the bins cover the space exactly."""
     if len(bits) == 1:
         ensure(int(bits[0]) == 0, "a single bin must be the whole hash space")
         return np.zeros(1, dtype=np.uint64)
+    ensure(bool((bits <= HASH_BITS).all()), "a bin has more bits than a hash")
     ensure(bool((bits > 0).all()), "the bin without a prefix must be alone")
     widths = np.uint64(1) << (np.uint64(HASH_BITS) - bits.astype(np.uint64))
     ends = np.cumsum(widths, dtype=np.uint64)
@@ -243,5 +270,6 @@ def _starts_of(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     aligned = not (starts & (widths - np.uint64(1))).any()
     total = sum(int(width) for width in widths.tolist()) if len(bits) < 4096 else None
     covers = total == 2**HASH_BITS if total is not None else int(ends[-1]) == 0
+    covers = covers and bool((starts[1:] > starts[:-1]).all())
     ensure(aligned and covers, "the bins of a layout must cover the hash space, each on its prefix")
     return starts

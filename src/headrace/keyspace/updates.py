@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from headrace.bounds import Bins, Bits, StepNumber, Whole, WorkerNumber, Workers
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout, check_bin
 from headrace.keyspace.ranges import MAX_HASH
@@ -34,11 +35,11 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
             may be merged with its sibling in turn.
     """
 
-    step: int
-    workers: int = 0
-    splits: list[tuple[int, int]] = []
-    moves: list[tuple[int, int, int, int]] = []
-    merges: list[tuple[int, int]] = []
+    step: StepNumber
+    workers: Workers = 0
+    splits: list[tuple[int, Bits]] = []
+    moves: list[tuple[int, Bits, Bins, WorkerNumber]] = []
+    merges: list[tuple[int, Bits]] = []
 
     def __post_init__(self) -> None:
         """Check what it names.
@@ -64,9 +65,21 @@ class Relocated(msgspec.Struct, frozen=True, array_like=True):
         moves: (first hash, last hash, worker before, worker after), ascending.
     """
 
-    version: int
-    step: int
-    moves: list[tuple[int, int, int, int]]
+    version: Whole
+    step: StepNumber
+    moves: list[tuple[int, int, WorkerNumber, WorkerNumber]]
+
+    def __post_init__(self) -> None:
+        """Check what it names.
+
+        Raises:
+            PipelineError: when something of it is no range of hashes.
+        """
+        if not all(0 <= first <= last <= MAX_HASH for first, last, _, _ in self.moves):
+            raise PipelineError(
+                "a change of owners names no range of hashes",
+                remedy="restore the manifests from one copy of the storage",
+            )
 
 
 def updated(layout: Layout, update: Update) -> Layout:

@@ -12,9 +12,17 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import NOT_DECODED, AlreadyExists, HeadraceError, NotFound, StorageError
+from headrace.bounds import StepNumber, Whole
+from headrace.errors import (
+    NOT_DECODED,
+    AlreadyExists,
+    Damaged,
+    HeadraceError,
+    NotFound,
+    StorageError,
+)
 from headrace.keyspace.updates import Update
-from headrace.ledger.envelope import Sealed
+from headrace.ledger.envelope import Sealed, read_document
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
 
@@ -63,13 +71,13 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     goal: Goal | None = None
     if_busy: Literal["queue", "refuse"] = "queue"
     update: Update | None = None
-    migration: int = 0
+    migration: Whole = 0
     hosts: list[str] = []
-    at_step: int = 0
+    at_step: StepNumber = 0
     to: str = ""
     by: str = ""
     nonce: str = ""
-    format: int = FORMAT
+    format: Whole = FORMAT
 
     @property
     def text(self) -> str:
@@ -103,12 +111,12 @@ class Answer(msgspec.Struct, frozen=True):
         migration: the migration that it is about; 0 for none.
     """
 
-    number: int
+    number: Whole
     text: str
     applied: bool
-    step: int
+    step: StepNumber
     why: str = ""
-    migration: int = 0
+    migration: Whole = 0
 
 
 COMMANDS = Sealed(_SEALED, Command)
@@ -139,9 +147,11 @@ class CommandLog:
     def read(self, number: int) -> Asked | None:
         """Return a command, or None when there is none of that number. One read of the store."""
         try:
-            data = self._store.read(command_name(number))
+            data = read_document(self._store, command_name(number))
         except NotFound:
             return None
+        except Damaged as error:
+            return Asked(number, None, error.what)
         try:
             command = _decoded(data, command_name(number))
         except (HeadraceError, *NOT_DECODED) as error:

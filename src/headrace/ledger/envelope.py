@@ -6,14 +6,25 @@ Nothing that is read back is executed, and a person can read it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from headrace.errors import NOT_DECODED, Damaged, NewerFormat
+from headrace.errors import (
+    NOT_DECODED,
+    Damaged,
+    HeadraceError,
+    InvariantBroken,
+    NewerFormat,
+    PipelineError,
+)
+from headrace.storage.base import Store
 
 FORMAT = 1
 _MOST_DIGITS = 9
+#: The longest document that is read, in bytes. A base with 2^20 bins and 10^5 files has some 40 MB.
+MOST_BYTES = 256 << 20
 
 T = TypeVar("T")
 
@@ -23,18 +34,42 @@ def digest_of_bytes(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def read_document(store: Store, name: str) -> bytes:
+    """Return a document of a storage, whole.
+
+    Raises:
+        NotFound: when it is not there.
+        Damaged: when it is longer than any that was written.
+    """
+    data = store.read(name, 0, MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Damaged(
+            f"{name} is longer than {MOST_BYTES:,} bytes",
+            place=name,
+            remedy="restore the file from a copy of the storage; nothing was computed with it",
+        )
+    return data
+
+
 class Sealed(Generic[T]):
     """One kind of thing that the ledger stores, to and from bytes.
+
+    The seal tells damage, not ill will: whoever writes a file can seal it. So what was decoded is
+    checked as well: by the bounds in its type (:mod:`headrace.bounds`), and by ``check``.
 
     Args:
         kind: what the envelope calls it.
         type: its type, plain data.
+        check: raises a PipelineError or InvariantBroken for a value that cannot have been written.
 
     Example: ``NOTES = Sealed("headrace-note", Note)``; ``NOTES.decode(NOTES.encode(note), name) == note``.
     """
 
-    def __init__(self, kind: str, type: type[T]) -> None:
+    def __init__(
+        self, kind: str, type: type[T], check: Callable[[T], None] = lambda _: None
+    ) -> None:
         self._kind = kind
+        self._check = check
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(type)
 
@@ -56,13 +91,24 @@ class Sealed(Generic[T]):
         """
         body = _unsealed(self._kind, data, name)
         try:
-            return self._decoder.decode(body)
-        except NOT_DECODED as error:
+            value = self._decoder.decode(body)
+            self._check(value)
+        except (*NOT_DECODED, PipelineError, InvariantBroken) as error:
+            what = error.what if isinstance(error, HeadraceError) else str(error)
             raise Damaged(
-                f"{name} does not hold what it should: {error}",
+                f"{name} does not hold what it should: {what}",
                 place=name,
                 remedy="run the version of Headrace that wrote it, or restore it from a copy",
             ) from error
+        return value
+
+    def read(self, store: Store, name: str) -> T:
+        """Return the value under a name of a storage; see :meth:`decode`.
+
+        Raises:
+            NotFound: when the name is not there.
+        """
+        return self.decode(read_document(store, name), name)
 
 
 def _unsealed(kind: str, data: bytes, name: str) -> bytes:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.bounds import Micros, StepNumber, Whole
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.envelope import Sealed
 from headrace.sources.base import Offer
@@ -39,10 +40,10 @@ class Intent(msgspec.Struct, frozen=True):
         code: the fingerprint of the code that the step was begun with; empty where it is not known.
     """
 
-    order: int
-    step: int
+    order: Whole
+    step: StepNumber
     nonce: str
-    clock_us: int
+    clock_us: Micros
     offers: dict[str, Offer]
     known: dict[str, Frontiers]
     replays: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headrace.bounds import Whole
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Relocated, Update, relocated, updated
 
@@ -24,7 +25,7 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
 
     wire: LayoutWire
     lineage: str = ""
-    version: int = 0
+    version: Whole = 0
     relocated: list[Relocated] = []
     updates: list[Update] = []
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.bounds import Micros, StepNumber, Whole
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
@@ -72,13 +73,13 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     token: str
-    counter: int
+    counter: Whole
     role: Role
-    epoch: int
+    epoch: StepNumber
     where: str
-    since_us: int
-    now_us: int
-    period_us: int
+    since_us: Micros
+    now_us: Micros
+    period_us: Micros
     why: str = ""
     not_deleted: int = 0
 
@@ -125,7 +126,7 @@ class Beats:
         found: dict[str, Beat] = {}
         for name in self._store.list(FOLDER):
             try:
-                beat = BEATS.decode(self._store.read(name), name)
+                beat = BEATS.read(self._store, name)
             except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
                 continue
             before = found.get(beat.token)

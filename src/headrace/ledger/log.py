@@ -41,6 +41,7 @@ from headrace.errors import (
     CommitUnknown,
     Damaged,
     Fenced,
+    HeadraceError,
     ListLags,
     NewerFormat,
     NotFound,
@@ -48,7 +49,7 @@ from headrace.errors import (
     WrongPipeline,
     ensure,
 )
-from headrace.ledger.envelope import digest_of_bytes
+from headrace.ledger.envelope import digest_of_bytes, read_document
 from headrace.ledger.intent import FOLDER as INTENT_FOLDER
 from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
 from headrace.ledger.manifest import (
@@ -295,7 +296,7 @@ class Ledger:
     def _read_if_there(self, step: int) -> Read | None:
         name = manifest_name(step)
         try:
-            data = self._store.read(name)
+            data = read_document(self._store, name)
         except NotFound:
             return None
         manifest = MANIFESTS.decode(data, name)
@@ -334,7 +335,7 @@ class Ledger:
             WrongPipeline: when it is another's.
         """
         try:
-            data = self._store.read(manifest_name(0))
+            data = read_document(self._store, manifest_name(0))
         except NotFound:
             return
         owner = MANIFESTS.decode(data, manifest_name(0)).pipeline
@@ -460,7 +461,7 @@ class Ledger:
             Fenced: when it is another.
             NotFound: when nothing is there.
         """
-        data = self._store.read(name)
+        data = read_document(self._store, name)
         found = MANIFESTS.decode(data, name)
         if found.nonce.partition(".")[0] != manifest.nonce or found.epoch != manifest.epoch:
             raise self._fenced_by_commit(manifest.epoch, manifest.step)
@@ -476,7 +477,7 @@ class Ledger:
             Fenced: when another driver has gone on far beyond it.
         """
         try:
-            data = self._store.read(manifest_name(head.step))
+            data = read_document(self._store, manifest_name(head.step))
         except NotFound:
             data = b""
         cleaned = head.step == 0 and self._exists(CLEANED_MARK)
@@ -530,9 +531,16 @@ class Ledger:
         """
         name = intent_name(order)
         try:
-            return INTENTS.decode(self._store.read(name), name)
+            intent = INTENTS.read(self._store, name)
         except NotFound:
             return None
+        if intent.order != order:
+            raise Damaged(
+                f"{name} holds the intent of order {intent.order}",
+                place=name,
+                remedy="restore the file from a copy of the storage",
+            )
+        return intent
 
     def intend(self, head: Head, intent: Intent) -> Intent:
         """Make the intent of the step after a head durable; return it, or the one that was there first.
@@ -618,7 +626,7 @@ class Ledger:
         try:
             tried_again(self._store.tidy)
             left = tried_again(lambda: self.leftovers(head))
-            probes = tried_again(lambda: self._old_probes())
+            probes = tried_again(self._old_probes)
         except StorageError as error:
             log.warning("what is left over could not be looked for: %s", error.what)
             self.garbage.left += 1
@@ -685,9 +693,28 @@ def _sum(chain: list[Read], before: Head | None = None) -> Head:
     """Return the sum of manifests, newest first, on top of a head."""
     head = before
     for manifest, digest in reversed(chain):
-        head = fold(head, manifest, digest)
+        head = _folded(head, manifest, digest)
     assert head is not None
     return head
+
+
+def _folded(head: Head | None, manifest: Manifest, digest: str) -> Head:
+    """Return the sum after one more manifest, which may be of ill will: sealed, and without sense.
+
+    Raises:
+        Damaged: when it does not fit what came before it.
+    """
+    try:
+        return fold(head, manifest, digest)
+    except (HeadraceError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
+            ValueError) as error:  # fmt: skip
+        why = error.what if isinstance(error, HeadraceError) else type(error).__name__
+        name = manifest_name(manifest.step)
+        raise Damaged(
+            f"{name} does not fit what came before it: {why}",
+            place=name,
+            remedy="restore the manifests from one copy of the storage",
+        ) from error
 
 
 def _check_finished(manifest: Manifest, newest: int) -> None:

@@ -10,13 +10,26 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from headrace.bounds import (
+    Bins,
+    FileName,
+    Micros,
+    SliceCount,
+    StepNumber,
+    Whole,
+    WholeOrNot,
+    WorkerNumber,
+    Workers,
+)
+from headrace.errors import ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, changed
-from headrace.keyspace.layout import LayoutWire
+from headrace.keyspace.groups import MAX_GROUPS
+from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import Sealed
@@ -43,7 +56,7 @@ class Division(msgspec.Struct, frozen=True):
 
     start: Any
     end: Any
-    rows: int
+    rows: Whole
     digest: int
     final: bool
 
@@ -58,11 +71,11 @@ class Slice(msgspec.Struct, frozen=True):
         nbytes: how many bytes of rows the slice has; -1 in manifests of older versions.
     """
 
-    number: int
-    of: int
-    as_of: int
+    number: Whole
+    of: SliceCount
+    as_of: StepNumber
     files: list[FileRef]
-    nbytes: int = -1
+    nbytes: WholeOrNot = -1
 
     @property
     def range(self) -> tuple[int, int]:
@@ -78,13 +91,13 @@ class Counts(msgspec.Struct, frozen=True):
             late that it might have been forgotten.
     """
 
-    records: int = 0
-    late: int = 0
-    skipped: int = 0
-    timers: int = 0
-    produced: int = 0
-    duplicates: int = 0
-    expired: int = 0
+    records: Whole = 0
+    late: Whole = 0
+    skipped: Whole = 0
+    timers: Whole = 0
+    produced: Whole = 0
+    duplicates: Whole = 0
+    expired: Whole = 0
 
     def plus(self, other: Counts) -> Counts:
         """Return the sums."""
@@ -136,7 +149,7 @@ class Origin(msgspec.Struct, frozen=True):
         positions: (start, end) of what the step read, by injector.
     """
 
-    id: int
+    id: StepNumber
     positions: dict[str, tuple[Any, Any]] = {}
 
 
@@ -154,7 +167,7 @@ class CatchUp(msgspec.Struct, frozen=True):
     positions: dict[str, Any] = {}
     ended: list[str] = []
     frontiers: dict[str, Frontiers] = {}
-    retained: int | None = None
+    retained: StepNumber | None = None
 
 
 class Halt(msgspec.Struct, frozen=True):
@@ -166,14 +179,14 @@ class Halt(msgspec.Struct, frozen=True):
     """
 
     kind: Literal["stop", "pause", "none"]
-    step: int
+    step: StepNumber
 
 
 class HeldBy(msgspec.Struct, frozen=True, array_like=True):
     """What a computation holds in a worker from a step on; nothing where the worker is gone."""
 
     computation: str
-    worker: int
+    worker: WorkerNumber
     held: Held
 
 
@@ -234,56 +247,56 @@ class Head(msgspec.Struct, frozen=True):
             is known. A clock was wrong, or is; while that is so, the base's age counts from then.
     """
 
-    step: int
-    epoch: int
+    step: StepNumber
+    epoch: StepNumber
     digest: str
     layout: LayoutWire
     identity: dict[str, Any]
     positions: dict[str, Any] = {}
     ended: list[str] = []
-    highest: dict[str, int] = {}
+    highest: dict[str, Micros] = {}
     frontiers: dict[str, Frontiers] = {}
-    watermarks: dict[str, tuple[int, int]] = {}
-    percentiles: dict[str, int] = {}
-    oldest: dict[str, int] = {}
-    moved: dict[str, tuple[int, int]] = {}
-    next_wall_timer: int = MAX_TIME
+    watermarks: dict[str, tuple[Micros, Micros]] = {}
+    percentiles: dict[str, Micros] = {}
+    oldest: dict[str, Micros] = {}
+    moved: dict[str, tuple[StepNumber, Micros]] = {}
+    next_wall_timer: Micros = MAX_TIME
     runs: list[FileRef] = []
-    slices: dict[int, Slice] = {}
+    slices: dict[Whole, Slice] = {}
     chains: dict[str, Chain] = {}
-    unreleased: dict[int, list[FileRef]] = {}
+    unreleased: dict[StepNumber, list[FileRef]] = {}
     retained: list[FileRef] = []
-    dead: list[tuple[str, int]] = []
-    released: int = -1
-    boundary: int = 0
+    dead: list[tuple[FileName, StepNumber]] = []
+    released: StepNumber = -1
+    boundary: StepNumber = 0
     counts: dict[str, Counts] = {}
-    bases: list[int] = []
+    bases: list[StepNumber] = []
     chains_since: str = ""
-    origins: dict[int, Origin] = {}
-    delivered: dict[str, int] = {}
+    origins: dict[StepNumber, Origin] = {}
+    delivered: dict[str, StepNumber] = {}
     waits_for: list[str] = []
-    done: int = 0
-    done_before: dict[int, int] = {}
-    commands: int = 0
+    done: Whole = 0
+    done_before: dict[StepNumber, Whole] = {}
+    commands: Whole = 0
     answers: list[Answer] = []
     paused: bool = False
     catch_up: CatchUp | None = None
     retained_marks: list[Mark] = []
     lineage: str = ""
-    layout_version: int = 0
+    layout_version: Whole = 0
     relocated: list[Relocated] = []
     updates: list[Update] = []
-    asked: tuple[int, int] = (0, 0)
+    asked: tuple[Workers, Bins] = (0, 0)
     migrations: list[Migration] = []
-    per_worker: dict[str, dict[int, Held]] = {}
+    per_worker: dict[str, dict[WorkerNumber, Held]] = {}
     places: Places = Places()
     drained_hosts: list[str] = []
-    checkpoint: int = -1
+    checkpoint: StepNumber = -1
     halt: Halt | None = None
-    clock_us: int = 0
-    clock_before: dict[int, int] = {}
-    clock_ahead: dict[int, int] = {}
-    clock_now: int = 0
+    clock_us: Micros = 0
+    clock_before: dict[StepNumber, Micros] = {}
+    clock_ahead: dict[StepNumber, Micros] = {}
+    clock_now: Micros = 0
     starts: dict[str, Any] = {}
 
     @property
@@ -419,21 +432,21 @@ class Manifest(msgspec.Struct, frozen=True):
     """
 
     pipeline: str
-    step: int
-    epoch: int
-    try_: int
+    step: StepNumber
+    epoch: StepNumber
+    try_: Whole
     nonce: str
     predecessor: str
     claim: bool
-    clock_us: int
+    clock_us: Micros
     seed: int
     divisions: dict[str, Division] = {}
-    highest: dict[str, int] = {}
+    highest: dict[str, Micros] = {}
     frontiers: dict[str, Frontiers] = {}
-    watermarks: dict[str, tuple[int, int]] = {}
-    percentiles: dict[str, int] = {}
-    oldest: dict[str, int] = {}
-    next_wall_timer: int = MAX_TIME
+    watermarks: dict[str, tuple[Micros, Micros]] = {}
+    percentiles: dict[str, Micros] = {}
+    oldest: dict[str, Micros] = {}
+    next_wall_timer: Micros = MAX_TIME
     runs: list[FileRef] = []
     outputs: list[FileRef] = []
     retained: list[FileRef] = []
@@ -443,9 +456,9 @@ class Manifest(msgspec.Struct, frozen=True):
     counts: dict[str, Counts] = {}
     layout: LayoutWire | None = None
     identity: dict[str, Any] | None = None
-    released: int = -1
-    boundary: int = 0
-    cleaned: int = 0
+    released: StepNumber = -1
+    boundary: StepNumber = 0
+    cleaned: StepNumber = 0
     base: Head | None = None
     timing: Timing | None = None
     answers: list[Answer] = []
@@ -453,12 +466,12 @@ class Manifest(msgspec.Struct, frozen=True):
     forgotten: list[str] = []
     replays: bool = False
     catch_up: CatchUp | None = None
-    delivery: int = -1
-    delivered: dict[str, int] = {}
+    delivery: StepNumber = -1
+    delivered: dict[str, StepNumber] = {}
     waits_for: list[str] = []
     updates: list[Update] = []
     withdrawn: bool = False
-    asked: tuple[int, int] | None = None
+    asked: tuple[Workers, Bins] | None = None
     migrations: list[Migration] = []
     per_worker: list[HeldBy] = []
     places: Places | None = None
@@ -467,8 +480,8 @@ class Manifest(msgspec.Struct, frozen=True):
     intent: Intent | None = None
     unstaged: bool = False
     halt: Halt | None = None
-    copied: int = -1
-    staged: dict[int, list[FileRef]] = {}
+    copied: StepNumber = -1
+    staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}
 
     @property
@@ -483,7 +496,68 @@ class Manifest(msgspec.Struct, frozen=True):
         return Origin(self.delivery if self.delivery >= 0 else self.step, positions)
 
 
-MANIFESTS = Sealed("headrace-manifest", Manifest)
+class _Facts(msgspec.Struct):
+    """What the identity of a pipeline says of a computation, as far as readers rely on it."""
+
+    key: list[str]
+    cells: dict[str, str]
+    group: str | None = None
+    shapes: dict[str, Any] = {}
+
+
+class _Identity(msgspec.Struct):
+    """What the identity of a pipeline says, as far as readers rely on it."""
+
+    computations: dict[str, _Facts] = {}
+    injectors: dict[str, Any] = {}
+    groups: Annotated[list[str], msgspec.Meta(max_length=MAX_GROUPS)] = []
+    removed: dict[str, StepNumber] = {}
+    void: dict[str, StepNumber] = {}
+    retained: dict[str, StepNumber] = {}
+
+
+def _check(manifest: Manifest) -> None:
+    """Check that a manifest makes sense by itself, whoever wrote it.
+
+    Raises:
+        PipelineError, InvariantBroken: when it cannot be one.
+    """
+    step = manifest.step
+    ensure(step >= 0, "it is of no step")
+    ensure(manifest.boundary <= step, "its boundary is above its step")
+    ensure(manifest.cleaned <= step, "files were deleted of steps that are still to come")
+    ensure(manifest.released <= step, "outputs were delivered of steps that are still to come")
+    layouts = [manifest.layout, *(migration.origin for migration in manifest.migrations)]
+    if manifest.base is not None:
+        _check_head(manifest.base, step)
+        layouts += [manifest.base.layout, *(of.origin for of in manifest.base.migrations)]
+    for layout in layouts:
+        if layout is not None:
+            Layout.from_wire(layout)
+    if manifest.slice is not None:
+        _check_slice(manifest.slice, step)
+    if manifest.identity is not None:
+        msgspec.convert(manifest.identity, _Identity)
+
+
+def _check_head(head: Head, step: int) -> None:
+    ensure(head.step == step - 1, "its sum is not of the step before")
+    ensure(head.boundary <= step, "its boundary is above its step")
+    ensure(all(at <= head.step for at in head.bases), "a base is above its step")
+    ensure(all(at <= head.step for _, at in head.dead), "a file dies at a later step")
+    for number, part in head.slices.items():
+        ensure(number == part.number, "a slice has another number")
+        _check_slice(part, head.step)
+    msgspec.convert(head.identity, _Identity)
+
+
+def _check_slice(part: Slice, step: int) -> None:
+    ensure(part.of & (part.of - 1) == 0, "the number of slices is no power of two")
+    ensure(part.number < part.of, "a slice is none of them")
+    ensure(part.as_of <= step, "a slice is of a later step")
+
+
+MANIFESTS = Sealed("headrace-manifest", Manifest, _check)
 
 
 MANIFEST_FOLDER = "manifests/"

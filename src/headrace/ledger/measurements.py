@@ -12,6 +12,7 @@ import contextlib
 import msgspec
 import numpy as np
 
+from headrace.bounds import Micros, StepNumber, WholeOrNot
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.envelope import Sealed
@@ -37,7 +38,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     policy: str
-    at_us: int
+    at_us: Micros
     wish: str
     wants: bool
     dry_run: bool = False
@@ -61,16 +62,16 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
         decision: what the driver's policy wanted last.
     """
 
-    step: int
-    epoch: int
-    now_us: int
+    step: StepNumber
+    epoch: StepNumber
+    now_us: Micros
     changed_us: int | None
     layout: LayoutWire
     known: bool
-    sizes: list[int] | None
+    sizes: list[WholeOrNot] | None
     records: list[float]
     busy_us: list[float]
-    state_bytes: list[int]
+    state_bytes: list[WholeOrNot]
     records_per_s: list[float]
     worker_busy_us: list[float]
     true_rates: list[float]
@@ -152,7 +153,7 @@ def newest_measurements(store: Store) -> Published | None:
     """Return what was measured last; None where nothing was, or it is of another version."""
     for name in sorted(store.list(FOLDER), reverse=True):
         try:
-            return PUBLISHED.decode(store.read(name), name)
+            return PUBLISHED.read(store, name)
         except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
             continue  # a newer one has taken its place, or it is of another version
     return None

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, LayoutWire, check_bin
 from headrace.keyspace.updates import Update
@@ -42,12 +43,12 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
         nbytes: about how much state it moves.
     """
 
-    workers: int = 0
-    splits: list[tuple[int, int]] = []
-    moves: list[tuple[int, int, int, int]] = []
-    merges: list[tuple[int, int]] = []
+    workers: Workers = 0
+    splits: list[tuple[int, Bits]] = []
+    moves: list[tuple[int, Bits, Bins, WorkerNumber]] = []
+    merges: list[tuple[int, Bits]] = []
     interferes: bool = False
-    nbytes: int = 0
+    nbytes: Whole = 0
 
     def at(self, step: int) -> Update:
         """Return the update that lets it take effect at a step."""
@@ -80,13 +81,13 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     kind: GoalKind
-    workers: int = 0
-    bins: list[tuple[int, int]] = []
-    to: int = -1
-    drained: list[int] = []
+    workers: Workers = 0
+    bins: list[tuple[int, Bits]] = []
+    to: WorkerNumber = -1
+    drained: list[WorkerNumber] = []
     strategy: AllAtOnce | Fluid | Batched = Batched()
     prepare: bool = False
-    objective_us: int = 0
+    objective_us: Micros = 0
     prices: Prices | None = None
     groups: list[str] = []
 
@@ -118,17 +119,17 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
 class Latency(msgspec.Struct, frozen=True, array_like=True):
     """How long steps took, in microseconds; all 0 when there were none."""
 
-    steps: int = 0
-    p50_us: int = 0
-    p99_us: int = 0
-    max_us: int = 0
+    steps: Whole = 0
+    p50_us: Micros = 0
+    p99_us: Micros = 0
+    max_us: Micros = 0
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
     """When something was: after which step, at what reading of the driver's clock."""
 
-    step: int
-    clock_us: int
+    step: StepNumber
+    clock_us: Micros
 
 
 class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,7 +161,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
         why: why it ended as it did, where that is not as planned.
     """
 
-    id: int
+    id: Whole
     what: str
     by: str = ""
     strategy: str = ""
@@ -169,12 +170,12 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     estimate: Estimate | None = None
     rounds: list[Round] | None = None
     origin: LayoutWire | None = None
-    next: int = 0
-    effective: int = -1
-    since: int = -1
+    next: Whole = 0
+    effective: StepNumber = -1
+    since: StepNumber = -1
     gap: bool = True
     prepare: bool = False
-    budget_bytes: int = 0
+    budget_bytes: Whole = 0
     paused: bool = False
     began: Moment | None = None
     ended: Moment | None = None

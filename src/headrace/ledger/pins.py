@@ -16,6 +16,7 @@ import re
 
 import msgspec
 
+from headrace.bounds import Micros, StepNumber
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
@@ -37,9 +38,9 @@ class Pin(msgspec.Struct, frozen=True):
         by: who reads, for people.
     """
 
-    step: int
-    made_us: int
-    until_us: int
+    step: StepNumber
+    made_us: Micros
+    until_us: Micros
     by: str = ""
 
     def holds(self, now_us: int) -> bool:
@@ -101,7 +102,7 @@ class Pins:
             if not _NAME.fullmatch(name):
                 continue
             try:
-                found[name] = PINS.decode(self._store.read(name), name)
+                found[name] = PINS.read(self._store, name)
             except Damaged:
                 found[name] = None
             except (NotFound, NewerFormat):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from headrace.bounds import Micros, StepNumber
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.state.runs import FileRef
 
@@ -26,8 +27,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
         watermarks: (low, percentile) watermark of what each computation produces.
     """
 
-    step: int
-    watermarks: dict[str, tuple[int, int]]
+    step: StepNumber
+    watermarks: dict[str, tuple[Micros, Micros]]
 
 
 class Retained(msgspec.Struct, frozen=True):

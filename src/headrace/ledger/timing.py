@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.bounds import Micros, Whole
+
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     """The time from the start of the commit before to the start of this one, in microseconds.
@@ -34,10 +36,10 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         soft_state: how many tasks found it how: ``hit``, ``caught up``, ``cold``.
     """
 
-    span_us: int
-    driver_us: dict[str, int] = {}
-    tasks_us: dict[str, tuple[int, int]] = {}
+    span_us: Micros
+    driver_us: dict[str, Micros] = {}
+    tasks_us: dict[str, tuple[Micros, Micros]] = {}
     side_by_side: bool = False
-    deliver_us: int = 0
+    deliver_us: Micros = 0
     exchange: str = ""
-    soft_state: dict[str, int] = {}
+    soft_state: dict[str, Whole] = {}

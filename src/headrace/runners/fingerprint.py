@@ -1,11 +1,12 @@
 """The fingerprint of a pipeline's code: equal in two processes that run the same code, different otherwise.
 
-A step that weak sinks have seen before its commit must be finished by the code that began it: other code may
-come to other rows under the same id. The code itself cannot be kept, so its fingerprint is.
+A step that weak sinks have seen before its commit must be finished by the code that began it: other
+code may come to other rows under the same id. The code itself cannot be kept, so its fingerprint is.
 
-It covers what results depend on: how the pipeline is drawn, and the user's functions and classes with all
-that they refer to. It leaves out where code is: lines, comments and file names. What is installed (libraries,
-Headrace, Python itself) counts by its name alone. A pickle would not do: it differs between two processes.
+It covers what results depend on: how the pipeline is drawn, and the user's functions and classes with
+all that they refer to. It leaves out where code is: lines, comments and file names. What is installed
+(libraries, Headrace, Python itself) counts by its name alone. A pickle would not do: it differs between
+two processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DEEPEST = 60
 
 
 def fingerprint(pipeline: Pipeline) -> str:
-    """Return the fingerprint of the code that computes a pipeline's results. Sources and sinks are left out.
+    """Return the fingerprint of the code that computes a pipeline's results, without sources and sinks.
 
     Cost: a millisecond or so; all that the user's functions refer to is looked at once.
     """
@@ -77,7 +78,10 @@ class _Walk:
         if isinstance(item, _PLAIN) and type(item) in _PLAIN:
             self._say(type(item).__name__, item)
             return
-        if type(item) not in (tuple, frozenset):  # (whether equal ones are one object is Python's affair)
+        if type(item) not in (
+            tuple,
+            frozenset,
+        ):  # (whether equal ones are one object is Python's affair)
             number = self._numbers.get(id(item))
             if number is not None:
                 self._say("again", number)
@@ -201,10 +205,7 @@ class _Walk:
             self._add_all("struct", msgspec.structs.astuple(item))
             return
         state = getattr(item, "__dict__", None)
-        if state is not None and not hasattr(type(item), "__getstate__"):
-            self.add(state)
-            return
-        if isinstance(state, dict) and type(item).__reduce_ex__ is object.__reduce_ex__:
+        if isinstance(state, dict) and not _reduces_itself(type(item)):
             self.add(state)
             return
         try:
@@ -215,7 +216,9 @@ class _Walk:
         if isinstance(reduced, str):
             self._say("named", reduced)
             return
-        self._add_all("reduced", (list(part) if hasattr(part, "__next__") else part for part in reduced))
+        self._add_all(
+            "reduced", (list(part) if hasattr(part, "__next__") else part for part in reduced)
+        )
 
 
 class _Missing:
@@ -241,6 +244,12 @@ _HOW: list[tuple[Any, Callable[[_Walk, Any], None]]] = [
     (partial, _Walk._add_partial),
     ((tuple, list), lambda walk, item: walk._add_all(type(item).__name__, item)),
 ]
+
+
+def _reduces_itself(kind: type) -> bool:
+    """Say whether objects of a class say themselves how they are taken apart."""
+    own = [vars(base) for base in kind.__mro__[:-1]]
+    return any("__reduce_ex__" in of or "__reduce__" in of for of in own)
 
 
 def _alone(item: Any) -> str:

@@ -237,7 +237,7 @@ class FixedTuple(Record):
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         for row, value in enumerate(values):
-            if isinstance(value, tuple | list) and len(value) != len(self._parts):
+            if isinstance(value, tuple | list) and len(value) != len(self.parts):
                 raise Misfit(row, f"{str(value)[:80]} is no {self.says}")
         as_tuples = [tuple(v) if isinstance(v, list) else v for v in values]
         return super().to_arrow(as_tuples, zone)

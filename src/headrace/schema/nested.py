@@ -93,7 +93,13 @@ class Part:
 
 def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column with the names of a type that is otherwise the same."""
-    if column.type.equals(kind) or not pa.types.is_nested(kind):
+    if column.type.equals(kind):
+        return column
+    if isinstance(kind, pa.JsonType):
+        return pa.ExtensionArray.from_storage(kind, column)
+    if isinstance(column.type, pa.JsonType):
+        return column.storage
+    if not pa.types.is_nested(kind):
         return column
     if pa.types.is_struct(kind):
         there, present = present_rows(column)
@@ -111,17 +117,21 @@ def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class Many(Form):
-    """Lists, tuples and sets of items of one type."""
+    """Lists, tuples and sets of items of one type.
+
+    Attributes:
+        item: what they have many of.
+    """
 
     def __init__(self, says: str, make: type[Any], accepts: tuple[type, ...], item: Part) -> None:
         self.says = says
         self.arrow = pa.list_(pa.field("item", item.form.arrow))
-        self._make, self._accepts, self._item = make, accepts, item
+        self._make, self._accepts, self.item = make, accepts, item
         self._unordered = issubclass(make, set | frozenset)
 
     @property
     def outside(self) -> pa.DataType:
-        return pa.list_(pa.field("item", self._item.form.outside))
+        return pa.list_(pa.field("item", self.item.form.outside))
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         lists: list[Any] = []
@@ -136,7 +146,7 @@ class Many(Form):
                 raise refused(row, value, self.says)
         offsets = _offsets(lists)
         try:
-            items = self._item.to_arrow(list(chain.from_iterable(lists)), zone)
+            items = self.item.to_arrow(list(chain.from_iterable(lists)), zone)
         except Misfit as error:
             raise in_item(error, offsets) from None
         return list_of(self.arrow, offsets, items, _nones(values))
@@ -144,7 +154,7 @@ class Many(Form):
     def to_python(self, column: pa.Array) -> list[Any]:
         offsets, flat = items_of(column)
         try:
-            items = self._item.to_python(flat)
+            items = self.item.to_python(flat)
         except Misfit as error:
             raise in_item(error, offsets) from None
         at, make = offsets.tolist(), self._make
@@ -153,20 +163,24 @@ class Many(Form):
         return _with_nones(found, column)
 
     def read(self, column: pa.Array) -> pa.Array:
-        return cast_lists(column, self.arrow, self._item.read)
+        return cast_lists(column, self.arrow, self.item.read)
 
 
 class Dict(Form):
-    """Dicts, as maps; in the order of their keys' insertion."""
+    """Dicts, as maps; in the order of their keys' insertion.
+
+    Attributes:
+        key, item: what they have many of.
+    """
 
     def __init__(self, says: str, key: Part, item: Part) -> None:
         self.says = says
         self.arrow = pa.map_(key.form.arrow, item.form.arrow)
-        self._key, self._item = key, item
+        self.key, self.item = key, item
 
     @property
     def outside(self) -> pa.DataType:
-        return pa.map_(self._key.form.outside, self._item.form.outside)
+        return pa.map_(self.key.form.outside, self.item.form.outside)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         for row, value in enumerate(values):
@@ -177,8 +191,8 @@ class Dict(Form):
         keys = list(chain.from_iterable(dicts))
         items = list(chain.from_iterable(one.values() for one in dicts))
         try:
-            new_keys = self._key.to_arrow(keys, zone)
-            new_items = self._item.to_arrow(items, zone)
+            new_keys = self.key.to_arrow(keys, zone)
+            new_items = self.item.to_arrow(items, zone)
         except Misfit as error:
             raise in_item(error, offsets, repr(keys[error.row])[:80]) from None
         check_once(offsets, new_keys)  # (as times of two zones that are one)
@@ -187,7 +201,7 @@ class Dict(Form):
     def to_python(self, column: pa.Array) -> list[Any]:
         offsets, old_keys, old_items = entries_of(column)
         try:
-            keys, items = self._key.to_python(old_keys), self._item.to_python(old_items)
+            keys, items = self.key.to_python(old_keys), self.item.to_python(old_items)
         except Misfit as error:
             raise in_item(error, offsets) from None
         at = offsets.tolist()
@@ -198,7 +212,7 @@ class Dict(Form):
         return _with_nones(found, column)
 
     def read(self, column: pa.Array) -> pa.Array:
-        return cast_maps(column, self.arrow, self._key.read, self._item.read)
+        return cast_maps(column, self.arrow, self.key.read, self.item.read)
 
 
 class Record(Form):
@@ -218,11 +232,11 @@ class Record(Form):
     ) -> None:  # fmt: skip
         self.says = says
         self.arrow = pa.struct([part.field for part in parts])
-        self._parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
+        self.parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
 
     @property
     def outside(self) -> pa.DataType:
-        return pa.struct([part.outside_field for part in self._parts])
+        return pa.struct([part.outside_field for part in self.parts])
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         there = [row for row, value in enumerate(values) if value is not None]
@@ -234,7 +248,7 @@ class Record(Form):
                 self._check_names(value, row)
         given = any(not isinstance(value, self._accepts) for value in present)
         columns = []
-        for at, part in enumerate(self._parts):
+        for at, part in enumerate(self.parts):
             try:
                 if given:
                     column = self._of_mappings(present, part, at)
@@ -244,7 +258,7 @@ class Record(Form):
             except Misfit as error:
                 raise Misfit(there[error.row], error.why, f".{part.name}{error.path}") from None
         found = pa.StructArray.from_arrays(columns, fields=list(self.arrow))
-        if not self._parts:
+        if not self.parts:
             found = pa.array([{}] * len(present), self.arrow)
         return spread(found, np.array(there, dtype=np.int64), len(values))
 
@@ -265,7 +279,7 @@ class Record(Form):
         return found
 
     def _check_names(self, value: Mapping[str, Any], row: int) -> None:
-        known = {part.outside for part in self._parts}
+        known = {part.outside for part in self.parts}
         strange = next((name for name in value if name not in known), None)
         if strange is not None:
             raise Misfit(row, f"{self.says} has no field {strange!r}")
@@ -273,7 +287,7 @@ class Record(Form):
     def to_python(self, column: pa.Array) -> list[Any]:
         there, present = present_rows(column)
         lists = []
-        for part, values in zip(self._parts, present.flatten(), strict=True):
+        for part, values in zip(self.parts, present.flatten(), strict=True):
             try:
                 lists.append(part.to_python(values))
             except Misfit as error:
@@ -295,7 +309,7 @@ class Record(Form):
         there, present = present_rows(column)
         columns = dict(zip([f.name for f in column.type], present.flatten(), strict=True))
         made = []
-        for part in self._parts:
+        for part in self.parts:
             try:
                 made.append(part_of_columns(part, columns, len(present)))
             except Misfit as error:
@@ -333,9 +347,16 @@ def field_of_mapping(value: Mapping[str, Any], part: Part, row: int) -> Any:
 
 
 class Json(Form):
-    """Values of unions and of other types that no column has: as JSON, in a column of texts."""
+    """Values of unions and of other types that no column has: as JSON, in a column of texts.
+
+    Outside the column is of Arrow's JSON type, by which others can tell it from one of texts.
+    """
 
     arrow = pa.string()
+
+    @property
+    def outside(self) -> pa.DataType:
+        return pa.json_()
 
     def __init__(self, declared: Any, says: str) -> None:
         self.says = says
@@ -399,16 +420,16 @@ class Constrained(Form):
     """Values that have to keep to limits (``msgspec.Meta``), such as numbers above zero."""
 
     def __init__(self, inner: Form, declared: Any) -> None:
-        self._inner, self._declared = inner, declared
+        self.inner, self._declared = inner, declared
         self.arrow, self.says = inner.arrow, inner.says
 
     @property
     def outside(self) -> pa.DataType:
-        return self._inner.outside
+        return self.inner.outside
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         self._check(values)
-        return self._inner.to_arrow(values, zone)
+        return self.inner.to_arrow(values, zone)
 
     def _check(self, values: Iterable[Any]) -> None:
         for row, value in enumerate(values):
@@ -420,11 +441,11 @@ class Constrained(Form):
                 raise refused(row, value, self.says, f"{str(value)[:60]!r}: {error}") from None
 
     def to_python(self, column: pa.Array) -> list[Any]:
-        return self._inner.to_python(column)
+        return self.inner.to_python(column)
 
     def read(self, column: pa.Array) -> pa.Array:
-        column = self._inner.read(column)
-        self._check(self._inner.to_python(column))
+        column = self.inner.read(column)
+        self._check(self.inner.to_python(column))
         return column
 
 

@@ -7,8 +7,8 @@ from typing import TextIO
 
 import pyarrow as pa
 
+from headrace.jsonlines import json_lines
 from headrace.sinks.base import Sink
-from headrace.sinks.jsonlines import json_lines
 
 
 class Console(Sink):

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headrace.errors import AlreadyExists, PipelineError, SinkConflict
+from headrace.jsonlines import json_lines
 from headrace.sinks.base import Sink
-from headrace.sinks.jsonlines import json_lines
 from headrace.storage.local import LocalStore
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -41,7 +41,7 @@ class Files(Sink):
     def __init__(self, directory: str | Path, *, format: Format = "jsonl") -> None:
         if format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(f"{format!r} is no file format", remedy="use jsonl, csv or parquet")
-        self._store = LocalStore(directory)
+        self._store = LocalStore(directory, access="all")
         self._format = format
 
     def check(self, columns: pa.Schema) -> None:
@@ -90,10 +90,19 @@ class Files(Sink):
             return json_lines(rows)
         buffer = io.BytesIO()
         if self._format == "csv":
-            pyarrow.csv.write_csv(rows, buffer)
+            pyarrow.csv.write_csv(_without_extensions(rows), buffer)
         else:
             pyarrow.parquet.write_table(rows, buffer, **parquet_options(rows.schema))
         return buffer.getvalue()
+
+
+def _without_extensions(rows: pa.Table) -> pa.Table:
+    """Return rows with columns of JSON as the texts that they are."""
+    schema = [
+        f.with_type(f.type.storage_type) if isinstance(f.type, pa.BaseExtensionType) else f
+        for f in rows.schema
+    ]
+    return rows.cast(pa.schema(schema))
 
 
 def _rows_of(parquet: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.bounds import Micros, Whole
 from headrace.schema import ValueType
 from headrace.storage.base import Store
 
@@ -53,7 +54,7 @@ class Part(msgspec.Struct, frozen=True):
     """
 
     final: bool = False
-    promise_us: int | None = None
+    promise_us: Micros | None = None
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -71,8 +72,8 @@ class Offer(msgspec.Struct, frozen=True):
     """
 
     end: Position
-    rows: int
-    bytes: int
+    rows: Whole
+    bytes: Whole
     final: bool = False
     empty: bool = False
     parts: dict[str, Part] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
-from headrace.eventtime.parsing import BadTime, TimeUnit, to_micros_column
-from headrace.schema import ValueType
+from headrace.eventtime.parsing import BadTime, TimeUnit, local_in_utc, to_micros_column
+from headrace.eventtime.spellings import TimeFormat
+from headrace.eventtime.zones import Ambiguous
+from headrace.jsonlines import keys_of_texts, value_of_texts
+from headrace.schema import NotExact, ValueType
+from headrace.schema.exact import Misfit, family_of
+from headrace.schema.nested import Part
 from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.sources.leaves import convert_leaves
 
 Place = Callable[[int], str]
+
+_TIMES = ("point in time", "time without a zone")
+#: Columns that already are of the type that is wanted need no look at each value.
+_UNCHECKED = (
+    "int", "float", "bool", "bytes", "duration", "time of day", "date", "point in time",
+)  # fmt: skip
+_NUMBERS = ("int", "float", "decimal")
+
+
+@dataclass(frozen=True)
+class TimeOptions:
+    """How times are read that do not say all by themselves.
+
+    Attributes:
+        zone: of times that name none.
+        unit: of numbers.
+        ambiguous: which of two times that clocks in the zone showed twice.
+        formats: of columns, by their names, whose texts (or numbers) are written in some other way.
+    """
+
+    zone: str = "UTC"
+    unit: TimeUnit | None = None
+    ambiguous: Ambiguous = "earliest"
+    formats: Mapping[str, TimeFormat] = field(default_factory=dict)
 
 
 class Columns:
@@ -23,19 +54,25 @@ class Columns:
     Args:
         values: the declared type of the records.
         event_time: the column that holds the event time.
-        zone: the time zone of times that name none.
-        unit: the unit of event times that are numbers.
+        zone, unit: of times that name none, or are numbers; or ``times``, which has all of it.
         remedy: what the owner of the data can do about a bad record.
+        names: field → what its column is called; by default as the field.
+        foreign: whether the tables are others', and their nested fields have the names from outside.
+        json: whether they are as JSON has them: texts in the place of bytes, dates and so on.
     """
 
     def __init__(
         self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit | None = None,
+        times: TimeOptions | None = None, names: Mapping[str, str] | None = None,
+        foreign: bool = False, json: bool = False,
         remedy: str = "mend the record; nothing of this step was committed",
     ) -> None:  # fmt: skip
         self._values = values
         self._event_time = event_time
-        self._zone = zone
-        self._unit: TimeUnit | None = unit
+        self._options = times or TimeOptions(zone, unit)
+        self._names = names or {}
+        self._foreign = foreign
+        self._leaves = _Leaves(self._options, json=json)
         self._remedy = remedy
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
@@ -56,8 +93,8 @@ class Columns:
         Raises:
             BadInput: for the first that is missing or no time.
         """
-        self._find(self._event_time, table, place_of)
-        return self._times(self._event_time, table, place_of)
+        name = self._name(self._event_time)
+        return self._times(name, self._find(name, table, place_of), place_of)
 
     def convert(self, table: pa.Table, place_of: Place) -> pa.Table:
         """Return columns of the declared types.
@@ -65,18 +102,25 @@ class Columns:
         Raises:
             BadInput: for the first null where none may be, or value that cannot be converted.
         """
-        columns = {}
-        for field in self._values.schema:
-            column = self._find(field.name, table, place_of).combine_chunks()
-            if column.null_count and not field.nullable:
-                row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
-                raise BadInput(
-                    f"column {field.name!r} is null or missing",
-                    place=place_of(row),
-                    remedy=f"{self._remedy}; or declare {field.name!r} as optional (`... | None`)",
-                )
-            columns[field.name] = self._converted(column, field, table, place_of)
-        return pa.table(columns)
+        columns = [self._column(part, table, place_of) for part in self._values.parts]
+        return pa.table(columns, schema=self._values.schema)
+
+    def _column(self, part: Part, table: pa.Table, place_of: Place) -> pa.Array:
+        name = self._name(part.name)
+        if name not in table.column_names and part.default is not None:
+            return self._values.absent(part.name, len(table))
+        column = self._find(name, table, place_of).combine_chunks()
+        if column.null_count and not part.nullable:
+            row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
+            raise BadInput(
+                f"column {name!r} is null or missing",
+                place=place_of(row),
+                remedy=f"{self._remedy}; or declare {part.name!r} as optional (`... | None`)",
+            )
+        return self._converted(column, name, part, place_of)
+
+    def _name(self, field: str) -> str:
+        return self._names.get(field, field)
 
     def _find(self, name: str, table: pa.Table, place_of: Place) -> pa.ChunkedArray:
         if name in table.column_names:
@@ -95,31 +139,34 @@ class Columns:
         """
         if self._event_time not in self._values.schema.names:
             return None
-        columns = self._values.to_columns(list(values), self._zone)
+        columns = self._values.to_columns(list(values), self._options.zone)
         table = pa.table(columns, schema=self._values.schema)
-        found = self._times(self._event_time, table, lambda row: repr(values[row]))
+        found = self._times(
+            self._event_time, table.column(self._event_time), lambda row: repr(values[row])
+        )
         times: list[int] = found.to_pylist()
         return times
 
-    def _converted(
-        self, column: pa.Array, field: pa.Field, table: pa.Table, place_of: Place
-    ) -> pa.Array:
-        if column.type == field.type:
+    def _converted(self, column: pa.Array, name: str, part: Part, place_of: Place) -> pa.Array:
+        kind = part.form.arrow
+        if column.type.equals(kind) and (not self._foreign or family_of(kind) in _UNCHECKED):
             return column
-        if pa.types.is_timestamp(field.type):
-            return self._times_or_null(field.name, column, place_of)
-        if self._zone != "UTC" and holds_times(column.type, naive=True):
-            raise BadInput(
-                f"column {field.name!r} nests times that name no zone, and time_zone= is of columns alone",
-                place=place_of(0),
-                remedy=f"{self._remedy}; nested times must name their zone",
-            )
+        if family_of(kind) in _TIMES and family_of(column.type) != family_of(kind):
+            column = self._times_or_null(name, column, place_of)
+            column = column if family_of(kind) == "point in time" else _local(column)
+        elif family_of(kind) == "date" and name in self._options.formats:
+            column = _dates(self._times_or_null(name, column, place_of))
         try:
-            return column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            row, why = _first_bad(column, field.type, str(error))
+            column = convert_leaves(column, part.form.outside, self._leaves)
+            return self._values.exact(part.name, column)
+        except (Misfit, NotExact) as error:
+            row, why = error.row, error.why
+            if isinstance(error, Misfit) and error.path:
+                why = f"{name}{error.path}: {why}"
+            if family_of(column.type) == "text" and family_of(kind) in _NUMBERS:
+                row, why = _no_number(column, kind) or (row, why)
             raise BadInput(
-                f"column {field.name!r} cannot be read as {field.type}: {why}",
+                f"column {name!r} cannot be read as {kind}: {why}",
                 place=place_of(row),
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
@@ -127,43 +174,87 @@ class Columns:
     def _times_or_null(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
         """Return an optional column of times; what is there is read the same with nulls beside it."""
         there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        part = pa.table({name: column.take(pa.array(there))})
         micros = np.zeros(len(column), dtype=np.int64)
         if len(there):
+            part = column if len(there) == len(column) else column.take(pa.array(there))
             times = self._times(name, part, lambda row: place_of(int(there[row])))
             micros[there] = times.to_numpy()
         absent = np.ones(len(column), dtype=bool)
         absent[there] = False
         return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
 
-    def _times(self, name: str, table: pa.Table, place_of: Place) -> pa.Array:
+    def _times(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
+        options = self._options
         try:
-            return to_micros_column(table.column(name), zone=self._zone, unit=self._unit)
+            return to_micros_column(
+                column, zone=options.zone, unit=options.unit, ambiguous=options.ambiguous,
+                form=options.formats.get(name),
+            )  # fmt: skip
         except (BadTime, pa.ArrowInvalid) as error:
             row = error.row if isinstance(error, BadTime) else 0
             raise BadInput(
                 f"the time in column {name!r} cannot be read: {error}",
                 place=place_of(row),
-                remedy=f"{self._remedy}; times are ISO 8601, or numbers with time_unit=",
+                remedy=f"{self._remedy}; times are ISO 8601, numbers with time_unit=, or written as "
+                "time_format= says",
             ) from error
 
 
-def holds_times(kind: pa.DataType, *, naive: bool = False) -> bool:
-    """Say whether values of a type are times, or nest some; or only such as name no zone."""
-    if pa.types.is_timestamp(kind):
-        return not naive or kind.tz is None
-    inner = [kind.field(at).type for at in range(kind.num_fields)]
-    return any(holds_times(one, naive=naive) for one in inner)
+class _Leaves:
+    """Converts what is nested: times by the zone, and in JSON what texts stand for."""
 
+    def __init__(self, options: TimeOptions, *, json: bool) -> None:
+        self._options = options
+        self._json = json
 
-def _first_bad(column: pa.Array, kind: pa.DataType, why: str) -> tuple[int, str]:
-    """Return the first row that cannot be converted, and why; by halves, for there is one."""
-    low, high = 0, len(column)  # the first bad row is in [low, high)
-    while high - low > 1:
-        middle = (low + high) // 2
+    def plain(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        wanted, there = family_of(kind), family_of(column.type)
+        if wanted == "point in time" and there != wanted:
+            return self._points(column)
+        return value_of_texts(column, kind) if self._json else column
+
+    def keys(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        found = keys_of_texts(column, kind) if self._json else column
+        return self.plain(found, kind)
+
+    def _points(self, column: pa.Array) -> pa.Array:
+        options = self._options
+        there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        micros = np.zeros(len(column), dtype=np.int64)
         try:
-            column.slice(low, middle - low).cast(kind)
-            low = middle
+            if family_of(column.type) == "time without a zone":
+                return local_in_utc(column, options.zone, options.ambiguous)
+            if len(there):
+                micros[there] = to_micros_column(
+                    column.take(pa.array(there)), zone=options.zone, unit=options.unit,
+                    ambiguous=options.ambiguous,
+                ).to_numpy()  # fmt: skip
+        except BadTime as error:
+            row = error.row if not len(there) else int(there[error.row])
+            raise Misfit(row, str(error)) from None
+        absent = np.ones(len(column), dtype=bool)
+        absent[there] = False
+        return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:
+    """Return the first text that is not even written as a number, and why; None when all are."""
+    for row, text in enumerate(column):
+        try:
+            text.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            high, why = middle, str(error)
-    return low, why
+            return row, str(error)
+    return None
+
+
+def _local(column: pa.Array) -> pa.Array:
+    """Return points in time as what a clock in UTC shows."""
+    return column.cast(pa.int64()).cast(pa.timestamp("us"))
+
+
+def _dates(column: pa.Array) -> pa.Array:
+    """Return points in time as the days that they are in, of UTC."""
+    micros = column.cast(pa.int64())
+    absent = micros.is_null().to_numpy(zero_copy_only=False)
+    days = micros.fill_null(0).to_numpy() // 86_400_000_000
+    return pa.array(days.astype(np.int32), pa.int32(), mask=absent).view(pa.date32())

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from headrace.arrowbytes import Unreadable, read_stream
 from headrace.digest import digest_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
@@ -244,8 +245,8 @@ class SparkStream(Source):
             location, name = split.spec
             data = open_store(location).read(name)
         try:
-            table = pa.ipc.open_stream(data).read_all()
-        except pa.ArrowInvalid as error:
+            table = read_stream(data)
+        except Unreadable as error:
             raise Damaged(f"the log of {split.place} is damaged", place=str(split.spec)) from error
         if split.spec and not split.spec[1].endswith(f"{digest_of(table):016x}"):
             raise Damaged(f"the log of {split.place} has changed", place=str(split.spec))

@@ -24,10 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headrace.arrowbytes import Unreadable, read_batch, read_schema
+from headrace.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
 from headrace.errors import NOT_DECODED, Damaged, NewerFormat, StateLost
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.layout import Layout
-from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.layout import HASH_BITS, Layout
+from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.keyspace.stretches import positions
 from headrace.storage.soft import is_soft
 
@@ -54,10 +56,10 @@ U64 = npt.NDArray[np.uint64]
 class Block(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of rows that is read as one."""
 
-    offset: int
-    length: int
+    offset: Whole
+    length: Whole
     checksum: int
-    rows: int
+    rows: Whole
     first: int
     last: int
 
@@ -110,12 +112,12 @@ class FileRef(msgspec.Struct, frozen=True):
         layout: the lineage of the layout that it was written under; see ``LayoutNow``.
     """
 
-    name: str
-    length: int
+    name: FileName
+    length: Whole
     checksum: str
-    step: int
-    layer: int
-    worker: int
+    step: StepNumber
+    layer: LayerNumber
+    worker: WorkerNumber
     owners: list[str]
     layout: str
 
@@ -280,6 +282,7 @@ class RunReader:
                 place=self.ref.name,
                 remedy="run the version of Headrace that wrote it, or a newer one",
             )
+        self._check(_fits(decoded, end - length), "its footer does not fit the file")
         return {(section.owner, section.kind): section for section in decoded.sections}
 
     @property
@@ -333,6 +336,7 @@ class RunReader:
             return None
         schema = self._schema(section)
         edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
+        edges = edges.reshape(-1, 2)
         touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
         batches = [self._block(section.blocks[number], schema) for number in touched]
         found = [part for batch in batches for part in inside(batch, ranges)]
@@ -356,14 +360,56 @@ class RunReader:
     def _schema(self, section: Section) -> pa.Schema:
         at = (section.owner, section.kind)
         if at not in self._schemas:
-            self._schemas[at] = pa.ipc.read_schema(pa.py_buffer(section.schema))
+            try:
+                self._schemas[at] = read_schema(section.schema)
+            except Unreadable as error:
+                self._check(False, f"the columns of {section.owner!r} are none: {error}")
         return self._schemas[at]
 
     def _block(self, block: Block, schema: pa.Schema) -> pa.RecordBatch:
         data = self._bytes(block.offset, block.length)
         good = len(data) == block.length and xxhash.xxh3_64_intdigest(data) == block.checksum
         self._check(good, f"the block at byte {block.offset} has changed")
-        return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        try:
+            # (what is on the host is this application's own)
+            batch = read_batch(data, schema, full=not is_soft(self.ref.name))
+        except Unreadable as error:
+            self._check(False, f"the block at byte {block.offset} is no Arrow data: {error}")
+            raise
+        good = batch.num_rows == block.rows and _has_hashes(batch)
+        self._check(good, f"the block at byte {block.offset} has other rows than its footer says")
+        return batch
+
+
+def _fits(footer: Footer, end: int) -> bool:
+    """Say whether blocks follow each other before the footer, and tables of bins are whole."""
+    at = 0
+    for section in footer.sections:
+        for block in section.blocks:
+            if block.offset < at or block.length > end - block.offset:
+                return False
+            if not 0 <= block.first <= block.last <= MAX_HASH:
+                return False
+            at = block.offset + block.length
+        if section.bins is not None and not _is_whole(section.bins):
+            return False
+    return True
+
+
+def _is_whole(bins: BinTable) -> bool:
+    count = len(bins.bits)
+    columns = (bins.starts, bins.lowest_event, bins.lowest_wall)
+    deepest = max(bins.bits, default=0)
+    return deepest <= HASH_BITS and all(len(column) == 8 * count for column in columns)
+
+
+def _has_hashes(batch: pa.RecordBatch) -> bool:
+    """Say whether a batch has one column of hashes, none of them null."""
+    at = batch.schema.get_all_field_indices(HASH)
+    if len(at) != 1:
+        return False
+    column = batch.column(at[0])
+    return column.type == pa.uint64() and not column.null_count
 
 
 def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:

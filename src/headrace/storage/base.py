@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headrace.storage.names import gate
 
 
 class Store(ABC):
-    """Named bytes. Names are relative paths of letters, digits, ``-``, ``.`` and ``/``."""
+    """Named bytes. Names are relative paths of letters, digits and ``_.=+@~-``, joined by ``/``.
+
+    Names come out of storage, too, where others may have written them. So all operations of all
+    subclasses first check that a name lies within the store (:mod:`headrace.storage.names`), and
+    raise :class:`headrace.errors.UnsafeName` for one that does not.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        gate(cls)
 
     @property
     @abstractmethod
@@ -64,6 +76,8 @@ class Store(ABC):
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a range of the content; less than ``length`` when the content ends before.
 
+        Takes memory for what is there, never for what is asked for: lengths come out of storage.
+
         Raises:
             NotFound: when the name is not there.
         """
@@ -88,3 +102,6 @@ class Store(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a name; nothing happens when it is not there."""
+
+
+gate(Store)  # (what it does for all)

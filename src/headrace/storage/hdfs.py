@@ -26,6 +26,7 @@ from headrace.errors import (
 )
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
+from headrace.storage.names import is_name
 
 #: What the locations of this store begin with.
 SCHEME = "webhdfs"
@@ -49,8 +50,8 @@ class HdfsStore(Store):
     Durability: what is acknowledged is in the memory of all its DataNodes, and on their disks if
     the cluster says so (``dfs.datanode.synconclose``).
 
-    What may be done twice (reads, lists, deletes, writes of names that nobody else uses) is tried again where
-    it fails; a create is not.
+    What may be done twice (reads, lists, deletes, writes of names that nobody else uses) is tried again
+    where it fails; a create is not.
 
     Cost: two requests for a read, three for a write, six for a create.
 
@@ -101,7 +102,9 @@ class HdfsStore(Store):
             raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
 
     def write(self, name: str, data: bytes) -> None:
-        tried_again(lambda: self._write(name, data))  # (the same again: nobody else writes the name)
+        tried_again(
+            lambda: self._write(name, data)
+        )  # (the same again: nobody else writes the name)
 
     def _write(self, name: str, data: bytes) -> None:
         with self._typed_errors(name):
@@ -143,7 +146,7 @@ class HdfsStore(Store):
     def tidy(self) -> None:
         """Remove files that were being written aside by a process that was killed."""
         for folder, facts in self._entries("").items():
-            if facts["type"] == "DIRECTORY":
+            if facts["type"] == "DIRECTORY" and is_name(folder):
                 self._tidy(folder)
 
     def _tidy(self, folder: str) -> None:
@@ -152,12 +155,12 @@ class HdfsStore(Store):
         for name, facts in entries.items():
             aside = name.startswith(".") and name.endswith(".tmp")
             if aside and newest - facts["modificationTime"] > _ASIDE_FOR_MS:
-                self.delete(f"{folder}/{name}")
+                self._remove(f"{folder}/{name}")
 
     def delete(self, name: str) -> None:
-        tried_again(lambda: self._delete(name))
+        tried_again(lambda: self._remove(name))
 
-    def _delete(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         with self._typed_errors(name):
             gone = self._client.delete(self._path(name))
         if not gone and self._size(name) is not None:  # (the library does not say why)

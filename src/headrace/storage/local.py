@@ -6,24 +6,34 @@ import contextlib
 import errno
 import itertools
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar, Literal
 
 from headrace.errors import (
     AlreadyExists,
     NotFound,
+    PipelineError,
     StorageError,
     StorageFull,
     StorageReadOnly,
 )
 from headrace.storage.base import Store
+from headrace.storage.names import leads_out
 
 #: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
 _ASIDE_FOR_S = 900
+#: Shorter ranges are read without a look at how long the file is.
+_WORTH_A_LOOK = 1 << 20
 #: Fewer bytes are written sooner than a thread is started.
 _WORTH_A_THREAD = 1 << 20
+Access = Literal["owner", "group", "all"]
+#: The variable of the environment that says who gets at what stores write.
+ACCESS = "HEADRACE_STORAGE_ACCESS"
+#: Modes of files and folders.
+_MODES = {"owner": (0o600, 0o700), "group": (0o660, 0o770), "all": (0o666, 0o777)}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Of this process: in containers, and on several hosts, the numbers of processes come again.
 _TOKEN = os.urandom(8).hex()
@@ -35,14 +45,24 @@ class LocalStore(Store):
 
     Durability: file and directory are synced before a call returns (measured: 0.4 ms each on the
     machine this was developed on, so there is no switch for it).
+
+    Args:
+        directory: where; made when something is first written.
+        access: who gets at new files and folders, before the umask takes its part away: their
+            ``owner`` alone, his ``group``, or ``all``. By default what ``HEADRACE_STORAGE_ACCESS``
+            in the environment says, and otherwise the owner.
+
+    Raises:
+        PipelineError: for another word than these in the environment.
     """
 
     _numbers = itertools.count()
     #: Directories whose names this process knows to be on the disk.
     _lasting: ClassVar[set[Path]] = set()
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, access: Access | None = None) -> None:
         self._root = Path(directory).absolute()
+        self._modes = _modes(access)
         self._known_directories: set[Path] = set()
         self._unsure: set[Path] = set()  # names that are durable or not: the sync has failed
 
@@ -51,23 +71,23 @@ class LocalStore(Store):
         return str(self._root)
 
     def create(self, name: str, data: bytes) -> None:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path):
             self._make_directory(path.parent)
             number = f"{_TOKEN}-{os.getpid()}-{next(self._numbers)}"
             aside = path.with_name(f".{path.name}.{number}.tmp")
             try:
-                _write_synced(aside, data)
+                _write_synced(aside, data, self._modes[0])
                 with self._synced(path):
                     os.link(aside, path)
             finally:
                 aside.unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path):
             self._make_directory(path.parent)
-            _write_synced(path, data)
+            _write_synced(path, data, self._modes[0])
             _sync_directory(path.parent)
 
     def write_all(self, files: dict[str, bytes]) -> None:
@@ -78,18 +98,16 @@ class LocalStore(Store):
         self._write_side_by_side(files, len(files))
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path), open(path, "rb") as file:
             if path in self._unsure:
                 with self._synced(path):
                     pass
-            if offset:
-                file.seek(offset)
-            return file.read(-1 if length is None else length)
+            return read_range(file, offset, length)
 
     def list(self, prefix: str) -> list[str]:
         directory, _, start = prefix.rpartition("/")
-        root = self._root / directory
+        root = within(self._root, directory)
         with typed_errors(root):
             if not root.is_dir():
                 return []
@@ -101,7 +119,7 @@ class LocalStore(Store):
         )
 
     def settle(self, name: str) -> None:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path):
             _sync_directory(path.parent)
 
@@ -109,13 +127,15 @@ class LocalStore(Store):
         """Remove files that were being written aside by a process that was killed."""
         with typed_errors(self._root):
             for path in self._root.glob("*/.*.tmp"):
+                if path.parent.is_symlink():
+                    continue  # whose files these are is not known
                 with contextlib.suppress(FileNotFoundError):
                     newest = max(item.stat().st_mtime for item in path.parent.iterdir())
                     if newest - path.stat().st_mtime > _ASIDE_FOR_S:
                         path.unlink()
 
     def delete(self, name: str) -> None:
-        path = self._root / name
+        path = within(self._root, name, of_link=True)
         with typed_errors(path):
             path.unlink(missing_ok=True)
 
@@ -129,7 +149,7 @@ class LocalStore(Store):
         path_up = [directory, *directory.parents]
         self._lasting.difference_update(path for path in path_up if not path.exists())
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory, self._modes[1])
         except FileNotFoundError as error:  # so says /proc of what cannot be made there
             raise OSError(errno.EROFS, "no directory can be made there") from error
         for path in path_up:
@@ -155,8 +175,81 @@ class LocalStore(Store):
             self._unsure.discard(path)
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+def _modes(access: str | None) -> tuple[int, int]:
+    """Return the modes of new files and folders, before the umask takes its part away."""
+    chosen = os.environ.get(ACCESS, "owner") if access is None else access
+    if chosen not in _MODES:
+        raise PipelineError(
+            f"{ACCESS}={chosen!r} is no choice",
+            place="the environment",
+            remedy=f"use {', '.join(_MODES)}; owner is the default",
+        )
+    return _MODES[chosen]
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for ``open(…, opener=private)``: nobody but its owner gets at it."""
+    return os.open(path, flags, _MODES["owner"][0])
+
+
+def make_directory(directory: Path, mode: int = _MODES["owner"][1]) -> None:
+    """Make a directory and those above it that are missing, all of one mode."""
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        if directory.parent == directory:
+            break
+        directory = directory.parent
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=mode)
+    if missing and not missing[0].is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(missing[0]))
+
+
+def within(root: Path, name: str, *, of_link: bool = False) -> Path:
+    """Return the path of a name, if no symbolic link takes it out of its directory.
+
+    The directory itself may be reached by a link: that is its owner's choice.
+
+    Args:
+        root: the directory.
+        name: a checked name, or nothing.
+        of_link: whether the path is of the name itself, also where that is a link (to remove it).
+
+    Cost: a look at each part of the name.
+
+    Raises:
+        UnsafeName: when a link leads outside.
+    """
+    path = root
+    parts = name.split("/") if name else []
+    for number, part in enumerate(parts, 1):
+        path = path / part
+        if of_link and number == len(parts):
+            break
+        try:
+            is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+        except OSError:
+            return root / name  # nothing is there, or it cannot be reached: the operation says so
+        if is_link and not path.resolve().is_relative_to(root.resolve()):
+            raise leads_out(name, str(path))
+    return root / name
+
+
+def read_range(file: BinaryIO, offset: int, length: int | None) -> bytes:
+    """Return a range of a file; memory is taken for what is there of it."""
+    if offset:
+        file.seek(offset)
+    if length is None:
+        return file.read()
+    if length > _WORTH_A_LOOK:
+        length = max(0, min(length, os.fstat(file.fileno()).st_size - offset))
+    return file.read(length)
+
+
+def _write_synced(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         view = memoryview(data)
         while view:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace.errors import NotFound, StateLost
 from headrace.storage.base import Store
-from headrace.storage.local import typed_errors
+from headrace.storage.local import make_directory, private, read_range, typed_errors, within
 from headrace.storage.memory import MemoryStore
 
 #: Names that begin so are soft files.
@@ -45,30 +45,30 @@ class HostFiles(Store):
         raise AssertionError("soft files are written under names of their own")
 
     def write(self, name: str, data: bytes) -> None:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "xb", buffering=0) as file:
+            make_directory(path.parent)
+            with open(path, "xb", buffering=0, opener=private) as file:
                 view = memoryview(data)
                 while view:
                     view = view[file.write(view) or 0 :]
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        path = self._root / name
+        path = within(self._root, name)
         with typed_errors(path), open(path, "rb") as file:
-            file.seek(offset)
-            return file.read(-1 if length is None else length)
+            return read_range(file, offset, length)
 
     def list(self, prefix: str) -> list[str]:
-        directory = self._root / prefix.rpartition("/")[0]
+        directory = within(self._root, prefix.rpartition("/")[0])
         found: list[str] = []
         with contextlib.suppress(NotFound), typed_errors(directory):
             found = [str(path.relative_to(self._root)) for path in directory.iterdir()]
         return sorted(name for name in found if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
-        with typed_errors(self._root / name):
-            (self._root / name).unlink(missing_ok=True)
+        path = within(self._root, name, of_link=True)
+        with typed_errors(path):
+            path.unlink(missing_ok=True)
 
 
 class WithSoftFiles(Store):

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.bounds import Whole
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.eventtime.watermark import Frontier, Strategy
+from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
 from headrace.schema import ValueType
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
 from headrace.testing.times import Moment, check_forward, moment_us
@@ -68,6 +69,34 @@ class Feed(Source):
         self._log: list[_Pushed] = []
         self._parts: dict[str, _Part] = {name: _Part() for name in expected}
         self._ended = False
+
+    def go_on(self, position: Any, known: Frontiers, ended: bool) -> None:
+        """Begin behind what an earlier run on the same storage has recorded: what is pushed is new.
+
+        Args:
+            position: how far this injector was read.
+            known: what is known of its partitions.
+            ended: whether its input has ended.
+
+        Raises:
+            DriveError: when something else than a test has read it.
+        """
+        try:
+            read = msgspec.convert(position, dict[str, Whole])
+        except msgspec.ValidationError as error:
+            raise DriveError(
+                f"injector {self.name!r} was read from its source on this storage, not from a test",
+                remedy="drive on a storage of its own; or copy a checkpoint, and look into that",
+            ) from error
+        self._ended = ended
+        for name in {*read, *known.parts}:
+            part = self._parts.setdefault(name, _Part())
+            part.pushed = read.get(name, 0)
+            frontier = known.parts.get(name, Frontier())
+            if frontier.promise_us > MIN_TIME:
+                part.promises.append((part.pushed, frontier.promise_us))
+            if frontier.ended:
+                part.ended_at = part.pushed
 
     # -- the test's side ----------------------------------------------------------------------
 
@@ -171,8 +200,16 @@ class Feed(Source):
         sink = pa.BufferOutputStream()
         schema = pa.schema([pa.field(TIMESTAMP_COLUMN, pa.int64()), *self._values.schema])
         with pa.ipc.new_stream(sink, schema) as writer:
+            rows = 0
             for records in self._between(partition, first, last):
                 writer.write_table(records.cast(schema))
+                rows += records.num_rows
+        if rows != last - first:
+            raise DriveError(
+                f"records {first + 1} to {last} of {self._place(partition)} were pushed by an earlier "
+                "test, and are needed again",
+                remedy="let that test end with a checkpoint: steps since the last one are computed again",
+            )
         place = f"records {first + 1} to {last} pushed to {self.name!r}"
         return Split([first, last], sink.getvalue().to_pybytes(), place, partition)
 

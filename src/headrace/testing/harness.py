@@ -33,7 +33,7 @@ from headrace.observe.keys import PendingTimer, StoredKeys
 from headrace.policies import How, Policy
 from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
-from headrace.sources.base import Limit
+from headrace.sources.base import Limit, Source
 from headrace.state.perworker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
 from headrace.summary import StepSummary
@@ -115,8 +115,9 @@ def drive(
         workers: how many workers, all in this process. Results do not depend on it.
         bins: into how many bins state is divided (a power of two). Results do not depend on it.
         clock: where the clock stands at first.
-        storage: where state is kept; in memory when not given. A directory of an earlier run of the same
-            pipeline is gone on with.
+        storage: where state is kept; in memory when not given. An earlier test of the same pipeline
+            on the same storage is gone on with: what is pushed comes after what that had recorded,
+            and what it had promised or ended stays so. What it had pushed and no step recorded is gone.
         seed: of the order in which workers' messages arrive. Results do not depend on it.
         processes: how many Python processes to pretend that tasks alternate between. Results do not depend
             on it.
@@ -182,7 +183,7 @@ class Harness(MovesState):
         placed.injectors, placed.sinks = {}, {}
         for name, injector in pipeline.injectors.items():
             rules = injector.rules
-            feed = self._feeds.setdefault(name, Feed(name, injector.source, rules.expect))
+            feed = self._feeds.get(name) or self._new_feed(name, injector.source, rules.expect)
             strategy: Any = OwnOrPromised(rules.strategy)
             rules = msgspec.structs.replace(rules, strategy=strategy)
             placed.injectors[name] = msgspec.structs.replace(injector, source=feed, rules=rules)
@@ -194,6 +195,15 @@ class Harness(MovesState):
         self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
         self._checks = set(pipeline.checks)  # the engine's own computations
         return placed
+
+    def _new_feed(self, name: str, source: Source, expected: Sequence[str]) -> Feed:
+        """Return what a test pushes to an injector; behind what is recorded of it, if anything is."""
+        feed = self._feeds[name] = Feed(name, source, expected)
+        head = Ledger(self._store).open()
+        if head is not None:
+            known = head.frontiers_of(name)
+            feed.go_on(head.positions.get(name, {}), known, name in head.ended)
+        return feed
 
     # -- what comes from outside --------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import functools
 import glob
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
-from headrace.schema import ValueType, value_type_of, value_type_of_schema
+from headrace.eventtime.zones import Ambiguous
+from headrace.schema import ValueType
 from headrace.sources.base import Limit, Offer, Position, Source, Split
-from headrace.sources.columns import Columns, holds_times
 from headrace.sources.files.dividing import Divider
 from headrace.sources.files.folders import Folder, open_folder
 from headrace.sources.files.names import (
@@ -42,6 +42,7 @@ from headrace.sources.formats import (
     Parquet,
 )  # fmt: skip
 from headrace.sources.formats.base import Wanted
+from headrace.sources.formats.records import FileRecords
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -64,9 +65,15 @@ class Files(Source):
         format: ``jsonl``, ``csv`` or ``parquet``; by default by the file's name.
         watch: whether to wait for more files, and for more lines of those that are there.
         time_zone: the zone of times that name none.
-        time_unit: the unit of event times that are numbers.
-        null_values: what stands for null in CSV, in columns of text as well.
-        quoted_nulls: whether it does so between quotes, too.
+        time_unit: the unit of event times that are numbers. Without it, those of a declared ``int``
+            are microseconds; dates such as 19580329 are refused.
+        ambiguous: which of two times is meant that clocks in the zone showed twice: ``"earliest"``,
+            ``"latest"`` or ``"raise"``. One that they skipped is read by the offset from before.
+        time_format: how event times are written, such as ``"%d.%m.%Y %H:%M"``; or column → how.
+        columns: field → the name of its column in the files, where it has another one:
+            ``{"origin": "Origin State"}``.
+        delimiter, quote, escape, column_names, skip_rows, encoding, decimal_point, null_values,
+        quoted_nulls: of CSV; see :class:`headrace.sources.formats.Csv`.
         partition: whose record it is, for the watermark: ``"file"``, ``"directory"``, or a regular
             expression of which the first group names the partition; by default all are of one.
         moved_from: where the folder of the files was, if it was moved to another machine or disk.
@@ -91,7 +98,17 @@ class Files(Source):
         format: FormatName | None = None,
         watch: bool = False,
         time_zone: str = "UTC",
-        time_unit: TimeUnit = "us",
+        time_unit: TimeUnit | None = None,
+        ambiguous: Ambiguous = "earliest",
+        time_format: str | Mapping[str, str] | None = None,
+        columns: Mapping[str, str] | None = None,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        column_names: Sequence[str] | None = None,
+        skip_rows: int = 0,
+        encoding: str = "utf-8",
+        decimal_point: str = ".",
         null_values: Sequence[str] = ("",),
         quoted_nulls: bool = False,
         partition: str | None = None,
@@ -101,28 +118,30 @@ class Files(Source):
         self._folder = open_folder(self._pattern.base)
         self._watch = watch
         self.bounded = not watch
-        self._event_time = event_time
         self._partition_of = PartitionOf(partition, place=self._pattern.shown)
         self._moved_from = None if moved_from is None else str(moved_from)
         self._passed_over: set[str] = set()  # endings of names that were told of
         formats: dict[str, FileFormat] = {
             "jsonl": JsonLines(),
-            "csv": Csv(null_values=null_values, quoted_nulls=quoted_nulls),
+            "csv": Csv(
+                delimiter=delimiter, quote=quote, escape=escape, column_names=column_names,
+                skip_rows=skip_rows, encoding=encoding, decimal_point=decimal_point,
+                null_values=null_values, quoted_nulls=quoted_nulls,
+            ),
             "parquet": Parquet(),
-        }
+        }  # fmt: skip
         self._format: FileFormat | None = None
         name = format or self._format_of_path()
         if name not in formats:
             raise PipelineError(f"{name!r} is no file format", remedy="use jsonl, csv, parquet")
         self._format = formats[name]
         self._divider: Divider = self._new_divider()
-        declared = type if type is not None else schema
-        found = None if declared is not None and self._knows_time(declared) else self._infer()
-        self._values = self._declared(declared, found)
-        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
-        self._read_types = self._types_as_read(found)
-        if name == "jsonl" and time_zone != "UTC":
-            self._check_no_nested_times()
+        self._records = FileRecords(
+            self._format, type if type is not None else schema, event_time, columns=columns,
+            zone=time_zone, unit=time_unit, ambiguous=ambiguous, time_format=time_format,
+            infer=self._infer, place=self._pattern.shown,
+        )  # fmt: skip
+        self._values = self._records.values
 
     # -- declaration --------------------------------------------------------------------------
 
@@ -151,10 +170,7 @@ class Files(Source):
     def _is_read(self, name: str) -> bool:
         return not self._pattern.is_folder or reads(self._reader.name, kind_of(name))
 
-    def _knows_time(self, declared: Any) -> bool:
-        return self._event_time in value_type_of(declared).schema.names
-
-    def _infer(self) -> pa.Schema:
+    def _infer(self, only: str | None) -> pa.Schema:
         first = min((name for name in self._names() if self._is_read(name)), default=None)
         if first is None:
             raise PipelineError(
@@ -164,7 +180,7 @@ class Files(Source):
         shown = self._folder.shown(first)
         try:
             with open_file(self._folder, first, "look") as file:
-                return self._reader.infer(file.opened)
+                return self._reader.infer(file.opened, only)
         except pa.ArrowInvalid as error:
             raise BadInput(
                 f"the columns of {shown} cannot be told from its beginning: {error}",
@@ -172,51 +188,11 @@ class Files(Source):
                 remedy="mend the file, or declare the columns with type= or schema=",
             ) from error
 
-    def _declared(self, declared: Any, found: pa.Schema | None) -> ValueType:
-        if found is not None and self._event_time not in found.names:
-            raise PipelineError(
-                f"there is no column {self._event_time!r} for the event time",
-                place=self._pattern.shown,
-                remedy=f"the columns are: {', '.join(found.names)}",
-            )
-        if declared is not None:
-            return value_type_of(declared, place=self._pattern.shown)
-        assert found is not None
-        fields = [pa.field(field.name, _plain_type(field.type)) for field in found]
-        return value_type_of_schema(pa.schema(fields))
-
-    def _types_as_read(self, found: pa.Schema | None) -> dict[str, pa.DataType]:
-        """Return the types that the file's parser is asked for; times in text are read as text."""
-        fields = {field.name: field.type for field in self._values.schema}
-        if self._event_time not in fields:
-            assert found is not None
-            kind = found.field(self._event_time).type
-            fields[self._event_time] = pa.string() if pa.types.is_null(kind) else kind
-        text = self._reader.is_text
-        return {
-            name: pa.string() if text and pa.types.is_timestamp(kind) else kind
-            for name, kind in fields.items()
-        }
-
-    def _check_no_nested_times(self) -> None:
-        """Refuse times in nested values, which the parser takes for UTC where they name no zone.
-
-        Raises:
-            PipelineError: when there are any.
-        """
-        for field in self._values.schema:
-            if pa.types.is_nested(field.type) and holds_times(field.type):
-                raise PipelineError(
-                    f"column {field.name!r} nests times, and time_zone= is of columns alone",
-                    place=self._pattern.shown,
-                    remedy="declare nested times as str, and read them yourself; or leave time_zone= out",
-                )
-
     def values(self) -> ValueType:
         return self._values
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
-        return self._columns.times_of(values)
+        return self._records.times_of(values)
 
     def _new_divider(self) -> Divider:
         return Divider(
@@ -228,8 +204,8 @@ class Files(Source):
         """Return the columns that are read of a file: those that its folders do not stand for."""
         of_folders = partition_columns(name)
         if not of_folders:
-            return self._read_types
-        return {of: kind for of, kind in self._read_types.items() if of not in of_folders}
+            return self._records.wanted
+        return {of: kind for of, kind in self._records.wanted.items() if of not in of_folders}
 
     def _pass_over(self, name: str) -> None:
         """Say once of each ending that files with it are not read."""
@@ -297,13 +273,13 @@ class Files(Source):
             wanted = self._wanted(part.read_as)
             table, place_of = self._reader.read(opened, part.first, part.last, wanted)
             table = self._with_folders_columns(table, part.read_as, shown)
-            return self._columns.finish(table, place_of)
+            return self._records.finish(table, place_of)
 
     def _with_folders_columns(self, table: pa.Table, name: str, shown: str) -> pa.Table:
         """Return records with the columns that a file's folders stand for, where they are declared."""
         for column, value in partition_columns(name).items():
-            if column in self._read_types:
-                kind = self._read_types[column]
+            if column in self._records.wanted:
+                kind = self._records.wanted[column]
                 table = table.append_column(
                     column, _repeated(value, kind, len(table), column, shown)
                 )
@@ -371,13 +347,3 @@ def _pattern_of(path: str, format: str | None) -> Pattern:
     last = path.rstrip("/").rpartition("/")[2]
     named = glob.has_magic(path.partition("://")[2]) or "." in last
     return Pattern(path, is_folder=not named or path.endswith("/"))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", tz="UTC")
-    if pa.types.is_null(kind):
-        return pa.string()
-    return kind

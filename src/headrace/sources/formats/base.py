@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from headrace.errors import SourceChanged
+from headrace.schema.nested import Part
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
 
@@ -69,9 +70,22 @@ class FileFormat(ABC):
     unit: str = "bytes"
     is_text: bool = True
 
+    def expect(self, parts: Mapping[str, Part]) -> None:
+        """Learn which fields columns are read for: column → field."""
+
+    def check_can_hold(self, wanted: Wanted) -> None:
+        """Check that the format has a form for the types of some columns.
+
+        Raises:
+            PipelineError: when it has none for one.
+        """
+
     @abstractmethod
-    def infer(self, opened: Opened) -> pa.Schema:
+    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
         """Return the columns of a file and their types, as its beginning shows them.
+
+        Args:
+            only: the column that is asked for; others may be left out.
 
         Raises:
             pa.ArrowInvalid: when the beginning cannot be read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.errors import BadInput, PipelineError
+from headrace.schema.nested import Part
 from headrace.sources.formats.base import Opened, Wanted
 from headrace.sources.formats.text import INFER_BYTES, Text
 from headrace.sources.lines import Quoting, record_ends
@@ -51,6 +52,7 @@ class Csv(Text):
         self._encoding = _encoding(encoding)
         self._names = None if column_names is None else list(column_names)
         self._skip_rows = skip_rows
+        self._optional: set[str] = set()  # columns that may be missing
         self._parse_options: dict[str, Any] = {
             "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
         }  # fmt: skip
@@ -63,9 +65,20 @@ class Csv(Text):
             "decimal_point": decimal_point,
         }
 
+    def expect(self, parts: Mapping[str, Part]) -> None:
+        self._optional = {name for name, part in parts.items() if part.default is not None}
+
+    def check_can_hold(self, wanted: Wanted) -> None:
+        for name, kind in wanted.items():
+            if pa.types.is_nested(kind):
+                raise PipelineError(
+                    f"column {name!r} is of type {kind}, which csv cannot hold",
+                    remedy="declare it as str, and read it yourself; or use another format",
+                )
+
     # -- names --------------------------------------------------------------------------------
 
-    def infer(self, opened: Opened) -> pa.Schema:
+    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
         header = self._header(opened)
         if header is None:
             header = self._header(opened, whole=True)
@@ -140,7 +153,7 @@ class Csv(Text):
 
     def _check(self, names: list[str], opened: Opened, wanted: Wanted) -> None:
         for column in wanted:
-            if names.count(column) == 1:
+            if names.count(column) == 1 or (column in self._optional and column not in names):
                 continue
             many = "no column" if column not in names else "more than one column"
             raise BadInput(
@@ -156,6 +169,7 @@ class Csv(Text):
         header = self._header(opened)
         assert header is not None  # the division has records of it
         data = self._utf8(data)
+        wanted = {name: kind for name, kind in wanted.items() if name in header[0]}
         table = self._table(data, header[0], wanted)
         for name, kind in wanted.items():
             if pa.types.is_floating(kind):
@@ -174,7 +188,7 @@ class Csv(Text):
             if not _matches(text):
                 raise pa.ArrowInvalid(f"{text!r} in column {name!r} is too large for a float")
 
-    def infer_text(self, head: bytes) -> pa.Schema:
+    def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         raise AssertionError("columns are inferred with the line of names")
 
     def _utf8(self, data: bytes) -> bytes:

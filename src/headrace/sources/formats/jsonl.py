@@ -2,37 +2,143 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
+from headrace.jsonlines import Shadow, arrow_can, has_defaults, row_type, type_as_read
+from headrace.schema.nested import Part
 from headrace.sources.formats.base import Opened, Wanted
 from headrace.sources.formats.text import Text
 
 #: A line that is none, and what files from elsewhere may begin with.
 _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
+_BLANK = re.compile(rb"(?m)^[ \t\r]*$")
 _MARK = b"\xef\xbb\xbf"
 
 
 class JsonLines(Text):
-    """JSON lines. Columns that are not wanted are passed over; those that are absent are null."""
+    """JSON lines. Keys that are not wanted are passed over; those that are absent are null.
+
+    Arrow's reader reads what it can read exactly, and that is most. What it cannot is decoded by msgspec, a
+    part at a time: maps and unions, the texts ``NaN`` and ``Infinity``, decimals and times that are
+    numbers, and records where a field is absent that has a default.
+    """
 
     name = "jsonl"
 
-    def infer_text(self, head: bytes) -> pa.Schema:
-        return pa.json.read_json(pa.BufferReader(head)).schema
+    def __init__(self) -> None:
+        self._parts: dict[str, Part] = {}
+
+    def expect(self, parts: Mapping[str, Part]) -> None:
+        self._parts = dict(parts)
+
+    def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
+        _check_objects(head)
+        if only is not None:
+            return _column_alone(head, only)
+        table = pa.json.read_json(pa.BufferReader(head))
+        _check_rows(table, head)
+        return table.schema
 
     def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
         _check_objects(data)
-        return pa.json.read_json(
-            pa.BufferReader(data),
-            read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
-            parse_options=pa.json.ParseOptions(
-                explicit_schema=pa.schema(list(wanted.items())),
-                unexpected_field_behavior="ignore",
-            ),
+        if all(arrow_can(kind, self._parts.get(name)) for name, kind in wanted.items()):
+            try:
+                table = _by_arrow(data, wanted)
+            except pa.ArrowInvalid:
+                return self._by_msgspec(data, wanted)
+            if not self._lacks_defaults(table):
+                return table
+        return self._by_msgspec(data, wanted)
+
+    def _lacks_defaults(self, table: pa.Table) -> bool:
+        """Say whether some null may be a field that is absent, and has a default."""
+        return any(
+            has_defaults(self._parts.get(name)) and _has_nulls(table.column(name))
+            for name in table.column_names
         )
+
+    def _by_msgspec(self, data: bytes, wanted: Wanted) -> pa.Table:
+        shadows = {name: Shadow(kind, self._parts.get(name)) for name, kind in wanted.items()}
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type(shadows, self._parts))
+        data = data.removeprefix(_MARK)
+        try:
+            rows = decoder.decode_lines(data)
+        except (ValueError, RecursionError) as error:
+            raise pa.ArrowInvalid(str(error)) from error
+        if len(rows) != _lines(data):
+            raise pa.ArrowInvalid("there are several objects on a line, or one is on several")
+        _check_names(data)
+        columns = {}
+        for at, (name, shadow) in enumerate(shadows.items()):
+            values = [getattr(row, f"f{at}") for row in rows]
+            if shadow.convert is not None:
+                values = [None if value is None else shadow.convert(value) for value in values]
+            columns[name] = _array(values, type_as_read(wanted[name]))
+        return pa.table(columns)
+
+
+def _column_alone(head: bytes, name: str) -> pa.Schema:
+    """Return the type of one column; nothing is said of the others, which may be of several types."""
+    try:
+        rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(head.removeprefix(_MARK))
+    except (ValueError, RecursionError) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+    kinds = {column: pa.null() for row in rows for column in row}
+    values = [row[name] for row in rows if row.get(name) is not None]
+    if values:
+        kinds[name] = _array(values, None).type
+    return pa.schema(list(kinds.items()))
+
+
+def _by_arrow(data: bytes, wanted: Wanted) -> pa.Table:
+    kinds = {name: type_as_read(kind) for name, kind in wanted.items()}
+    table = pa.json.read_json(
+        pa.BufferReader(data),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
+        parse_options=pa.json.ParseOptions(
+            explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="ignore"
+        ),
+    )
+    _check_rows(table, data)
+    if any(_has_infinity(column) for column in table.columns) and b"Infinity" not in data:
+        raise pa.ArrowInvalid("a number is too large for a float")
+    return table
+
+
+def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+
+
+def _has_nulls(column: pa.ChunkedArray | pa.Array) -> bool:
+    """Say whether anything is null in a column, at any depth."""
+    if column.null_count:
+        return True
+    if pa.types.is_struct(column.type):
+        return any(map(_has_nulls, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _has_nulls(pc.list_flatten(column))
+    return False
+
+
+def _has_infinity(column: pa.ChunkedArray | pa.Array) -> bool:
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.is_inf(column)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(_has_infinity, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _has_infinity(pc.list_flatten(column))
+    return False
 
 
 def _check_objects(data: bytes) -> None:
@@ -50,3 +156,53 @@ def _check_objects(data: bytes) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(f"it is not UTF-8: {error.reason}") from error
+
+
+def _check_rows(table: pa.Table, data: bytes) -> None:
+    """Check that each line was one object: the parser takes several, and one on several lines.
+
+    Raises:
+        pa.ArrowInvalid: when they were not.
+    """
+    if table.num_rows != _lines(data):
+        raise pa.ArrowInvalid("there are several objects on a line, or one is on several")
+
+
+def _lines(data: bytes) -> int:
+    """Return how many lines have content."""
+    count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    if (
+        b"\n\n" in data
+        or b"\n\r\n" in data
+        or data[:1] in b"\r\n"
+        or b" \n" in data
+        or b"\t\n" in data
+    ):
+        return sum(bool(line.strip()) for line in data.split(b"\n"))
+    return count
+
+
+def _check_names(data: bytes) -> None:
+    """Check that no object has a name twice, of which the decoder would keep one.
+
+    Raises:
+        pa.ArrowInvalid: when one has.
+    """
+    for line in data.split(b"\n"):
+        if line.strip():
+            try:
+                _NAMES.decode(line.decode())
+            except RecursionError as error:
+                raise pa.ArrowInvalid(str(error)) from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise pa.ArrowInvalid(f"the object has {twice!r} twice")
+
+
+_NAMES = json.JSONDecoder(
+    object_pairs_hook=_each_once, parse_int=len, parse_float=len, parse_constant=len, strict=False
+)

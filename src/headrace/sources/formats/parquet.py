@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from headrace.errors import BadInput
+from headrace.schema.nested import Part
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
@@ -28,11 +30,17 @@ class Parquet(FileFormat):
 
     def __init__(self) -> None:
         self._remembered: tuple[Any, pa.Table] | None = None
+        self._optional: set[str] = set()  # columns that may be missing
 
     def without_memory(self) -> Parquet:
-        return Parquet()
+        other = Parquet()
+        other._optional = self._optional
+        return other
 
-    def infer(self, opened: Opened) -> pa.Schema:
+    def expect(self, parts: Mapping[str, Part]) -> None:
+        self._optional = {name for name, part in parts.items() if part.default is not None}
+
+    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
         return _open(opened).schema_arrow
 
     def cut(
@@ -56,7 +64,11 @@ class Parquet(FileFormat):
                 groups.append(group)
                 start, end = at if start is None else start, at + rows
             at += rows
-        _check_columns(file.schema_arrow.names, opened, wanted)
+        names = file.schema_arrow.names
+        wanted = {
+            of: kind for of, kind in wanted.items() if of in names or of not in self._optional
+        }
+        _check_columns(names, opened, wanted)
         check_not_cut(opened.name, last, file.metadata.num_rows, self.unit)
         table = self._row_groups(file, opened, groups, wanted, keep=last < end)
         table = table.slice(first - (start or 0), last - first)

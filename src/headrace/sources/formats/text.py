@@ -34,15 +34,15 @@ class Text(FileFormat):
 
     quoting: Quoting | None = None
 
-    def infer(self, opened: Opened) -> pa.Schema:
+    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
         opened.file.seek(0)
         head = opened.file.read(INFER_BYTES)
         ends = record_ends(head, self.quoting)
-        return self.infer_text(head[: ends[-1]] if len(ends) else head)
+        return self.infer_text(head[: ends[-1]] if len(ends) else head, only)
 
     @abstractmethod
-    def infer_text(self, head: bytes) -> pa.Schema:
-        """Return the columns that the first records of a file have."""
+    def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
+        """Return the columns that the first records of a file have, or the one that is asked for."""
 
     def begin(self, opened: Opened, wanted: Wanted) -> int | None:
         """Return where a file's first record begins; None when it has none so far."""

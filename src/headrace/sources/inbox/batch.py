@@ -18,14 +18,21 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from headrace.arrowbytes import Unreadable, read_stream
+from headrace.bounds import MOST_COUNTED
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.storage import Store
 
 _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")
 _SEAL = struct.Struct("<Q")
 HEADER_BYTES = _FIELDS.size + _SEAL.size
 _FINAL, _LINKED, _MENDED = 1, 2, 4
+#: How much of a batch is read at first: of most all.
+_FIRST_BYTES = 1 << 20
+#: The longest that the records of a batch can be, in bytes: a batch is read whole.
+MOST_BYTES = 2 << 30
 #: The nonce ends with so much of the seal of the batch before.
 _LINK_BYTES = 4
 _MEND = "restore the file, or remove it and let its producer append this sequence again"
@@ -99,6 +106,22 @@ def encode_batch(
     return fields + _SEAL.pack(seal) + records, header
 
 
+def read_batch(store: Store, name: str, place: str) -> tuple[Header, bytes]:
+    """Return a batch's header and its bytes; of these no more than the header says there are.
+
+    Raises:
+        NotFound: when it is not there.
+        Damaged, NewerFormat: as :func:`decode_header`.
+    """
+    data = store.read(name, 0, _FIRST_BYTES)
+    header = decode_header(name, data, place)
+    whole = HEADER_BYTES + header.size
+    if len(data) == _FIRST_BYTES and whole >= _FIRST_BYTES:
+        # (one byte more shows a batch that is longer than it says)
+        data += store.read(name, _FIRST_BYTES, whole + 1 - _FIRST_BYTES)
+    return header, data
+
+
 def decode_header(name: str, data: bytes, place: str) -> Header:
     """Return a batch's header from its first bytes.
 
@@ -123,6 +146,9 @@ def decode_header(name: str, data: bytes, place: str) -> Header:
             place=place,
             remedy="run the version of Headrace that its producer runs, or a newer one",
         )
+    if rows > MOST_COUNTED or size > MOST_BYTES or (rows and not size):
+        what = f"a batch says that it has {rows:,} records in {size:,} bytes"
+        raise Damaged(what, place=place, remedy=_MEND)
     final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
     mended = bool(flags & _MENDED)
     return Header(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
@@ -132,7 +158,7 @@ def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
     """Return the records of a whole batch's bytes.
 
     Raises:
-        Damaged: when they are not what was written.
+        Damaged: when they are not what was written, or not as many as the header says.
     """
     records = memoryview(data)[HEADER_BYTES:]
     if len(records) != header.size:
@@ -140,9 +166,18 @@ def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
         raise Damaged(what, place=place, remedy=_MEND)
     if xxhash.xxh3_64_intdigest(records) != header.checksum:
         raise Damaged("the records of a batch are not what was written", place=place, remedy=_MEND)
-    if not header.rows:
+    if not header.rows and not header.size:
         return pa.table({})
-    return pa.ipc.open_stream(pa.py_buffer(records)).read_all()
+    try:
+        table = read_stream(records, header.rows)
+    except Unreadable as error:
+        raise Damaged(
+            f"the records of a batch cannot be read: {error}", place=place, remedy=_MEND
+        ) from error
+    if table.num_rows != header.rows:
+        what = f"a batch has {table.num_rows:,} records, and says {header.rows:,}"
+        raise Damaged(what, place=place, remedy=_MEND)
+    return table
 
 
 def has_promise(header: Header) -> bool:

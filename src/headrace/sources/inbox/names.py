@@ -24,7 +24,12 @@ Place = str | os.PathLike[str] | Store
 FORMAT = 1
 _IDENTITY = "inbox"
 _REGISTERED = "producers/"
+_SEQUENCE = re.compile(r"[0-9]{12,18}")
 _PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}")
+
+
+#: An inbox's first file is not longer.
+_MOST_BYTES = 1 << 16
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ def find_id(store: Store) -> str | None:
         NewerFormat: when a newer version of Headrace made it.
     """
     try:
-        found = msgspec.json.decode(store.read(_IDENTITY), type=_Identity)
+        found = msgspec.json.decode(store.read(_IDENTITY, 0, _MOST_BYTES), type=_Identity)
     except NotFound:
         return None
     except NOT_DECODED as error:
@@ -79,13 +84,18 @@ def find_id(store: Store) -> str | None:
     return found.id
 
 
+def is_producer(name: str) -> bool:
+    """Say whether a text can be the name of a producer."""
+    return _PRODUCER.fullmatch(name) is not None
+
+
 def checked_producer(name: str) -> str:
     """Return a producer's name, if it is one.
 
     Raises:
         PipelineError: when it cannot be part of a file's name.
     """
-    if not isinstance(name, str) or not _PRODUCER.fullmatch(name):
+    if not isinstance(name, str) or not is_producer(name):
         raise PipelineError(
             f"{name!r} cannot be the name of a producer",
             remedy="use letters, digits, '-' and '.', beginning with a letter or digit, at most 64",
@@ -101,7 +111,8 @@ def register(store: Store, producer: str) -> None:
 
 def registered(store: Store) -> list[str]:
     """Return the producers that are known; a hint, for the list may lag behind."""
-    return [name.removeprefix(_REGISTERED) for name in store.list(_REGISTERED)]
+    names = (name.removeprefix(_REGISTERED) for name in store.list(_REGISTERED))
+    return [name for name in names if is_producer(name)]
 
 
 def batch_name(producer: str, sequence: int) -> str:
@@ -117,4 +128,4 @@ def cleaned_mark(producer: str) -> str:
 def listed(store: Store, producer: str) -> list[int]:
     """Return the sequences of the batches that are there, ascending; a hint."""
     names = [name.rpartition("/")[2] for name in store.list(f"from-{producer}/0")]
-    return [int(name) for name in names]
+    return [int(name) for name in names if _SEQUENCE.fullmatch(name)]

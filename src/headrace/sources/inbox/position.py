@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from headrace.bounds import StepNumber
+from headrace.errors import Damaged
+from headrace.sources.inbox.names import is_producer
 
 
 class InboxPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,5 +21,28 @@ class InboxPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     inbox: str | None = None
-    next: dict[str, int] = {}
+    next: dict[str, StepNumber] = {}
     ended: list[str] = []
+
+
+def position_of(position: Any) -> InboxPosition:
+    """Return a position that came out of a manifest.
+
+    Raises:
+        Damaged: for one that no inbox can have.
+    """
+    try:
+        at = msgspec.convert(position, InboxPosition)
+    except msgspec.ValidationError as error:
+        raise _no_position(str(error)) from error
+    for name in (*at.next, *at.ended):
+        if not is_producer(name):
+            raise _no_position(f"{name[:80]!a} is no producer")
+    return at
+
+
+def _no_position(why: str) -> Damaged:
+    return Damaged(
+        f"an inbox was not read up to where the manifests say: {why}",
+        remedy="restore the manifests from one copy of the storage",
+    )

@@ -40,6 +40,7 @@ from headrace.sources.inbox.batch import (
     decode_records,
     encode_batch,
     encode_records,
+    read_batch,
 )
 from headrace.sources.inbox.names import (
     Place,
@@ -417,12 +418,11 @@ class Producer:
             BatchConflict: when another one is there.
         """
         name = batch_name(self.name, sequence)
+        place = f"{self._store.location}: {name}"
         try:
-            data = self._store.read(name)
+            header, data = read_batch(self._store, name, place)
         except NotFound:
             return False
-        place = f"{self._store.location}: {name}"
-        header = decode_header(name, data, place)
         found = decode_records(header, data, place)
         # Encoded again: another version of Arrow may write the same records in other bytes.
         if header.final or encode_records(found) != content.records:

@@ -26,6 +26,7 @@ from headrace.sources.inbox.batch import (
     decode_header,
     decode_records,
     has_promise,
+    read_batch,
 )
 from headrace.sources.inbox.names import (
     Place,
@@ -37,7 +38,7 @@ from headrace.sources.inbox.names import (
     registered,
     store_of,
 )
-from headrace.sources.inbox.position import InboxPosition
+from headrace.sources.inbox.position import InboxPosition, position_of
 from headrace.sources.inbox.receipts import recorded
 from headrace.storage import Store, open_store
 from headrace.storage.dense import left_below
@@ -169,7 +170,7 @@ class Inbox(Source):
         )
 
     def _converted(self, position: Position) -> InboxPosition:
-        at = msgspec.convert(position, InboxPosition)
+        at = position_of(position)
         if self._id is None:
             self._id = identify(self._store)
         if at.inbox not in (None, self._id):
@@ -309,7 +310,7 @@ class Inbox(Source):
     # -- cleaning -----------------------------------------------------------------------------
 
     def committed(self, position: Position) -> None:
-        at = msgspec.convert(position, InboxPosition)
+        at = position_of(position)
         done = [key for key in self._headers if key[1] < at.next.get(key[0], 0)]
         if self._cleans:
             for producer in sorted({producer for producer, _ in done}):
@@ -354,10 +355,9 @@ class _Reader:
     def _batch(self, store: Store, name: str, seal: str) -> pa.Table:
         place = _place(store, name)
         try:
-            data = store.read(name)
+            header, data = read_batch(store, name, place)
         except NotFound as error:
             raise _gone(place) from error
-        header = decode_header(name, data, place)
         if f"{header.seal:016x}" != seal:
             raise SourceChanged(
                 "a batch was replaced while it was read",

@@ -30,7 +30,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
         values = column.cast(_with_texts(column.type)).to_pylist()
-    if pa.types.is_nested(column.type) or _is_odd(column):
+    if pa.types.is_nested(column.type) or _is_json(column.type) or _is_odd(column):
         return [_shown(value, column.type) for value in values]
     return values
 
@@ -55,20 +55,27 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _name(key: Any) -> str:
+def _name(key: Any, kind: pa.DataType) -> str:
     """Return a map's key as the name that JSON has for it: as it would be a value, without quotes."""
-    return (
-        key if isinstance(key, str) else msgspec.json.encode(key, enc_hook=str).decode().strip('"')
-    )
+    if isinstance(key, str):
+        return key
+    text = msgspec.json.encode(_shown(key, kind), enc_hook=str).decode()
+    return text if pa.types.is_nested(kind) else text.strip('"')
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.JsonType)
 
 
 def _shown(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
+    if _is_json(kind):
+        return msgspec.Raw(value.encode())
     if pa.types.is_floating(kind):
         return value if math.isfinite(value) else _NAMED.get(value, "NaN")
     if pa.types.is_map(kind):
-        return {_name(_shown(k, kind.key_type)): _shown(v, kind.item_type) for k, v in value}
+        return {_name(k, kind.key_type): _shown(v, kind.item_type) for k, v in value}
     if pa.types.is_struct(kind):
         return {field.name: _shown(value[field.name], field.type) for field in kind}
     if pa.types.is_nested(kind):

@@ -1,0 +1,226 @@
+"""What JSON is decoded to where Arrow's own reader cannot read it: types made for msgspec's decoder.
+
+A *shadow* of a column's type takes what the column may hold as it stands in JSON: times, dates, bytes and
+decimals as texts, maps as objects. What was decoded becomes an Arrow column of the *type as read*, in
+which these are texts still; :mod:`headrace.jsonlines.texts` turns them into values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headrace.jsonlines.writing import json_lines
+from headrace.schema.exact import family_of
+from headrace.schema.forms import Form
+from headrace.schema.nested import Constrained, Dict, Many, Part, Record, relabelled
+
+Convert = Callable[[Any], Any]
+
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_AS_TEXT = (
+    "point in time",
+    "time without a zone",
+    "date",
+    "time of day",
+    "duration",
+    "bytes",
+    "decimal",
+)
+
+
+def type_as_read(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a column has when it was read, and its texts are texts still."""
+    family = family_of(kind)
+    if family in _AS_TEXT or family == "text" or isinstance(kind, pa.JsonType):
+        return pa.string()
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return type_as_read(kind.value_type)
+    if family == "list":
+        return pa.list_(type_as_read(kind.value_type))
+    if family == "map":
+        return pa.map_(pa.string(), type_as_read(kind.item_type))
+    if family == "struct":
+        return pa.struct([pa.field(field.name, type_as_read(field.type)) for field in kind])
+    return kind
+
+
+def arrow_can(kind: pa.DataType, part: Part | None) -> bool:
+    """Say whether Arrow's reader can read a column, as :func:`type_as_read` has it."""
+    form = _form_of(part)
+    family = family_of(kind)
+    if family in ("bool", "int", "text", *_AS_TEXT):
+        return True
+    if family == "float":
+        return bool(kind.bit_width > 16)
+    if family == "list":
+        return arrow_can(kind.value_type, _item_of(form))
+    if family == "struct":
+        parts = _parts_of(form)
+        names = [field.name for field in kind]
+        return bool(names) and all(arrow_can(f.type, parts.get(f.name)) for f in kind)
+    return False
+
+
+def has_defaults(part: Part | None) -> bool:
+    """Say whether a field, or one inside of it, is something where it is absent that null is not."""
+    if part is None:
+        return False
+    if part.default is not None and part.default() is not None:
+        return True
+    form = _form_of(part)
+    return any(map(has_defaults, _parts_of(form).values())) or has_defaults(_item_of(form))
+
+
+def _form_of(part: Part | None) -> Form | None:
+    """Return what a field is kept as, without the limits to its values."""
+    form = None if part is None else part.form
+    return form.inner if isinstance(form, Constrained) else form
+
+
+def _item_of(form: Form | None) -> Part | None:
+    """Return what a list or a map has many of."""
+    return form.item if isinstance(form, Many | Dict) else None
+
+
+def _parts_of(form: Form | None) -> dict[str, Part]:
+    return {part.outside: part for part in form.parts} if isinstance(form, Record) else {}
+
+
+class Shadow:
+    """What a column is decoded to, and how that becomes what Arrow takes.
+
+    Args:
+        kind: the column's type.
+        part: the field that it is for, if it is known.
+
+    Attributes:
+        type: for msgspec's decoder.
+        convert: from what was decoded to what an Arrow array of the type as read is made of; None where
+            that is the same.
+    """
+
+    def __init__(self, kind: pa.DataType, part: Part | None = None) -> None:
+        self.type, self.convert = _shadow(kind, _form_of(part))
+
+
+def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec.Struct]:
+    """Return the shadow of a record, or of a struct: fields are called ``f0``, ``f1``, …"""
+    names = list(columns)
+    fields: list[Any] = [
+        (f"f{at}", columns[name].type, _absent(parts.get(name), columns[name].type))
+        for at, name in enumerate(names)
+    ]
+    rename = {f"f{at}": name for at, name in enumerate(names)}
+    return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+
+
+def _absent(part: Part | None, shadow: Any) -> Any:
+    """Return what a field is decoded to where it is absent: its default, as it would stand in JSON."""
+    if part is None or part.default is None or not has_defaults(part):
+        return None
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, shadow])
+
+    def default() -> Any:
+        column = part.absent(1)
+        assert column is not None  # there is a default
+        line = json_lines(pa.table({"value": relabelled(column, part.form.outside)}))
+        return decoder.decode(line)["value"]
+
+    return msgspec.field(default_factory=default)
+
+
+def _shadow(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+    if isinstance(kind, pa.JsonType):
+        return msgspec.Raw, _raw_text
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _shadow(kind.value_type, None)
+    family = family_of(kind)
+    if family in _NESTED:
+        return _NESTED[family](kind, form)
+    if family not in _PLAIN:
+        raise pa.ArrowInvalid(f"a column of {kind} cannot be read from JSON")
+    return _PLAIN[family]
+
+
+def _raw_text(raw: msgspec.Raw | None) -> str | None:
+    text = b"null" if raw is None else bytes(raw)
+    return None if text == b"null" else text.decode()
+
+
+def _number_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else repr(value)
+
+
+def _decimal_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _float(value: Any) -> float | None:
+    return _NUMBERS[value] if isinstance(value, str) else value
+
+
+_PLAIN: dict[str, tuple[Any, Convert | None]] = {
+    "bool": (bool | None, None),
+    "int": (int | None, None),
+    "float": (float | Literal["NaN", "Infinity", "-Infinity"] | None, _float),
+    "text": (str | None, None),
+    "bytes": (str | None, None),
+    "date": (str | int | None, _number_text),
+    "time of day": (str | None, None),
+    "duration": (str | None, None),
+    "decimal": (Decimal | None, _decimal_text),
+    "point in time": (str | int | float | None, _number_text),
+    "time without a zone": (str | int | float | None, _number_text),
+}
+
+
+def _list(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+    inner, convert = _shadow(kind.value_type, _form_of(_item_of(form)))
+    if convert is None:
+        return list[inner] | None, None  # type: ignore[valid-type]
+
+    def converted(values: Any) -> Any:
+        return None if values is None else [convert(value) for value in values]
+
+    return list[inner] | None, converted  # type: ignore[valid-type]
+
+
+def _map(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+    inner, convert = _shadow(kind.item_type, _form_of(_item_of(form)))
+
+    def converted(values: Any) -> Any:
+        if values is None:
+            return None
+        if convert is None:
+            return list(values.items())
+        return [(key, convert(value)) for key, value in values.items()]
+
+    return dict[str, inner] | None, converted  # type: ignore[valid-type]
+
+
+def _struct(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+    parts = _parts_of(form)
+    columns = {field.name: Shadow(field.type, parts.get(field.name)) for field in kind}
+    made = row_type(columns, parts)
+    each = [(f"f{at}", name, shadow.convert) for at, (name, shadow) in enumerate(columns.items())]
+
+    def converted(value: Any) -> Any:
+        if value is None:
+            return None
+        return {
+            name: getattr(value, field) if convert is None else convert(getattr(value, field))
+            for field, name, convert in each
+        }
+
+    return made | None, converted
+
+
+_NESTED: dict[str, Callable[[pa.DataType, Any], tuple[Any, Convert | None]]] = {
+    "list": _list, "map": _map, "struct": _struct,
+}  # fmt: skip

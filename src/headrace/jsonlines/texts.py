@@ -1,0 +1,140 @@
+"""From texts in JSON to the values that they stand for, a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import time, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.jsonlines.shadows import Shadow, type_as_read
+from headrace.schema.exact import Misfit, family_of
+
+Read = Callable[[pa.Array], pa.Array]
+
+
+def value_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a plain column of texts as the values that they stand for; one of others as it is.
+
+    Times are not read here: there are many ways to write them.
+
+    Raises:
+        Misfit: for the first text that stands for no value of its type.
+    """
+    family = family_of(kind)
+    if family_of(column.type) != "text" or family not in _PLAIN:
+        return column
+    return _PLAIN[family](column)
+
+
+def keys_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return the keys of maps, which are texts in JSON whatever they were; None where they are times.
+
+    Raises:
+        Misfit: as :func:`value_of_texts`.
+    """
+    family = family_of(kind)
+    if family in _KEYS:
+        return _one_by_one(column, _KEYS[family], f"no key of type {kind}", kind)
+    if pa.types.is_nested(kind):
+        return _nested_keys(column, kind)
+    return value_of_texts(column, kind)
+
+
+def _nested_keys(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    shadow = Shadow(kind)
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shadow.type)
+
+    def decoded(text: str) -> Any:
+        value = decoder.decode(text)
+        return value if shadow.convert is None else shadow.convert(value)
+
+    return _one_by_one(column, decoded, "no key as JSON", type_as_read(kind))
+
+
+def _one_by_one(
+    column: pa.Array, read: Callable[[str], Any], wanted: str, kind: pa.DataType | None
+) -> pa.Array:
+    """Return values of texts, read one by one.
+
+    Raises:
+        Misfit: for the first that cannot be read.
+    """
+    found = []
+    for row, text in enumerate(column.to_pylist()):
+        try:
+            found.append(None if text is None else read(text))
+        except (ValueError, ArithmeticError, KeyError) as error:
+            raise Misfit(row, f"{_shown(text)} is {wanted}: {error}") from None
+    return _array(found, kind)
+
+
+def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    errors = (pa.ArrowException, OverflowError, ValueError)
+    try:
+        return pa.array(values, kind)
+    except errors as error:
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], kind)
+            except errors as one:
+                raise Misfit(row, f"{value!r} cannot be kept: {one}") from None
+        raise Misfit(0, str(error)) from None
+
+
+def _by_msgspec(declared: Any, wanted: str, kind: pa.DataType) -> Read:
+    """Return a reader of texts that stand for values of a type in JSON as msgspec has it."""
+
+    def read(column: pa.Array) -> pa.Array:
+        try:
+            return _array(msgspec.convert(column.to_pylist(), list[declared | None]), kind)
+        except msgspec.ValidationError:
+            return _one_by_one(column, lambda text: msgspec.convert(text, declared), wanted, kind)
+
+    return read
+
+
+def _dates(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.date32())
+    except pa.ArrowInvalid:
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                pa.array([text], pa.string()).cast(pa.date32())
+            except pa.ArrowInvalid:
+                raise Misfit(row, f"{_shown(text)} is no date, such as 2024-05-01") from None
+        raise
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    return _one_by_one(column, _decimal, "no decimal", None)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        raise ValueError("it is no number") from None
+    if not found.is_finite():
+        raise ValueError("it is no number")
+    return found
+
+
+_PLAIN: dict[str, Read] = {
+    "bytes": _by_msgspec(bytes, "no bytes in Base64", pa.binary()),
+    "date": _dates,
+    "time of day": _by_msgspec(time, "no time of day, such as 12:30:00", pa.time64("us")),
+    "duration": _by_msgspec(timedelta, "no duration, such as PT1.5S", pa.duration("us")),
+    "decimal": _decimals,
+}
+
+_KEYS: dict[str, Callable[[str], Any]] = {
+    "int": int, "float": float, "bool": {"true": True, "false": False}.__getitem__,
+}  # fmt: skip
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
