@@ -187,7 +187,8 @@ class Timer(Declaration):
 
     Setting (name, tag) again replaces it. It fires once, in the step in which its domain's clock
     has reached it, in ascending order of (time, name, tag) within the key (in columnar computations
-    name by name, of all keys at once); one that is set behind the clock fires in the same step.
+    name by name, of all keys at once); one that is set behind the clock fires in the same step, or,
+    where very many are due, in one of the next, before any new input.
 
     Args:
         domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).
@@ -327,7 +328,8 @@ class Context(Protocol):
     def input_ended(self) -> bool:
         """Whether no more input will come: all injectors upstream have ended.
 
-        All pending event timers fire then; one that sets itself again must stop.
+        All pending event timers fire then, and those that they set; one that sets itself again must
+        stop (after ten million of one key the pipeline does, with ``UserCodeError``).
         """
         ...
 

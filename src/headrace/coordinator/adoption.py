@@ -41,6 +41,7 @@ class Adopted(msgspec.Struct, frozen=True):
     runs: list[FileRef]
     outputs: list[FileRef]
     retained: list[FileRef]
+    backlog: list[str]
     slice: Slice | None
     state_digests: dict[str, int]
     stream_digests: dict[str, tuple[int, int]]
@@ -132,6 +133,9 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         runs=[report.run for report in applied if report.run],
         outputs=[report.outputs for report in applied if report.outputs],
         retained=[report.retained for report in applied if report.retained],
+        backlog=sorted(
+            name for name, found in of_node.items() if any(report.backlog for report in found)
+        ),
         slice=_slice(plan, applied),
         state_digests={
             name: sum(report.state_digest for report in found) & (2**64 - 1)

@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from headrace.coordinator.backlog import at_work_on_backlog, has_backlog
 from headrace.coordinator.messages import PollAgain
 from headrace.coordinator.shape import Shape
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.manifest import CatchUp, Head
-from headrace.ledger.retained import Retained, next_retained, producer_of
+from headrace.ledger.retained import Retained, next_retained, producer_of, watermarks_at
 from headrace.sources.base import Limit, Offer
 
 
@@ -34,7 +35,12 @@ def to_catch_up(head: Head | None, shape: Shape) -> CatchUp | None:
 def resting(head: Head, shape: Shape, *, replays: bool) -> list[str]:
     """Return the computations that do not work in a step."""
     behind = head.resting
-    return [name for name in shape.nodes if name not in behind] if replays else behind
+    rest = [name for name in shape.nodes if name not in behind] if replays else behind
+    if not head.backlog:
+        return rest
+    working = [name for name in shape.nodes if name not in rest]
+    working = at_work_on_backlog(head, shape, working) or working
+    return [*rest, *(name for name in shape.nodes if name not in (*rest, *working))]
 
 
 def streams_again(shape: Shape, names: Collection[str]) -> list[str]:
@@ -49,6 +55,8 @@ def retained_after(head: Head, shape: Shape) -> Retained | None:
     if at is None or at.retained is None:
         return None
     streams = streams_again(shape, at.names)
+    if has_backlog(head, shape, catching_up=True):
+        return Retained(at.retained, [], watermarks_at(head.retained_marks, streams, at.retained))
     return next_retained(head.retained_marks, head.retained, streams, at.retained)
 
 

@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
+from headrace.coordinator.backlog import has_backlog
 from headrace.coordinator.catching_up import (
     known_then,
     offers_as_they_were,
@@ -343,6 +344,8 @@ class Coordinator:
             self._caught_up_steps += 1
             return what_to_read_again(head, shape, head.catch_up, self.settings.limit)
         self._caught_up_steps = 0
+        if has_backlog(head, shape, catching_up=False):
+            return Poll({}, {})
         self._paused = paused_partitions(head, shape)
         most = limits(head, shape, self.settings, self._pace.rows, self._paused)
         self._most = most
@@ -357,6 +360,9 @@ class Coordinator:
             self._listening_us = event.now_us  # who brings nothing was not asked
             return [Wait(event.now_us + self.settings.poll_us), self._poll()]
         head = self._head
+        if has_backlog(head, self.shape, catching_up=False):
+            self._listening_us = event.now_us  # (nobody was asked)
+            return self._begin_without_input(event)
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         heard = Heard(event.now_us, self._listening_us, self._paused, self._back_us)
         facts = known(head, self.shape, offers, heard)
@@ -397,7 +403,9 @@ class Coordinator:
             return self._end("stopped")
         head = self._head
         offers = offers_as_they_were(head, event.offers)
-        if not offers and retained_after(head, self.shape) is None:
+        if has_backlog(head, self.shape, catching_up=True):
+            offers = {}
+        elif not offers and retained_after(head, self.shape) is None:
             return [self._note(catch_up=CatchUp([]))]
         facts = known_then(head, self.shape, event.offers)
         return self._begin(self._intent(event, offers, facts))
@@ -638,9 +646,15 @@ class Coordinator:
 
     def _begin_checkpoint(self) -> list[Instruction]:
         """Begin a step without input, that brings to storage what is not there."""
-        heard = Heard(self._now_us, self._now_us, self._paused)  # nobody was asked: nobody is idle
+        return self._begin_without_input(Offered({}, self._now_us), checkpoint=True)
+
+    def _begin_without_input(
+        self, event: Offered, *, checkpoint: bool = False
+    ) -> list[Instruction]:
+        """Begin a step that takes nothing of what there is to read."""
+        heard = Heard(event.now_us, event.now_us, self._paused)  # nobody was asked: nobody is idle
         facts = known(self._head, self.shape, {}, heard)
-        return self._begin(self._intent(Offered({}, self._now_us), {}, facts), checkpoint=True)
+        return self._begin(self._intent(event, {}, facts), checkpoint=checkpoint)
 
     def _commanded(self, event: Commanded) -> list[Instruction]:
         """Note an answer durably, before anything follows from it."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.backlog import backlog_after
 from headrace.coordinator.beginning import asked_of, layout_to_begin_with
 from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
@@ -233,6 +234,7 @@ def _of_step(
         counts=adopted.counts,
         delivery=planned.intent.step,
         per_worker=adopted.per_worker,
+        backlog=backlog_after(head, adopted.backlog, plan.resting, adopted.watermarks),
     )
 
 

@@ -78,7 +78,7 @@ def plan_step(
     }
     finals = {name for name, offer in offers.items() if offer.final}
     taken: dict[str, Any] = {**divisions}
-    if retained is not None:
+    if retained is not None and retained.step != _last_retained(head):
         taken["retained"] = retained.step
     step = head.step + 1
     in_force = head.layout_now.at(step)
@@ -107,6 +107,7 @@ def plan_step(
         resting=resting(head, shape, replays=intent.replays),
         replays=intent.replays,
         retained=retained,
+        portions={name: portions for name, portions in head.backlog.items() if portions},
         lineage=in_force.lineage,
         layout_version=in_force.version,
         relocated=in_force.relocated[-RECENT_RELOCATIONS:],
@@ -123,6 +124,10 @@ def plan_step(
         timeout_us=settings.task_timeout_us,
     )
     return PlannedStep(plan, divisions, finals, intent)
+
+
+def _last_retained(head: Head) -> int | None:
+    return None if head.catch_up is None else head.catch_up.retained
 
 
 def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:

@@ -245,6 +245,8 @@ class Head(msgspec.Struct, frozen=True):
         clock_before: what the highest was before each retained base.
         clock_ahead: of those bases whose reading is later than the newest one: since which reading that
             is known. A clock was wrong, or is; while that is so, the base's age counts from then.
+        backlog: computations that have left due timers for the next steps, and how many portions of them
+            each has fired since its input ended.
     """
 
     step: StepNumber
@@ -298,6 +300,7 @@ class Head(msgspec.Struct, frozen=True):
     clock_ahead: dict[StepNumber, Micros] = {}
     clock_now: Micros = 0
     starts: dict[str, Any] = {}
+    backlog: dict[str, int] = {}
 
     @property
     def stops_here(self) -> bool:
@@ -429,6 +432,8 @@ class Manifest(msgspec.Struct, frozen=True):
         halt: what is to be done after a later step, or this one; None where that does not change.
         staged: files of earlier, light steps' outputs, in the place of those that they had.
         copied: in manifest 0 of a copy the step that it was made of; without that it is unfinished.
+        backlog: computations that have left due timers for the next steps; see ``Head``. None where that
+            does not change.
     """
 
     pipeline: str
@@ -483,6 +488,7 @@ class Manifest(msgspec.Struct, frozen=True):
     copied: StepNumber = -1
     staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}
+    backlog: dict[str, int] | None = None
 
     @property
     def has_outputs(self) -> bool:
@@ -635,6 +641,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         catch_up=catch_up if catch_up is not None and catch_up.names else None,
         per_worker=_without(_per_worker_after(head, manifest), gone),
         checkpoint=head.checkpoint if manifest.light else step,
+        backlog=_without(_or(manifest.backlog, head.backlog), gone),
     )
     runs = [*head.runs, *manifest.runs]
     for run in manifest.runs:

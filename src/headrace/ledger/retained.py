@@ -105,6 +105,14 @@ def next_retained(
     return Retained(step, held, {name: told.get(name, _NOWHERE) for name in streams})
 
 
+def watermarks_at(
+    marks: Sequence[Mark], streams: Collection[str], step: int
+) -> dict[str, tuple[int, int]]:
+    """Return where the producers of some streams were after a step."""
+    at = _first(marks, step)
+    return dict.fromkeys(streams, _NOWHERE) if at == 0 else _of(marks[at - 1], streams)
+
+
 def _first(items: Sequence[Mark] | Sequence[FileRef], after: int) -> int:
     return bisect_right(items, after, key=lambda item: item.step)
 

@@ -4,6 +4,9 @@ A key has one *slot* for each declaration of its computation: a value, a dict, a
 of one name. A handle belongs to a declaration and looks at whatever key the *cursor* stands on;
 moving to the next key is two assignments. Handles note what they *touched*, so that a step writes
 what changed and nothing else.
+
+Where an error is to leave no trace, handles also keep a *log*: how to take back each change, in order.
+So undoing costs what the handler touched, however much the key has.
 """
 
 from __future__ import annotations
@@ -45,24 +48,101 @@ class KeyCells:
 #: A key that waits: the time, a number that makes entries differ, and the key.
 Waiting = tuple[int, int, KeyCells]
 
+#: How to take back one change: a function, and what to call it with.
+Change = tuple[Callable[..., Any], Any, Any, Any]
+
 
 class Cursor:
     """Where the handles of a computation look.
 
     Attributes:
         slots: the slots of the key at hand.
-        touched: slot index → what of it was touched (its meaning is the slot's kind's).
-        saved: slot index → its content before the record at hand, or None when nobody will undo.
+        touched: slot index → what of it was touched (its meaning is the slot's kind's): of the key at
+            hand, or between :meth:`begin` and its end by the handler at hand.
+        log: how to take back what the handler at hand changes, or None when nobody will.
         newly_set: (slot, tag, time) of timers set behind their clock since the list was last emptied.
     """
 
-    __slots__ = ("newly_set", "saved", "slots", "touched")
+    __slots__ = ("_before", "_set_before", "log", "newly_set", "slots", "touched")
 
     def __init__(self) -> None:
         self.slots: list[Any] = []
         self.touched: dict[int, Any] = {}
-        self.saved: dict[int, Any] | None = None
+        self.log: list[Change] | None = None
         self.newly_set: list[tuple[int, str, int]] = []
+        self._before = self.touched
+        self._set_before = 0
+
+    # -- a handler that is to leave no trace, should it fail --------------------------------------
+
+    def begin(self) -> None:
+        """Note from now on how to take back what is changed, and what is touched apart."""
+        self.log = []
+        self._before, self.touched = self.touched, {}
+        self._set_before = len(self.newly_set)
+
+    def keep(self) -> None:
+        """Let what was changed since :meth:`begin` stay."""
+        touched, self.touched, self.log = self.touched, self._before, None
+        for slot, more in touched.items():
+            before = self.touched.get(slot)
+            self.touched[slot] = more if before is None else _both_touched(before, more)
+
+    def undo(self) -> None:
+        """Take back what was changed since :meth:`begin`."""
+        for change in reversed(self.log or []):
+            change[0](*change[1:])
+        self.touched, self.log = self._before, None
+        del self.newly_set[self._set_before :]
+
+
+def _both_touched(before: Any, more: Any) -> Any:
+    """Return what was touched of a slot by two handlers, one after the other."""
+    if isinstance(before, set):
+        before |= more
+        return before
+    if isinstance(before, ListTouched):
+        before.first = min(before.first, more.first)
+        before.singles |= more.singles
+    return before
+
+
+class ListTouched:
+    """What was touched of a list.
+
+    Attributes:
+        first: elements from here on.
+        stored: how many elements there were before anything was touched.
+        singles: elements before ``first`` that may have changed in place.
+    """
+
+    __slots__ = ("first", "singles", "stored")
+
+    def __init__(self, first: int, stored: int) -> None:
+        self.first = first
+        self.stored = stored
+        self.singles: set[int] = set()
+
+    def among(self, length: int) -> list[int]:
+        """Return the positions that were touched in a list of some length, ascending."""
+        first = min(self.first, length)
+        return [*sorted(at for at in self.singles if at < first), *range(first, length)]
+
+
+def _remove_entry(entries: dict[Any, Any], key: Any, _: Any) -> None:
+    entries.pop(key, None)
+
+
+def _set_item(of: Any, at: Any, value: Any) -> None:
+    of[at] = value
+
+
+def _cut(elements: list[Any], length: int, _: Any) -> None:
+    del elements[length:]
+
+
+def _refill(elements: list[Any], content: list[Any], _: Any) -> None:
+    elements[:] = content
 
 
 class _Handle:
@@ -85,15 +165,16 @@ class ValueHandle(_Handle):
 
     def _touch(self) -> None:
         cursor, slot = self._cursor, self._slot
-        if cursor.saved is not None and slot not in cursor.saved:
-            self._save(cursor.saved)
+        if cursor.log is not None and slot not in cursor.touched:
+            self._note(cursor.log)
         cursor.touched[slot] = True
 
-    def _save(self, saved: dict[int, Any]) -> None:
-        value = self._cursor.slots[self._slot]
+    def _note(self, log: list[Change]) -> None:
+        slots, slot = self._cursor.slots, self._slot
+        value = slots[slot]
         if value is not MISSING and not self._codec.immutable:
-            value = copy.deepcopy(value)
-        saved[self._slot] = value
+            value = copy.deepcopy(value)  # (what was read may be changed in place)
+        log.append((_set_item, slots, slot, value))
 
     @property
     def value(self) -> Any:
@@ -112,8 +193,8 @@ class ValueHandle(_Handle):
     def value(self, value: Any) -> None:
         # Written out rather than by calls: this is what handlers do most.
         cursor, slot = self._cursor, self._slot
-        if cursor.saved is not None and slot not in cursor.saved:
-            self._save(cursor.saved)
+        if cursor.log is not None and slot not in cursor.touched:
+            cursor.log.append((_set_item, cursor.slots, slot, cursor.slots[slot]))
         cursor.touched[slot] = True
         cursor.slots[slot] = value
 
@@ -142,8 +223,8 @@ class FrozenValueHandle(ValueHandle):
     @value.setter
     def value(self, value: Any) -> None:
         cursor, slot = self._cursor, self._slot
-        if cursor.saved is not None and slot not in cursor.saved:
-            cursor.saved[slot] = cursor.slots[slot]
+        if cursor.log is not None and slot not in cursor.touched:
+            cursor.log.append((_set_item, cursor.slots, slot, cursor.slots[slot]))
         cursor.touched[slot] = True
         cursor.slots[slot] = value
 
@@ -167,21 +248,33 @@ class MapHandle(_Handle):
         entries: dict[Any, Any] = self._cursor.slots[self._slot] or {}
         return entries
 
-    def _touch(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    def _touch(self, key: Any, *, read: bool = False) -> dict[Any, Any]:
+        """Note that an entry may change; return the entries.
+
+        Args:
+            key: the entry's.
+            read: whether the handler is given it, and may change it in place.
+        """
         cursor, slot = self._cursor, self._slot
-        entries = cursor.slots[slot]
-        if cursor.saved is not None and slot not in cursor.saved:
-            shallow = self._codec.immutable
-            cursor.saved[slot] = dict(entries or {}) if shallow else copy.deepcopy(entries)
+        entries: dict[Any, Any] = cursor.slots[slot]
         if entries is None:
             entries = cursor.slots[slot] = {}
-        cursor.touched.setdefault(slot, set()).update(keys)
-        touched: dict[Any, Any] = entries
-        return touched
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            touched = cursor.touched[slot] = set()
+        if cursor.log is not None and key not in touched:
+            if key not in entries:
+                cursor.log.append((_remove_entry, entries, key, None))
+            else:
+                value = entries[key]
+                value = copy.deepcopy(value) if read and not self._codec.immutable else value
+                cursor.log.append((_set_item, entries, key, value))
+        touched.add(key)
+        return entries
 
     def __getitem__(self, key: Any) -> Any:
         if not self._codec.immutable and key in self._entries():
-            self._touch((key,))
+            self._touch(key, read=True)
         return self._entries()[key]
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -189,18 +282,18 @@ class MapHandle(_Handle):
         return self[key] if key in self._entries() else default
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._touch((key,))[key] = value
+        self._touch(key)[key] = value
 
     def __delitem__(self, key: Any) -> None:
         if key not in self._entries():
             raise KeyError(key)
-        del self._touch((key,))[key]
+        del self._touch(key)[key]
 
     def pop(self, key: Any, default: Any = None) -> Any:
         """Remove the entry and return it, or ``default``."""
         if key not in self._entries():
             return default
-        return self._touch((key,)).pop(key)
+        return self._touch(key, read=True).pop(key)
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries()
@@ -213,15 +306,16 @@ class MapHandle(_Handle):
 
     def items(self) -> list[tuple[Any, Any]]:
         """Return the entries, in ascending order of their keys."""
-        if not self._codec.immutable and self._entries():
-            self._touch(list(self._entries()))
         entries = self._entries()
+        if not self._codec.immutable:
+            for key in entries:
+                self._touch(key, read=True)
         return [(key, entries[key]) for key in self._sorted()]
 
     def clear(self) -> None:
         """Remove all entries."""
-        if self._entries():
-            self._touch(list(self._entries())).clear()
+        for key in list(self._entries()):
+            del self._touch(key)[key]
 
 
 class ListHandle(_Handle):
@@ -233,50 +327,80 @@ class ListHandle(_Handle):
         elements: list[Any] = self._cursor.slots[self._slot] or []
         return elements
 
-    def _touch(self, first: int) -> list[Any]:
-        """Note that elements from ``first`` on may change; return the list."""
+    def _touched(self, elements: list[Any]) -> ListTouched:
         cursor, slot = self._cursor, self._slot
-        elements = cursor.slots[slot]
-        if cursor.saved is not None and slot not in cursor.saved:
-            shallow = self._codec.immutable
-            cursor.saved[slot] = list(elements or []) if shallow else copy.deepcopy(elements)
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            length = len(elements)
+            touched = cursor.touched[slot] = ListTouched(length, length)
+            if cursor.log is not None:
+                cursor.log.append((_cut, elements, length, None))
+        return touched
+
+    def _changing(self) -> list[Any]:
+        cursor, slot = self._cursor, self._slot
+        elements: list[Any] = cursor.slots[slot]
         if elements is None:
             elements = cursor.slots[slot] = []
-        lowest, stored = cursor.touched.get(slot, (first, len(elements)))
-        cursor.touched[slot] = (min(lowest, first), stored)
-        changing: list[Any] = elements
-        return changing
+        return elements
+
+    def _touch_all(self, *, read: bool = False) -> list[Any]:
+        """Note that any element may change; return the list."""
+        elements = self._changing()
+        touched = self._touched(elements)
+        if self._cursor.log is not None and touched.first > 0:
+            before = copy.deepcopy(elements) if read else elements.copy()
+            self._cursor.log.append((_refill, elements, before, None))
+        touched.first = 0
+        return elements
 
     def append(self, element: Any) -> None:
         """Add an element at the end. Costs that element, however long the list is."""
-        self._touch(len(self._elements())).append(element)
+        elements = self._changing()
+        self._touched(elements)
+        elements.append(element)
 
     def extend(self, elements: Iterable[Any]) -> None:
         """Add elements at the end."""
-        self._touch(len(self._elements())).extend(elements)
+        added = list(elements)
+        changing = self._changing()
+        self._touched(changing)
+        changing += added
 
     def replace(self, elements: Iterable[Any]) -> None:
         """Make these the list's elements."""
         fresh = list(elements)
-        self._touch(0)[:] = fresh
+        self._touch_all()[:] = fresh
 
     def clear(self) -> None:
         """Remove all elements."""
         if self._elements():
-            self._touch(0).clear()
+            self._touch_all().clear()
 
     def __len__(self) -> int:
         return len(self._elements())
 
     def __iter__(self) -> Iterator[Any]:
         if not self._codec.immutable and self._elements():
-            self._touch(0)
+            self._touch_all(read=True)
         return iter(list(self._elements()))
 
     def __getitem__(self, index: int) -> Any:
-        if not self._codec.immutable and self._elements():
-            self._touch(0)
-        return self._elements()[index]
+        element = self._elements()[index]
+        if not self._codec.immutable:
+            self._touch_one(index)
+        return element
+
+    def _touch_one(self, index: int) -> None:
+        """Note that an element may change in place."""
+        elements = self._changing()
+        touched = self._touched(elements)
+        at = range(len(elements))[index]
+        if at >= touched.first or at in touched.singles:
+            return
+        touched.singles.add(at)
+        if self._cursor.log is not None:
+            self._cursor.log.append((_set_item, elements, at, copy.deepcopy(elements[at])))
 
 
 class TimerHandle:
@@ -296,10 +420,12 @@ class TimerHandle:
     def _touch(self, tag: str) -> dict[str, int]:
         cursor, slot = self._cursor, self._slot
         tags: dict[str, int] = cursor.slots[slot]
-        if cursor.saved is not None and slot not in cursor.saved:
-            cursor.saved[slot] = dict(tags or {})
         if tags is None:
             tags = cursor.slots[slot] = {}
+        if cursor.log is not None:
+            before = tags.get(tag)
+            back = _remove_entry if before is None else _set_item
+            cursor.log.append((back, tags, tag, before))
         touched = cursor.touched.get(slot)
         if touched is None:
             cursor.touched[slot] = {tag}
@@ -399,18 +525,3 @@ def before_cause(time: int, cause: int) -> ValueError:
         f"a record at {from_micros(time)} cannot be caused by one at {from_micros(cause)}: "
         "event time never goes back (MillWheel §4)"
     )
-
-
-def touched_so_far(cursor: Cursor) -> dict[int, Any]:
-    """Return what was touched, as :func:`undo` wants it."""
-    return {
-        slot: set(touched) if isinstance(touched, set) else touched
-        for slot, touched in cursor.touched.items()
-    }
-
-
-def undo(cursor: Cursor, touched: dict[int, Any]) -> None:
-    """Bring the slots back to what they were when saving began, and what had been touched by then."""
-    for slot, content in (cursor.saved or {}).items():
-        cursor.slots[slot] = content
-    cursor.touched = touched

@@ -125,12 +125,11 @@ class CellType:
         return sorted(rows, key=lambda row: row[0])
 
     def _list_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        first, stored = touched
         rows: list[tuple[bytes, bytes | None]] = []
-        for position in range(first, len(content)):
+        for position in touched.among(len(content)):
             encoded, content[position] = self.codec.keep(content[position])
             rows.append((_index(position), encoded))
-        return rows + [(_index(i), None) for i in range(max(first, len(content)), stored)]
+        return rows + [(_index(at), None) for at in range(len(content), touched.stored)]
 
     def load(self, slots: list[Any], sub: bytes, value: bytes) -> None:
         """Put a stored row into its slot. Rows of a list come in ascending order."""
@@ -389,6 +388,12 @@ class KeyedState(BinnedState):
         """Return the lowest hold, or ``MAX_TIME``; exact once what is due has been loaded."""
         return self.holds.lowest()
 
+    def lowest_due(self) -> int:
+        """Return the lowest event timer or post that is pending, of the keys at hand."""
+        return min(
+            [self.queues[EVENT_TIME].lowest(), *(post.lowest() for post in self.posts.values())]
+        )
+
     def as_declared(self, section: str, table: pa.Table) -> pa.Table:
         """Return rows of storage with the values of older versions upgraded."""
         return self._stored.as_declared(table)
@@ -527,18 +532,18 @@ class KeyedState(BinnedState):
                     if first <= cells.hash <= last:
                         yield cells
 
-    def check_touched(self, cells: KeyCells) -> None:
-        """Check that what was touched of the key at hand can be kept.
+    def check_touched(self) -> None:
+        """Check that what was touched by the handler at hand can be kept.
 
         Raises:
             TypeError: when it cannot.
         """
         for slot, touched in self.cursor.touched.items():
-            cell, content = self.cells[slot], cells.slots[slot]
+            cell, content = self.cells[slot], self.cursor.slots[slot]
             if cell.kind == "value":
                 values = [] if content is MISSING else [content]
             elif cell.kind == "list":
-                values = (content or [])[touched[0] :]
+                values = [content[at] for at in touched.among(len(content or []))]
             elif cell.kind == "map":
                 values = [content[key] for key in touched if key in (content or {})]
                 for key in touched:

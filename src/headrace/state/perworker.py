@@ -14,8 +14,6 @@ from headrace.state.cells import (
     Cursor,
     FrozenValueHandle,
     ValueHandle,
-    touched_so_far,
-    undo,
 )
 from headrace.state.codecs import StateCodec
 from headrace.state.upgrading import ValueUpgrades
@@ -147,18 +145,17 @@ class PerWorkerState:
 
     # -- a record that is to leave no trace, should it fail ----------------------------------------
 
-    def begin(self) -> dict[int, Any]:
-        """Begin something that may be undone; return what :meth:`undo` wants."""
-        self._cursor.saved = {}
-        return touched_so_far(self._cursor)
+    def begin(self) -> None:
+        """Begin something that may be undone."""
+        self._cursor.begin()
 
-    def undo(self, touched: dict[int, Any]) -> None:
+    def undo(self) -> None:
         """Undo all since :meth:`begin`."""
-        undo(self._cursor, touched)
+        self._cursor.undo()
 
-    def end(self) -> None:
-        """End it, undone or not."""
-        self._cursor.saved = None
+    def keep(self) -> None:
+        """Let all since :meth:`begin` stay."""
+        self._cursor.keep()
 
 
 def _stored_name(name: str, version: int) -> str:

@@ -299,11 +299,12 @@ class Worker:
             done = visitor.step(
                 inputs, entry.owned, step=plan.step, late_before=before_in, watermark=max(before_in, low),
                 output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
+                portions=plan.portions.get(node.name, 0),
             )  # fmt: skip
             if held.handles:
                 end_per_worker(held, node.name, report)
             before = plan.percentiles.get(node.name, MIN_TIME)
-            early = MIN_TIME if node.waits else percentile
+            early = MIN_TIME if node.waits or done.backlog else percentile
             done.percentile = max(before, done.output_watermark, early)
             report.nodes[node.name] = done
             outputs = visitor.take_outputs()

@@ -136,6 +136,8 @@ class Plan(msgspec.Struct, frozen=True):
         resting: computations that do not work in this step, whatever comes to them.
         replays: whether the division is read again, for computations that are catching up.
         retained: the retained productions that they read again, in the place of a division.
+        portions: how many portions of due timers computations have fired since all input has ended, if
+            some are left; see :mod:`headrace.step.portions`.
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: who carries records between layers. Which one it was leaves no trace in any result.
         cached_bytes: how much of a computation's state a worker may keep in memory.
@@ -175,6 +177,7 @@ class Plan(msgspec.Struct, frozen=True):
     checkpoint: int = -1
     ledger: int = -1
     timeout_us: int = 0
+    portions: dict[str, int] = {}
 
     @property
     def readers(self) -> int:
@@ -221,6 +224,7 @@ class NodeReport(msgspec.Struct):
         state_digest: of what it changed.
         duplicates, expired: records that a check of ids dropped: their id was seen; or they are so
             late that their id may be forgotten.
+        backlog: whether timers or posts are left that are due, and fire in the next steps.
     """
 
     records: int = 0
@@ -237,6 +241,7 @@ class NodeReport(msgspec.Struct):
     state_digest: int = 0
     duplicates: int = 0
     expired: int = 0
+    backlog: bool = False
 
 
 class StreamReport(msgspec.Struct):

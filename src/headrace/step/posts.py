@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.ordering import order_by_hash
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.batches import as_one_batch
@@ -56,6 +57,16 @@ class BatchPosts:
         node, types = self._node, self._state.key_types
         values, names = node.posts[name].values, key_names(node)
         return grouped(name, values, rows, types, names, hash_is_key=node.hash_is_key)
+
+    def leave(self) -> int:
+        """Let wait what was sent, due or not; return the lowest event time of it, or ``MAX_TIME``."""
+        lowest = MAX_TIME
+        for name, emitter in self.streams.items():
+            sent = emitter.take()
+            if sent is not None:
+                self._later[name].append(sent)
+                lowest = min(lowest, int(sent.column(TIMESTAMP_COLUMN).to_numpy().min()))
+        return lowest
 
     def keep(self, step: int) -> None:
         """Let wait what was sent and is not due."""

@@ -2,8 +2,9 @@
 
 For each key of the step, in ascending order of (hash, key): its records; then its event timers up to
 the input watermark of this step, ascending by (time, name, tag), including those set meanwhile; then
-its wall timers by the step's clock reading. Nothing of this depends on which other keys share the
-worker, so the result is the same for any layout.
+its wall timers by the step's clock reading. Of a key with very many, a portion fires, and the next
+steps go on from there (:mod:`headrace.step.portions`). Nothing of this depends on which other keys
+share the worker, so the result is the same for any layout.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import copy
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -25,18 +26,24 @@ from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import NotExact, column_to_python, value_type_of
 from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.cells import KeyCells, before_cause, touched_so_far, undo
+from headrace.state.cells import KeyCells, before_cause
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
 from headrace.state.perworker import PerWorkerState
 from headrace.state.runs import HASH
 from headrace.step.late import LateRecords
 from headrace.step.plan import NodeReport
+from headrace.step.portions import (
+    MOST_OF_A_KEY,
+    MOST_PORTIONS_AT_THE_END,
+    Endless,
+    KeyPortion,
+    endless,
+    without_end,
+)
 from headrace.step.route import key_names, stream_schema
 from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
 from headrace.topology import DEAD_LETTER, Node, Stream
-
-_MAX_TIMERS_FIRED = 1_000_000
 
 
 class Produced:
@@ -136,13 +143,16 @@ class Visitor:
         self._timers = [
             (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
+        self._domains = {slot: domain for slot, _, domain in self._timers if domain is not None}
+        self._portion = KeyPortion()
+        self._is_at_the_end = self._is_last_portion = False
 
     def _context(self) -> KeyContext:
         return KeyContext(self.node, self.outputs)
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int,
+        watermark: int, output_before: int, clock_us: int, seed: int, portions: int = 0,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; leave productions and changes to be taken.
 
@@ -155,8 +165,11 @@ class Visitor:
             output_before: the output watermark of the step before.
             clock_us: the step's clock reading.
             seed: the step's seed.
+            portions: how many portions of timers have fired since all input has ended, if some are left.
         """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
+        self._is_at_the_end = watermark >= MAX_TIME
+        self._is_last_portion = self._is_at_the_end and portions >= MOST_PORTIONS_AT_THE_END
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.draw_from(seed)
         self._wall_cause = max(output_before, MIN_TIME + 1)
@@ -183,11 +196,20 @@ class Visitor:
         for cells in due:
             self.state.wait_on(cells)
         self._end()
-        report.output_watermark = max(output_before, min(watermark, self.state.lowest_hold()))
+        reached = min(watermark, self.state.lowest_hold())
+        if report.backlog:
+            reached = min(reached, self._reached(until, clock_us, output_before))
+        report.output_watermark = max(output_before, reached)
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         return report
+
+    def _reached(self, until: int, clock_us: int, output_before: int) -> int:
+        """Return the time that the output watermark cannot pass, since timers are left that are due."""
+        if self.state.queues[WALL_TIME].lowest() <= clock_us:
+            return output_before
+        return self.state.lowest_due()
 
     # What a computation with posts, or an ordered one, does otherwise: see ``visit_timeline``.
 
@@ -252,22 +274,22 @@ class Visitor:
 
     def _fire_due(self, cells: KeyCells, watermark: int, clock_us: int, report: NodeReport) -> None:
         """Fire the key's due timers: event, then wall; and again what those have set behind the clocks."""
-        fired = 0
-        while True:
-            before = fired
-            fired = self._fire(cells, EVENT_TIME, watermark, fired, report)
-            fired = self._fire(cells, WALL_TIME, clock_us, fired, report)
-            if fired == before:
-                break
+        portion = self._portion
+        portion.begin()
+        before = -1
+        while portion.fired > before and not portion.is_over:
+            before = portion.fired
+            self._fire(cells, EVENT_TIME, watermark, report)
+            if not portion.is_over:
+                self._fire(cells, WALL_TIME, clock_us, report)
         self.state.cursor.newly_set.clear()
-        report.timers += fired
+        report.timers += portion.fired
+        self._end_portion(cells, report)
 
-    def _fire(
-        self, cells: KeyCells, domain: TimeDomain, until: int, fired: int, report: NodeReport
-    ) -> int:
-        """Fire the due timers of a domain, in order, including those set meanwhile; count on."""
+    def _fire(self, cells: KeyCells, domain: TimeDomain, until: int, report: NodeReport) -> None:
+        """Fire the due timers of a domain, in order, including those set meanwhile."""
         names = {slot: name for slot, name, of in self._timers if of is domain}
-        newly_set = self.state.cursor.newly_set
+        newly_set, portion = self.state.cursor.newly_set, self._portion
         newly_set.clear()
         due = [
             (time, names[slot], tag, slot)
@@ -280,22 +302,43 @@ class Visitor:
             time, name, tag, slot = heapq.heappop(due)
             if (cells.slots[slot] or {}).get(tag) != time:
                 continue  # cancelled or replaced meanwhile
-            fired += 1
-            self._check_fired(fired, cells)
+            if not portion.takes((slot, tag)):
+                break
             self._fire_one(cells, Fired(name, tag, time, domain), slot, report)
+            if newly_set:
+                self._note_set(time, domain)
             for new_slot, new_tag, new_time in newly_set:
                 if new_slot in names:
                     heapq.heappush(due, (new_time, names[new_slot], new_tag, new_slot))
             newly_set.clear()
-        return fired
 
-    def _check_fired(self, fired: int, cells: KeyCells) -> None:
-        if fired > _MAX_TIMERS_FIRED:
-            raise UserCodeError(
-                f"timers of one key fired more than {_MAX_TIMERS_FIRED} times in one step",
-                place=f"computation {self.node.name!r}, key {cells.key!r}",
-                remedy="process_timer sets a timer behind the clock again and again",
-            )
+    def _note_set(self, by: int, by_domain: TimeDomain) -> None:
+        """Note what a timer (or post) has set behind the clock."""
+        domains, sets = self._domains, self._portion.sets
+        try:
+            for slot, tag, time in self.state.cursor.newly_set:
+                sets((slot, tag), time, domains[slot], by=by, by_domain=by_domain)
+        except Endless as error:
+            raise endless(error, self._place) from None
+
+    @property
+    def _place(self) -> str:
+        return f"computation {self.node.name!r}, key {self.context.key!r}"
+
+    def _end_portion(self, cells: KeyCells, report: NodeReport) -> None:
+        """Note whether something of a key is left for the next step.
+
+        Raises:
+            UserCodeError: when there is no end of it, though there is no more input.
+        """
+        if not self._portion.is_over:
+            return
+        report.backlog = True
+        if self._is_last_portion and self._portion.has_set_itself:
+            self._say_without_end()
+
+    def _say_without_end(self) -> NoReturn:
+        raise without_end(MOST_OF_A_KEY * MOST_PORTIONS_AT_THE_END, self._place)
 
     def _fire_one(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
         del cells.slots[slot][timer.tag]
@@ -319,36 +362,33 @@ class Visitor:
     ) -> None:
         """Call a handler; when it raises, undo all it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
-        touched = touched_so_far(self.state.cursor)
-        self.state.cursor.saved = {}
-        held = self.per_worker.begin()
+        self.state.cursor.begin()
+        self.per_worker.begin()
         self.context.caused_by(cause)
         try:
             handle(self.context, item)
             self._check_done(lengths)
         except Exception as error:
-            undo(self.state.cursor, touched)
-            self.per_worker.undo(held)
+            self.state.cursor.undo()
+            self.per_worker.undo()
             for name, output in self.outputs.items():
                 output.cut(lengths[name])
             report.skipped += 1
             if self.node.on_error == "dead_letter":
                 self.context.caused_by(cause)
                 self.context.produce(DEAD_LETTER, dead_letter(item, error))
-        finally:
-            self.state.cursor.saved = None
-            self.per_worker.end()
+            return
+        self.state.cursor.keep()
+        self.per_worker.keep()
 
     def _check_done(self, lengths: dict[str, int]) -> None:
         """Check what a handler has set and produced while the item that is to blame is known."""
-        self.state.check_touched(KeyCells(0, None, self.state.cursor.slots))
+        self.state.check_touched()
         for name, output in self.outputs.items():
             self.node.outputs[name].values.to_columns(output.values[lengths[name] :])
 
     def _user_error(self, error: Exception, item: str) -> UserCodeError:
-        return user_error(
-            error, f"computation {self.node.name!r}, key {self.context.key!r}, {item}"
-        )
+        return user_error(error, f"{self._place}, {item}")
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
         """Return the productions of the step, by output, and forget them."""

@@ -3,7 +3,8 @@
 First the records of each input, in the order of the declaration; then in rounds, until none is left
 behind its clock, due posts, all of one stream in a call, and due timers, all of one name in a call,
 event time before wall time; then rows whose time to live has ended. But for the rounds, each key sees
-the order of the per-record visitor (:mod:`headrace.step.visit`).
+the order of the per-record visitor (:mod:`headrace.step.visit`). Of very many rounds a portion is for
+this step (:mod:`headrace.step.portions`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.state.perworker import PerWorkerState
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
@@ -24,12 +25,18 @@ from headrace.step.emitter import Emitter
 from headrace.step.late import LateRecords
 from headrace.step.ordered import OrderedInputs, in_turns
 from headrace.step.plan import NodeReport
+from headrace.step.portions import (
+    MOST_PORTIONS_AT_THE_END,
+    MOST_ROUNDS,
+    Endless,
+    Rounds,
+    endless,
+    without_end,
+)
 from headrace.step.posts import BatchPosts
 from headrace.step.route import key_names
 from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
 from headrace.topology import DEAD_LETTER, Node
-
-_MAX_ROUNDS = 1_000_000
 
 
 class BatchStepContext(StepContext[Emitter]):
@@ -88,7 +95,7 @@ class BatchVisitor:
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int,
+        watermark: int, output_before: int, clock_us: int, seed: int, portions: int = 0,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; see :meth:`headrace.step.visit.Visitor.step`."""
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
@@ -110,8 +117,15 @@ class BatchVisitor:
             for number, rows in in_turns(self._ordered.passed(until[EVENT_TIME])):
                 self._process(number, rows, report)
         if self._timers or self.node.posts:
-            self._fire(until, wall_cause, report)
+            report.backlog = self._fire(until, wall_cause, report)
             self._posts.keep(step)
+        if report.backlog:
+            if watermark >= MAX_TIME and portions >= MOST_PORTIONS_AT_THE_END:
+                raise without_end(MOST_ROUNDS * MOST_PORTIONS_AT_THE_END, self._place)
+            until = self._until_what_is_left(until)
+            reached = min(until[EVENT_TIME] + 1, watermark)
+            wall_is_left = until[WALL_TIME] < clock_us
+            report.output_watermark = output_before if wall_is_left else max(output_before, reached)
         for domain, time in until.items():
             self.state.expire(domain, time)
         report.late += self.context.late
@@ -144,27 +158,49 @@ class BatchVisitor:
             return
         self._guarded(lambda: handle(self.context, batch), batch, report)
 
-    def _fire(self, until: dict[TimeDomain, int], wall_cause: int, report: NodeReport) -> None:
-        """Fire what is due, and again what those have set behind the clocks."""
-        for _ in range(_MAX_ROUNDS):
-            quiet = True
+    def _until_what_is_left(self, until: dict[TimeDomain, int]) -> dict[TimeDomain, int]:
+        """Return how far the clocks have come before the first timer or post that is left."""
+        lowest = dict.fromkeys(until, MAX_TIME)
+        for timer in self._timers:
+            lowest[timer.domain] = min(lowest[timer.domain], timer.table.due.lowest())
+        for post in self.state.posts.values():
+            lowest[EVENT_TIME] = min(lowest[EVENT_TIME], post.lowest())
+        return {
+            domain: first - 1 if first <= until[domain] and first < MAX_TIME else until[domain]
+            for domain, first in lowest.items()
+        }
+
+    def _fire(self, until: dict[TimeDomain, int], wall_cause: int, report: NodeReport) -> bool:
+        """Fire what is due, and again what those have set behind the clock; say whether some is left."""
+        rounds = Rounds()
+        while True:
+            fired: dict[TimeDomain, list[tuple[Any, Any]]] = {}
             for batch in self._posts.due(until[EVENT_TIME]):
-                quiet = False
+                found = (batch.keys.hashes, batch.keys.earliest_us) if rounds.is_watched else None
+                fired.setdefault(EVENT_TIME, []).extend([found] if found else [])
                 self._process_batch(batch, report)
             for timer in self._timers:
                 cause = None if timer.domain is EVENT_TIME else wall_cause
-                fired = timer.fire(until[timer.domain], cause)
-                if fired is not None:
-                    quiet = False
-                    report.timers += len(fired)
-                    self._fire_batch(fired, report)
-            if quiet:
-                return
-        raise UserCodeError(
-            f"timers were set (or records posted) behind the clock {_MAX_ROUNDS} times in one step",
-            place=f"computation {self.node.name!r}",
-            remedy="a handler sets a timer, or posts, behind the clock again and again",
-        )
+                due = timer.fire(until[timer.domain], cause)
+                if due is not None:
+                    fired.setdefault(timer.domain, []).append((due.keys.hashes, due.times_us))
+                    report.timers += len(due)
+                    self._fire_batch(due, report)
+            if not fired:
+                return False
+            try:
+                if not rounds.end(fired):
+                    return self._is_something_left(until)
+            except Endless as error:
+                raise endless(error, self._place) from None
+
+    def _is_something_left(self, until: dict[TimeDomain, int]) -> bool:
+        sent = self._posts.leave()
+        return sent <= until[EVENT_TIME] or self._until_what_is_left(until) != until
+
+    @property
+    def _place(self) -> str:
+        return f"computation {self.node.name!r}"
 
     def _fire_batch(self, fired: FiredBatch, report: NodeReport) -> None:
         handle = self.computation.process_timers
@@ -207,7 +243,8 @@ class BatchVisitor:
 
     def _attempt(self, call: Callable[[], None]) -> Exception | None:
         """Call a handler; undo all it did when it raises, and return what it raised."""
-        marks, held = self.state.begin(), self.per_worker.begin()
+        marks = self.state.begin()
+        self.per_worker.begin()
         lengths = [len(emitter.batches) for emitter in self._emitters]
         late = self.context.late
         try:
@@ -216,14 +253,13 @@ class BatchVisitor:
             raise
         except Exception as error:
             self.state.undo(marks)
-            self.per_worker.undo(held)
+            self.per_worker.undo()
             self.context.late = late
             for emitter, length in zip(self._emitters, lengths, strict=True):
                 del emitter.batches[length:]
             return error
-        finally:
-            self.per_worker.end()
         self.state.keep()
+        self.per_worker.keep()
         return None
 
     def _skip(self, item: Any, error: Exception, report: NodeReport) -> None:

@@ -25,6 +25,7 @@ from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
 from headrace.step.ordered import OrderedInputs
 from headrace.step.plan import NodeReport
+from headrace.step.portions import Endless, endless
 from headrace.step.route import key_names, stream_schema
 from headrace.step.visit import KeyContext, Produced, Visitor, Work, checker, copier, read_values
 from headrace.topology import Node, Stream
@@ -105,6 +106,7 @@ class TimelineVisitor(Visitor):
         self._turns: dict[int, list[Turn]] = {}  # due posts, by the identity of their key's cells
         self._later: dict[str, list[tuple[int, Any, int, int, Any]]] = {}
         self._posted_before = 0
+        self._left_posts: set[int] = set()  # of the key at hand, due, and for the next step
 
     def _context(self) -> TimelineContext:
         return TimelineContext(self.node, self.outputs)
@@ -198,23 +200,25 @@ class TimelineVisitor(Visitor):
         self, cells: KeyCells, turns: list[Turn], until: int, clock_us: int, report: NodeReport
     ) -> None:
         """Take the turns of event time, then fire wall timers; and again while these bring new ones."""
-        seen = fired = 0
-        while True:
-            before = fired
-            seen, fired = self._take_event_turns(cells, turns, until, seen, fired, report)
-            taken = fired
-            fired = self._fire(cells, WALL_TIME, clock_us, fired, report)
-            report.timers += fired - taken
-            if fired == before and seen == len(self.context.posted):
-                break
+        portion = self._portion
+        portion.begin()
+        self._left_posts = set()
+        seen, before = 0, -1
+        while not portion.is_over and (portion.fired > before or seen < len(self.context.posted)):
+            before = portion.fired
+            seen = self._take_event_turns(cells, turns, until, seen, report)
+            if not portion.is_over:
+                taken = portion.fired
+                self._fire(cells, WALL_TIME, clock_us, report)
+                report.timers += portion.fired - taken
         self.state.cursor.newly_set.clear()
+        self._end_portion(cells, report)
 
     def _take_event_turns(
-        self, cells: KeyCells, turns: list[Turn], until: int, seen: int, fired: int,
-        report: NodeReport,
-    ) -> tuple[int, int]:  # fmt: skip
-        """Take turns until none is due; return how many posts were seen, and what has fired by then."""
-        newly_set, names = self.state.cursor.newly_set, self._event_timers
+        self, cells: KeyCells, turns: list[Turn], until: int, seen: int, report: NodeReport
+    ) -> int:
+        """Take turns until none is due, or the portion is over; return how many posts were seen."""
+        newly_set, names, portion = self.state.cursor.newly_set, self._event_timers, self._portion
         turns += [
             (time, _TIMER, names[slot], tag, slot)
             for slot in names
@@ -222,25 +226,55 @@ class TimelineVisitor(Visitor):
             if time <= until
         ]
         newly_set.clear()
+        first_own = sequence(self._step, 0)
+        # (what has left its buffer cannot be left for the next step; nor what fires before it)
+        waited = sum(kind != _TIMER and not _is_own(kind, order, first_own)
+                     for _, kind, order, _, _ in turns)  # fmt: skip
         seen = self._add_posted(turns, until, seen, report)
         heapq.heapify(turns)
         while turns:
             time, kind, order, tag, what = heapq.heappop(turns)
-            if kind != _TIMER:
+            if kind == _RECORD:
+                waited -= 1
+                self._apply(what, report)
+            elif kind == _POST:
+                own = _is_own(kind, order, first_own)
+                waited -= not own
+                if not portion.takes(order, must=not own or waited > 0):
+                    heapq.heappush(turns, (time, kind, order, tag, what))
+                    break
+                report.records += own
                 self._apply(what, report)
             elif (cells.slots[what] or {}).get(tag) != time:
                 continue  # cancelled or replaced meanwhile
+            elif not portion.takes((what, tag), must=waited > 0):
+                break
             else:
                 report.timers += 1
                 self._fire_one(cells, Fired(order, tag, time, EVENT_TIME), what, report)
-            fired += kind != _RECORD
-            self._check_fired(fired, cells)
+            if kind != _RECORD:
+                if portion.is_without_end and self._is_at_the_end:
+                    self._say_without_end()
+                if newly_set:
+                    self._note_set(time, EVENT_TIME)
+                self._note_posted(seen, until, time)
             for slot, new_tag, new_time in newly_set:
                 if slot in names:
                     heapq.heappush(turns, (new_time, _TIMER, names[slot], new_tag, slot))
             newly_set.clear()
             seen = self._add_posted(turns, until, seen, report)
-        return seen, fired
+        self._left_posts = {order - first_own for _, kind, order, _, _ in turns if kind == _POST}
+        return seen
+
+    def _note_posted(self, seen: int, until: int, by: int) -> None:
+        """Note what a timer or post has posted behind the watermark."""
+        try:
+            for number, (time, _, _) in enumerate(self.context.posted[seen:], seen):
+                if time <= until:
+                    what = sequence(self._step, number)
+                    self._portion.sets(what, time, EVENT_TIME, by=by, by_domain=EVENT_TIME)
+        except Endless as error:
+            raise endless(error, self._place) from None
 
     def _add_posted(self, turns: list[Turn], until: int, seen: int, report: NodeReport) -> int:
         """Let what was posted behind the watermark take its turn; return how many were seen."""
@@ -248,7 +282,6 @@ class TimelineVisitor(Visitor):
         for number in range(seen, len(posted)):
             time, name, value = posted[number]
             if time <= until:
-                report.records += 1
                 order = sequence(self._step, number)
                 heapq.heappush(turns, (time, _POST, order, "", Record(value, time, name)))
         return len(posted)
@@ -268,7 +301,7 @@ class TimelineVisitor(Visitor):
 
     def _keep_later(self, cells: KeyCells, until: int) -> None:
         for number, (time, name, value) in enumerate(self.context.posted):
-            if time > until:
+            if time > until or number in self._left_posts:
                 row = (cells.hash, cells.key, time, number, value)
                 self._later.setdefault(name, []).append(row)
 
@@ -295,3 +328,8 @@ class TimelineVisitor(Visitor):
                 place=f"computation {self.node.name!r}, key {keys[error.row]!r}",
                 remedy="post values of the declared type",
             ) from error
+
+
+def _is_own(kind: int, order: Any, first_own: int) -> bool:
+    """Say whether a turn is that of a post that was sent in this very step."""
+    return kind == _POST and order >= first_own

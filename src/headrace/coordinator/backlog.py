@@ -1,0 +1,66 @@
+"""Backlogs: due timers that are left for the next steps, since a step fires a bounded number of a key.
+
+While there is one, steps take no new input, and only those computations work that it is theirs to fire,
+with all that read them: so each key sees its timers before the records that come after them. Which ones
+work is a function of the committed state, so that any driver finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from headrace.coordinator.shape import Shape
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.ledger.manifest import Head
+from headrace.ledger.retained import producer_of
+
+
+def at_work_on_backlog(head: Head, shape: Shape, at_work: Collection[str]) -> list[str]:
+    """Return the computations that work while due timers are left; none if none are.
+
+    Those furthest down the pipeline come first: what they have left is before what they are still sent.
+
+    Args:
+        at_work: the computations that work in such a step, if nothing is left.
+    """
+    left = [name for name in shape.nodes if name in head.backlog and name in at_work]
+    readers = {name: _fed_by(shape, name) for name in left}
+    last = [name for name in left if not readers[name] & set(left)]
+    found = set(last).union(*(readers[name] for name in last))
+    return [name for name in shape.nodes if name in found and name in at_work]
+
+
+def has_backlog(head: Head, shape: Shape, *, catching_up: bool) -> bool:
+    """Say whether due timers are left, of those that catch up or of the others."""
+    behind = set(head.resting)
+    return any(name in shape.nodes and (name in behind) is catching_up for name in head.backlog)
+
+
+def backlog_after(
+    head: Head, left: Collection[str], rested: Sequence[str],
+    watermarks: Mapping[str, tuple[int, int]],
+) -> dict[str, int] | None:  # fmt: skip
+    """Return what is left after a step, with how many portions each has fired since its input ended.
+
+    None where that is as before.
+
+    Args:
+        head: what was before.
+        left: the computations that have left something.
+        rested: those that did not work.
+        watermarks: (input, output) of each after the step.
+    """
+    after = {name: portions for name, portions in head.backlog.items() if name in rested}
+    for name in left:
+        ended = watermarks[name][0] >= MAX_TIME
+        after[name] = head.backlog.get(name, 0) + 1 if ended else 0
+    return None if after == head.backlog else after
+
+
+def _fed_by(shape: Shape, name: str) -> set[str]:
+    """Return the computations that a computation's productions come to, on any way."""
+    found = {name}
+    for other in shape.nodes:  # producers come before consumers
+        if any(producer_of(stream) in found for stream in shape.produced.get(other, [])):
+            found.add(other)
+    return found - {name}
