@@ -61,12 +61,13 @@ from headrace.coordinator.migrating import workers_to_come
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
-from headrace.coordinator.steering import Steering
+from headrace.coordinator.steering import Bounds, Steering
 from headrace.delivery import Deliveries
 from headrace.errors import (
     Damaged,
     HeadraceError,
     NotFound,
+    PipelineError,
     SourceChanged,
     StorageError,
     ensure,
@@ -194,6 +195,12 @@ class Driver:
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
+        if workers is not None and not 1 <= workers <= self._settings.most_workers:
+            raise PipelineError(
+                f"{workers:,} is no number of workers",
+                remedy=f"use 1 to {self._settings.most_workers:,}, or allow more by "
+                "Settings(most_workers=…)",
+            )
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
@@ -211,7 +218,7 @@ class Driver:
         self.requests = Requests(
             CommandLog(store), self._intake, runner, self._settings, Beats(store)
         )
-        self._steering = Steering(Meter(self._settings.measure_us))
+        self._steering = Steering(Meter(self._settings.measure_us), Bounds.of(self._settings))
         self.controller = Controller(
             policy, how or How(), dry_run=policy_dry_run, store=store,
             places=runner.default_workers, nonce=self._nonce,

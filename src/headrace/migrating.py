@@ -347,6 +347,28 @@ class MovesState(ABC):
         return self.ask_for(Command("update", update=update, by=by))
 
     @property
+    def updates(self) -> list[Update]:
+        """The configuration updates that are published and not in force yet, by step.
+
+        Rounds of migrations are among them. See :meth:`withdraw`.
+        """
+        head = self.current()
+        return [update for update in head.updates if update.step > head.step]
+
+    def withdraw(self, step: int, *, by: str = "") -> Answer:
+        """Take back the configuration update that is published for a step and not in force yet.
+
+        Args:
+            step: the step from which it would be in force.
+            by: who asks, for people.
+
+        Raises:
+            ChangeRefused: when there is none, when it is a round of a migration (abort that), or when
+                a later one rests on it.
+        """
+        return self.ask_for(Command("withdraw_update", at_step=step, by=by))
+
+    @property
     def migrations(self) -> list[Migration]:
         """The migrations that are queued or under way, and the newest that have ended."""
         return [Migration(one.id, self) for one in self.current().migrations]

@@ -32,8 +32,8 @@ from headrace.coordinator.identity import check_identity, merged_identity, remov
 from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.steering import has_turn
-from headrace.errors import ChangeRefused, HeadraceError, StorageError
+from headrace.coordinator.steering import Bounds, has_turn, without_excess
+from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
 from headrace.intake import Intake
 from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
 from headrace.ledger.lease import Beats
@@ -130,7 +130,9 @@ class Requests:
             asked = list(itertools.takewhile(_may_come_first, asked))
         step = 0 if head is None else head.step + 1
         course = None if head is None else course_of(head, now_us)
-        opening = at_opening(standing, identity, drawing, asked, step, course)
+        bounds = Bounds.of(self._settings)
+        opening = at_opening(standing, identity, drawing, asked, step, course, bounds)
+        opening = _within(opening, bounds)
         users = set(drawing.nodes) - set(drawing.checks)
         for name in sorted(opening.standing.removed & users):
             log.warning(
@@ -276,6 +278,28 @@ class Requests:
         )  # fmt: skip
         with self._intake.opened_for(pipeline):
             return self._runner.prepare(pipeline)
+
+
+def _within(opening: Opening, bounds: Bounds) -> Opening:
+    """Return it without published updates that are beyond bounds; warn of each.
+
+    Raises:
+        PipelineError: when the layout in force has more workers than the pipeline can have.
+    """
+    if opening.course is None:
+        return opening
+    workers = opening.course.now.wire.workers
+    if workers > bounds.workers:
+        raise PipelineError(
+            f"the layout in storage has {workers:,} workers, and the pipeline can have "
+            f"{bounds.workers:,}",
+            remedy="run with Settings(most_workers=…), if that layout is meant; or go on from a copy "
+            "of an earlier checkpoint (headrace checkpoint copy)",
+        )
+    course, why = without_excess(opening.course, bounds)
+    for line in why:
+        log.warning("%s", line)
+    return msgspec.structs.replace(opening, course=course)
 
 
 def _standing_of(head: Head) -> Standing:

@@ -30,6 +30,7 @@ from headrace.cli.common import (
 from headrace.cli.groups import group_facts, group_lines, runs_of
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.control import Control
+from headrace.coordinator.course import course_of
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.sizes import sizes_of_bins
 from headrace.errors import ChangeRefused, PipelineError
@@ -308,6 +309,60 @@ def _text(facts: Migration) -> str:
     return "\n".join(lines)
 
 
+# -- updates ----------------------------------------------------------------------------------
+
+
+@click.group(invoke_without_command=True)
+@click.option("--storage", envvar="HEADRACE_STORAGE", help="The directory of the pipeline's state.")
+@output_option
+@click.pass_context
+def updates(context: click.Context, storage: str | None, output: str) -> None:
+    """Show configuration updates that are published and not in force yet."""
+    if context.invoked_subcommand is not None:
+        said = {"output": output, **({} if storage is None else {"storage": storage})}
+        context.default_map = dict.fromkeys(updates.commands, said)
+        return
+    if storage is None:
+        raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
+    with typed_errors():
+        head = head_of(storage)
+        course = course_of(head, 0)
+        current = head.migration
+        found = [
+            {
+                "step": update.step,
+                "workers": update.workers,
+                "splits": len(update.splits),
+                "moves": sum(count for _, _, count, _ in update.moves),
+                "merges": len(update.merges),
+                "migration": current.id if current and course.is_a_round(update) else 0,
+            }
+            for update in head.updates
+            if update.step > head.step
+        ]
+        tell(found, "\n".join(map(_update_text, found)) or "no update is published", output)
+
+
+def _update_text(facts: dict[str, int]) -> str:
+    parts = [f"{facts[name]:,} {name}" for name in ("splits", "moves", "merges") if facts[name]]
+    parts += [f"{facts['workers']:,} workers"] if facts["workers"] else []
+    of = f" (of migration {facts['migration']})" if facts["migration"] else ""
+    return f"from step {facts['step']:,} on: {', '.join(parts) or 'nothing'}{of}"
+
+
+@updates.command("withdraw")
+@click.argument("step", type=click.IntRange(0), metavar="STEP")
+@storage_option
+@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
+              show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
+@output_option
+def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
+    """Take back the update that is published for STEP and not in force yet."""
+    with typed_errors():
+        head_of(storage)
+        ask(storage, Command("withdraw_update", at_step=step), seconds, output)
+
+
 # -- the layout -------------------------------------------------------------------------------
 
 
@@ -379,5 +434,5 @@ def _layout_text(facts: dict[str, Any]) -> str:
 
 
 COMMANDS: list[click.Command] = [
-    rescale, move, split, merge, drain_workers, rebalance, migrations, show_layout,
+    rescale, move, split, merge, drain_workers, rebalance, migrations, updates, show_layout,
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from headrace.coordinator.halting import NOT_RUNNING, halt_after
 from headrace.coordinator.hosts import drained_after
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.reshaping import changes_of
+from headrace.coordinator.steering import Bounds
 from headrace.coordinator.steering import decide as steer
 from headrace.coordinator.step_times import StepTimes
 from headrace.errors import PipelineError
@@ -441,19 +442,20 @@ class Opening(msgspec.Struct, frozen=True):
 
 def at_opening(
     standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
-    course: Course | None = None,
+    course: Course | None = None, bounds: Bounds | None = None,
 ) -> Opening:  # fmt: skip
     """Return how things stand after commands that nobody has answered yet.
 
     Args:
         step: of the claim that will answer them.
         course: of the layout, as of the claim; None for a pipeline that has never run.
+        bounds: what can be asked of the layout.
     """
     standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
     answers = []
     for item in asked:
         if course is not None and item.command is not None and item.command.kind in MOVING:
-            decided = steer(course, item, StepTimes(), None)
+            decided = steer(course, item, StepTimes(), None, bounds)
             course = decided.course
             answers.append(decided.answer)
             continue

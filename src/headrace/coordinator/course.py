@@ -47,6 +47,12 @@ class Course(msgspec.Struct, frozen=True):
         """The migration that has begun and has not ended."""
         return under_way(list(self.migrations.values()))
 
+    def is_a_round(self, update: Update) -> bool:
+        """Say whether an update that is published is the round of a migration that is under way."""
+        current = self.under_way
+        published = current is not None and current.effective == update.step and current.left
+        return bool(published) and current is not None and current.left[0].at(update.step) == update
+
     @property
     def queued(self) -> list[Migration]:
         """Those that wait for their turn, in order."""

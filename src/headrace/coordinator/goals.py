@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from headrace.bounds import MOST_WORKERS
 from headrace.coordinator.migrating import Planned
 from headrace.errors import ChangeRefused
 from headrace.keyspace.groups import ALL_IN_ONE, Groups
@@ -27,7 +28,6 @@ from headrace.migration.rounds import Strategy
 from headrace.migration.targets import Target, Worth, balanced, minimum_movement
 
 #: No goal has more workers, as no layout has more bins.
-_MOST_WORKERS = 1 << 12
 
 _THERE = "there was nothing to do"
 #: Who asks for balance gets it, where it makes the most loaded worker's load a fifth less.
@@ -129,9 +129,9 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
     prices = goal.prices or (BY_STATE if measured.records is None else PRICES)
     match goal.kind:
         case "rescale":
-            if not 1 <= goal.workers <= _MOST_WORKERS:
+            if not 1 <= goal.workers <= MOST_WORKERS:
                 raise ChangeRefused(
-                    f"{goal.workers} is no number of workers", remedy=f"use 1 to {_MOST_WORKERS}"
+                    f"{goal.workers} is no number of workers", remedy=f"use 1 to {MOST_WORKERS}"
                 )
             return Target(minimum_movement(layout, goal.workers, load, prices=prices), _THERE)
         case "move":

@@ -155,10 +155,18 @@ def proceed(
     try:
         course = course.publishing(coming.at(course.step + 1))
     except HeadraceError as error:
-        why = f"{error.what}; what it had moved stays where it is"
+        why = f"{error.what}; what it had moved stays where it is{_others(course)}"
         return course.knowing(_ended(current, "aborted", course, why))
     moving = _standing(current, "aborting" if back else "moving", course)
     return course.knowing(_replace(moving, effective=course.step + 1))
+
+
+def _others(course: Course) -> str:
+    """Return what else is published, for people who are told why a round does not fit."""
+    steps = [str(update.step) for update in course.now.updates]
+    if not steps:
+        return ""
+    return f" (updates are published for steps {', '.join(steps)}: headrace updates withdraw)"
 
 
 def _is_ready(course: Course, current: Migration, told: Told) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.bounds import MOST_WORKERS
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.sources.base import Limit
@@ -59,6 +60,9 @@ class Settings(msgspec.Struct, frozen=True):
             (:class:`headrace.errors.SinkTimeout`).
         source_timeout_us: how long sources may take to say what they have; 0 for any time. Then the
             pipeline stops (:class:`headrace.errors.SourceTimeout`).
+        most_workers: how many workers the pipeline can have, at most, whoever asks for more. Each costs
+            a task in every layer of every step.
+        update_within_steps: how many steps ahead a configuration update may be published, at most.
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -87,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True):
     task_timeout_us: int = 1_800_000_000
     sink_timeout_us: int = 600_000_000
     source_timeout_us: int = 600_000_000
+    most_workers: int = 4_096
+    update_within_steps: int = 100_000
 
     @property
     def has_light_steps(self) -> bool:
@@ -126,6 +132,11 @@ def check_settings(settings: Settings) -> None:
         raise PipelineError(
             f"{slices} is not a number of slices",
             remedy=f"use a power of two from 1 to {_MOST_SLICES}",
+        )
+    if not 1 <= settings.most_workers <= MOST_WORKERS:
+        raise PipelineError(
+            f"most_workers={settings.most_workers} is not possible",
+            remedy=f"use 1 to {MOST_WORKERS:,}",
         )
     if settings.retain_steps < 0 or settings.retain_us < 0:
         raise PipelineError(

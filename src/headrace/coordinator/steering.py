@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.course import Course, course_of
+from headrace.coordinator.course import Course, course_of, layout_at
 from headrace.coordinator.goals import Measured, plan_goal
 from headrace.coordinator.hosts import must_leave
 from headrace.coordinator.measuring import Meter
 from headrace.coordinator.migrating import after_step, begin, refused, steered
+from headrace.coordinator.settings import Settings
 from headrace.coordinator.step_times import StepTimes, Told
 from headrace.errors import HeadraceError
+from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer, Asked, Command
 from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Published
@@ -27,6 +29,34 @@ from headrace.ledger.migrations import Migration, under_way
 from headrace.migration.measurements import Measurements
 from headrace.sources.base import Limit, Offer
 from headrace.step.plan import Plan
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What can be asked of a layout, at most.
+
+    Attributes:
+        workers: how many workers.
+        ahead: how many steps ahead an update may be published.
+    """
+
+    workers: int = Settings().most_workers
+    ahead: int = Settings().update_within_steps
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Return those of a run."""
+        return cls(settings.most_workers, settings.update_within_steps)
+
+    def problem(self, course: Course, update: Update) -> str:
+        """Return why an update is beyond them; "" where it is not."""
+        if update.workers > self.workers:
+            return _too_many(update.workers, self)
+        if update.step > course.step + self.ahead:
+            return (
+                f"step {update.step:,} is more than Settings.update_within_steps={self.ahead:,} "
+                f"after step {course.step:,}"
+            )
+        return ""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -44,7 +74,8 @@ class Decided(msgspec.Struct, frozen=True):
 class Steering:
     """What the coordinator remembers of steps for those who move state, and asks of them."""
 
-    def __init__(self, meter: Meter | None = None) -> None:
+    def __init__(self, meter: Meter | None = None, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
         self.meter = meter or Meter()
         self._times = StepTimes()
         self._more = False
@@ -87,12 +118,12 @@ class Steering:
     def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
         """Return what becomes of a command that came while the pipeline runs."""
         course = course_of(head, now_us)
-        return decide(course, asked, self._times, self._measured(head, course))
+        return decide(course, asked, self._times, self._measured(head, course), self._bounds)
 
     def next_turn(self, head: Head, now_us: int) -> Course:
         """Return the course when the first of those that are queued is planned."""
         course = course_of(head, now_us)
-        return _next_turn(course, self._times, self._measured(head, course))
+        return _next_turn(course, self._times, self._measured(head, course), self._bounds)
 
     def _measured(self, head: Head, course: Course) -> Measured:
         return self.meter.measured(head, course.layout, self._times.before)
@@ -114,7 +145,25 @@ def wants_steps(head: Head) -> bool:
     return (current is not None and current.wants_steps) or must_leave(head)
 
 
-def decide(course: Course, asked: Asked, times: StepTimes, measured: Measured | None) -> Decided:
+def without_excess(course: Course, bounds: Bounds) -> tuple[Course, list[str]]:
+    """Return the course without published updates that are beyond bounds, and why each was withdrawn.
+
+    (Whoever can write to the storage can write such a manifest. Rounds of migrations stay: they were
+    planned within the bounds of the run that planned them.)
+    """
+    why = []
+    for update in course.now.updates:
+        problem = bounds.problem(course, update)
+        if problem and not course.is_a_round(update):
+            course = course.withdrawing(update)
+            why.append(f"the update of step {update.step:,} is withdrawn: {problem}")
+    return course, why
+
+
+def decide(
+    course: Course, asked: Asked, times: StepTimes, measured: Measured | None,
+    bounds: Bounds | None = None,
+) -> Decided:  # fmt: skip
     """Return what becomes of a command that is about the layout.
 
     Args:
@@ -122,13 +171,15 @@ def decide(course: Course, asked: Asked, times: StepTimes, measured: Measured | 
         asked: the command.
         times: how long steps take.
         measured: what is known for plans; None before the pipeline runs: a goal is queued then.
+        bounds: what can be asked for.
     """
+    bounds = bounds or Bounds()
     command = asked.command
     assert command is not None
     if command.kind == "update" and measured is None:
         result: Course | str = "the pipeline was not running"
     else:
-        result = _obeyed(course, asked.number, command)
+        result = _obeyed(course, asked.number, command, bounds)
     id_ = command.migration
     why = ""
     if isinstance(result, Course) and command.goal is not None:
@@ -144,13 +195,17 @@ def decide(course: Course, asked: Asked, times: StepTimes, measured: Measured | 
     return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
 
 
-def _obeyed(course: Course, number: int, command: Command) -> Course | str:
+def _obeyed(course: Course, number: int, command: Command, bounds: Bounds) -> Course | str:
     if command.kind == "update":
-        return _published(course, command)
+        return _published(course, command, bounds)
+    if command.kind == "withdraw_update":
+        return _withdrawn(course, command.at_step)
     if command.kind != "migrate":
         return steered(course, command.kind, command.migration)
     if command.goal is None:
         return "it names no goal"
+    if command.goal.workers > bounds.workers:
+        return _too_many(command.goal.workers, bounds)
     busy = next((one for one in course.migrations.values() if not one.is_over), None)
     if busy is not None and command.if_busy == "refuse":
         return f"migration {busy.id} is {busy.state}"
@@ -168,6 +223,10 @@ def _obeyed(course: Course, number: int, command: Command) -> Course | str:
     return course.knowing(migration)
 
 
+def _too_many(workers: int, bounds: Bounds) -> str:
+    return f"{workers:,} workers are more than Settings.most_workers={bounds.workers:,}"
+
+
 def _strategy(command: Command) -> str:
     goal = command.goal
     assert goal is not None
@@ -179,7 +238,7 @@ def _strategy(command: Command) -> str:
     return words if bins is None else f"{words}, {bins} bins a round"
 
 
-def _published(course: Course, command: Command) -> Course | str:
+def _published(course: Course, command: Command, bounds: Bounds) -> Course | str:
     """Return the course with a configuration update of somebody else's, for the very step it names."""
     update = command.update
     if update is None:
@@ -188,10 +247,32 @@ def _published(course: Course, command: Command) -> Course | str:
         return (
             f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
         )
+    problem = bounds.problem(course, update)
+    if problem:
+        return problem
     try:
         return course.publishing(update)
     except HeadraceError as error:
         return error.what
+
+
+def _withdrawn(course: Course, step: int) -> Course | str:
+    """Return the course without an update that is published for a later step, or why it stays."""
+    found = [update for update in course.now.updates if update.step == step]
+    if not found:
+        steps = ", ".join(str(update.step) for update in course.now.updates)
+        return f"no update is published for step {step}; there are: {steps or 'none'}"
+    for update in found:
+        if course.is_a_round(update):
+            current = course.under_way
+            assert current is not None
+            return f"it is a round of migration {current.id}: abort that"
+        course = course.withdrawing(update)
+    try:
+        layout_at(course.now)
+    except HeadraceError as error:
+        return f"a later update rests on it, which must be withdrawn before: {error.what}"
+    return course
 
 
 def _told(migration: Migration) -> str:
@@ -218,10 +299,12 @@ def _with_turn(course: Course, id_: int, times: StepTimes, measured: Measured) -
     return begin(course, id_, planned, times)
 
 
-def _next_turn(course: Course, times: StepTimes, measured: Measured) -> Course:
+def _next_turn(course: Course, times: StepTimes, measured: Measured, bounds: Bounds) -> Course:
     id_ = next(one.id for one in course.queued if not one.paused)
     goal = course.migrations[id_].goal
     assert goal is not None
+    if goal.workers > bounds.workers:
+        return refused(course, id_, _too_many(goal.workers, bounds))
     try:
         planned = plan_goal(course.layout, goal, measured)
     except HeadraceError as error:

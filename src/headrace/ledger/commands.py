@@ -28,13 +28,14 @@ from headrace.storage.base import Store
 
 Kind = Literal[
     "remove", "restore", "stop", "drain", "pause", "resume",
-    "migrate", "update", "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
+    "migrate", "update", "withdraw_update",
+    "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
     "drain_hosts", "undrain_hosts",
     "hand_over",
 ]  # fmt: skip
 #: Those that move state, or say how.
 MOVING: frozenset[Kind] = frozenset(
-    {"migrate", "update", "pause_migration", "resume_migration", "abort_migration",
+    {"migrate", "update", "withdraw_update", "pause_migration", "resume_migration", "abort_migration",
      "hasten_migration"}
 )  # fmt: skip
 
@@ -58,6 +59,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         migration: the id of the one that is paused, resumed, aborted or hastened.
         hosts: those that are drained, or not any more.
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
+            ``withdraw_update``: the step from which the update would be in force.
         to: ``hand_over``: the token of the process that is ready to take over.
         by: who asks, and why, where that is to be remembered.
         nonce: tells this command from any other, when a reply was lost.
@@ -86,6 +88,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
             return str(self.goal)
         if self.update is not None:
             return f"update of step {self.update.step}"
+        if self.kind == "withdraw_update":
+            return f"withdraw the update of step {self.at_step}"
         number = [str(self.migration)] if self.migration else []
         at = [f"at step {self.at_step}"] if self.at_step else []
         return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at])
