@@ -334,7 +334,8 @@ def run(
             pipeline. More cost next to nothing.
         runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
             process, for notebooks and tests.
-        settings: pace and upkeep; none of it changes results.
+        settings: pace and upkeep. Where a record may be later than its watermark's rule says, how much a
+            step takes can decide whether it is late; nothing else of it changes results.
         checkpoint_every: after how many steps, or how much time (``"5s"``), state is brought to storage; by
             default at each step. Less often costs less while all goes well; whoever takes over after a
             crash computes the steps since the last checkpoint again, and compares. Results and

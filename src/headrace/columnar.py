@@ -185,7 +185,8 @@ class BatchContext(Protocol):
     def drop_late(self, count: int) -> None:
         """Count records of this call as late, and so not as records that were worked on.
 
-        For code that is given late records (``default_late = "process"``) and judges them itself.
+        For code that is given late records (``default_late = "process"``) and judges them itself
+        (``judges_late = True``).
         """
         ...
 

@@ -388,6 +388,9 @@ class UserCode:
         state_kinds: the kinds of state that it may declare.
         may_hold: whether its timers may have holds.
         default_late: what happens to late records when the drawing does not say.
+        judges_late: whether it judges itself which of the records that it is given are late (and says so,
+            :meth:`~headrace.columnar.BatchContext.drop_late`), or none is late for it. Then those that
+            ``late="process"`` lets through are not counted as late.
         deterministic: whether results follow from records, state, timers and the context alone, so that a
             step computed again comes to the same. Said by its author; a replay checks it.
     """
@@ -397,6 +400,7 @@ class UserCode:
     state_kinds: ClassVar[tuple[str, ...]]
     may_hold: ClassVar[bool] = False
     default_late: ClassVar[Late] = "drop"
+    judges_late: ClassVar[bool] = False
     deterministic: bool = False
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:

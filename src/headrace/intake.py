@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from headrace.coordinator.messages import Poll, PollAgain
-from headrace.errors import StorageError
+from headrace.errors import PipelineError, StorageError
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
 from headrace.sources.base import Offer, Position, Source
@@ -102,11 +102,18 @@ class Intake:
         return {name: source.start() for name, source in self._sources.items()}
 
     def offers(self, poll: Poll) -> dict[str, Offer | None]:
-        """Return what injectors have next."""
-        return {
-            name: self._sources[name].offer(position, poll.limits[name])
-            for name, position in poll.positions.items()
-        }
+        """Return what injectors have next.
+
+        Raises:
+            PipelineError: when a source names partitions that it says it does not have.
+        """
+        found = {}
+        for name, position in poll.positions.items():
+            source = self._sources[name]
+            found[name] = source.offer(position, poll.limits[name])
+            offer = found[name]
+            _check_names(name, source, () if offer is None else offer.parts)
+        return found
 
     def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
         """Return what injectors that are read again have next."""
@@ -130,7 +137,9 @@ class Intake:
         """Return a plan with the splits of its division."""
         injectors = dict(plan.injectors)
         for name, (start, end) in divisions.items():
-            splits = self._source(name, plan.replays).splits(start, end)
+            source = self._source(name, plan.replays)
+            splits = source.splits(start, end)
+            _check_names(name, source, [split.partition for split in splits])
             injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         return msgspec.structs.replace(plan, injectors=injectors)
 
@@ -159,6 +168,26 @@ class Intake:
             self._again[name] = self._sources[name].again()
             self._again[name].open(self._store)
         return self._again[name]
+
+
+def _check_names(injector: str, source: Source, partitions: Iterable[str | None]) -> None:
+    """Check that a source that names partitions says so.
+
+    Raises:
+        PipelineError: when it does not: then nobody could expect them, and they would be taken for ended.
+    """
+    if source.partitioned:
+        return
+    named = next((name for name in partitions if name != ""), "")
+    if named == "":
+        return
+    kind = type(source).__name__
+    what = "leaves it to the records" if named is None else f"names partition {named!r}"
+    raise PipelineError(
+        f"{kind} {what}, but does not say that it has partitions",
+        place=f"injector {injector!r}",
+        remedy=f"set partitioned = True in {kind}",
+    )
 
 
 def _sources_of(pipeline: Pipeline) -> dict[str, Source]:

@@ -204,7 +204,7 @@ def test_a_promise_holds_behind_what_was_pushed_before_it() -> None:
 
 def test_the_watermark_is_that_of_the_slowest_partition_that_is_there_and_not_idle() -> None:
     pipeline = hr.Pipeline("traffic")
-    source = hr.sources.Iterable([], Hit, event_time="at")
+    source = hr.sources.Inbox("memory:driven", Hit, event_time="at")
     hits = pipeline.inject("hits", source, watermark=hr.exact(), expect=["x", "y"], idle_after="1m")
     pipeline.compute("visits", Visits(), keys={hits: "page"}, late="side")
     with drive(pipeline, clock=NOON) as t:
@@ -235,7 +235,7 @@ def test_the_watermark_is_that_of_the_slowest_partition_that_is_there_and_not_id
 
 def test_a_partition_too_far_ahead_is_not_read_until_the_others_have_followed() -> None:
     pipeline = hr.Pipeline("traffic")
-    source = hr.sources.Iterable([], Hit, event_time="at")
+    source = hr.sources.Inbox("memory:driven", Hit, event_time="at")
     hits = pipeline.inject("hits", source, expect=["x", "y"], skew_limit="10s")
     pipeline.compute("visits", Visits(), keys={hits: "page"})
     with drive(pipeline, clock=NOON) as t:

@@ -38,6 +38,11 @@ class Part:
     active: int | None = None
     ended: bool = False
     idle: bool = False
+    came: bool = False  # whether it is more than expected
+    known: bool = False  # whether the pipeline knows that
+
+    def word(self) -> tuple[int, bool, bool, bool]:
+        return self.promise, self.ended, self.idle, self.known
 
 
 @dataclass
@@ -74,6 +79,7 @@ class Model:
 
     def push(self, injector: str, partition: str, items: list[Item]) -> None:
         part = self.outside[injector].parts.setdefault(partition, Part())
+        part.came = True
         for item in items:
             self.outside[injector].log.append((partition, part.pushed, item))
             part.pushed += 1
@@ -81,10 +87,11 @@ class Model:
     def promise(self, injector: str, partition: str, time: int) -> None:
         part = self.outside[injector].parts.setdefault(partition, Part())
         part.promises.append((part.pushed, time))
+        part.came = True
 
     def end_partition(self, injector: str, partition: str) -> None:
         part = self.outside[injector].parts[partition]
-        part.ended_at = part.pushed
+        part.ended_at, part.came = part.pushed, True
 
     def step(self, most: int | None = None) -> bool:
         """Do what is to be done; say whether there was anything."""
@@ -118,11 +125,15 @@ class Model:
             promised = max([t for at, t in part.promises if at <= part.read], default=START)
             if promised > part.promise:
                 part.promise, part.active, part.idle = promised, self.clock, False
+        for part in parts.values():
+            if part.came and not part.known:
+                part.known, part.active = True, self.clock
         for part in parts.values() if before.spec.idle_after is not None else ():
             quiet = self.clock - max(part.active or 0, self.opened)
-            part.idle |= quiet >= (before.spec.idle_after or 0) and not part.ended
-        told = [(p.promise, p.ended, p.idle) for p in before.parts.values()]
-        news = bool(taken) or told != [(p.promise, p.ended, p.idle) for p in parts.values()]
+            too_quiet = part.came and quiet >= (before.spec.idle_after or 0)
+            part.idle |= too_quiet and not part.ended
+        told, now = ([p.word() for p in of.values()] for of in (before.parts, parts))
+        news = bool(taken) or told != now
         for name, _, item in taken:
             part = parts[name]
             part.highest = max(part.highest, item.time)
@@ -164,11 +175,12 @@ class Model:
         records: dict[int, list[Item]] = defaultdict(list)
         for number, (stream, keyed) in enumerate(node.inputs):
             late: list[Item] = []
-            judged = node.late != "process" and ".late" not in stream and before > START
+            judged = ".late" not in stream and before > START
             for item in rekeyed(streams.get(stream, []), keyed):
                 is_late = judged and item.time < before - node.allowed
-                (late if is_late else records[item.key]).append(item)
-            self.counts[node.name, "late"] += len(late)
+                self.counts[node.name, "late"] += is_late
+                aside = is_late and node.late != "process"
+                (late if aside else records[item.key]).append(item)
             if node.late == "side":
                 late.sort(key=lambda item: order(item.key))
                 side = f"{node.name}.late" + (str(number) if len(node.inputs) > 1 else "")

@@ -143,7 +143,7 @@ def drawn(
         strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(spec.bound)
         ids: dict[str, Any] = {} if spec.horizon is None else {"ids": "id", "horizon": spec.horizon}
         streams[spec.name] = pipeline.inject(
-            spec.name, hr.sources.Iterable([], Sent, event_time="a"), watermark=strategy,
+            spec.name, hr.sources.Inbox("memory:modelled", Sent, event_time="a"), watermark=strategy,
             expect=spec.expect, idle_after=spec.idle_after, **ids,
         )  # fmt: skip
     for node in nodes:

@@ -167,7 +167,7 @@ class Outside:
 class Tap(Source):
     """Reads what the world has sent; the same for ever."""
 
-    bounded = True
+    bounded = partitioned = holds_back = True
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside

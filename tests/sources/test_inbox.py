@@ -349,7 +349,11 @@ def test_what_producers_say_of_their_time_and_end_is_told_with_the_offer(store: 
     b.finish()
     assert a.next == 2, "what was promised already is not promised again"
     assert reading.step() == [1]
-    assert reading.parts == {"a": Part(promise_us=8), "b": Part(final=True), "c": Part()}
+    assert reading.parts == {
+        "a": Part(promise_us=8),
+        "b": Part(final=True),
+        "c": Part(awaited=True),
+    }
     assert reading.source.offer(reading.position, WIDE) is None
 
 

@@ -396,6 +396,98 @@ def test_allowed_lateness_shifts_what_is_late(ats: list[int], allowed: int) -> N
     assert [row[3] for row in run.outputs("late")] == late
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("kind", [Echo, EchoBatch])
+def test_late_records_that_are_worked_on_are_counted(kind: Any, ordered: bool) -> None:
+    def draw(pipeline: hr.Pipeline, stream: hr.Stream) -> dict[str, Any]:
+        node = pipeline.compute(
+            "echo",
+            kind(),
+            keys={stream: "key"},
+            late="process",
+            ordered=ordered,
+            allowed_lateness=2,
+        )
+        return {"out": node}
+
+    rounds = [
+        Round({"": [Said("x", 5), Said("y", 9)]}),
+        Round({"": [Said("y", 3), Said("x", 9), Said("x", 7), Said("y", 1)]}),
+        Round({"": [Said("z", 12)]}),
+    ]
+    run = Run(rounds, draw)
+    assert sorted(row[2] for row in run.outputs("out")) == [1, 3, 5, 7, 9, 9, 12]
+    counts = run.heads[-1].counts["echo"]
+    assert (counts.records, counts.late) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("operator", "late"),
+    [
+        (lambda: hr.ops.Tumbling(10, n=hr.ops.Count()), 1),
+        (lambda: hr.ops.Map(lambda batch: batch["at"], int), 0),
+        (lambda: hr.ops.LastN(1), 2),
+    ],
+    ids=["judges itself", "keeps nothing", "is given them"],
+)
+def test_operators_count_each_late_record_once(operator: Any, late: int) -> None:
+    def draw(pipeline: hr.Pipeline, stream: hr.Stream) -> dict[str, Any]:
+        return {"out": pipeline.compute("op", operator(), keys={stream: "key"}, late="process")}
+
+    run = Run([Round({"": says(5, 25)}), Round({"": says(24, 3)}), Round({"": says(40)})], draw)
+    assert run.heads[-1].counts["op"].late == late
+
+
+def test_what_computations_find_late_themselves_is_not_counted_twice() -> None:
+    class Judges(hr.ColumnarComputation):
+        default_late = "process"
+        out = hr.Output(int)
+
+        def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+            late = batch.timestamps_us < ctx.low_watermark_before_us - 5
+            if late.any():
+                ctx.drop_late(int(late.sum()))
+
+    def draw(pipeline: hr.Pipeline, stream: hr.Stream) -> dict[str, Any]:
+        return {"out": pipeline.compute("judges", Judges(), keys={stream: "key"})}
+
+    run = Run([Round({"": says(5, 25)}), Round({"": says(24, 3)}), Round({"": says(40)})], draw)
+    counts = run.heads[-1].counts["judges"]
+    assert (counts.late, counts.records) == (2, 4), "24 was worked on, 3 was dropped"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 7)), min_size=1, max_size=30),
+    st.integers(1, 9), st.integers(1, 9),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_what_is_not_further_behind_than_the_rule_allows_is_late_in_no_cut_into_steps(
+    moves: list[tuple[int, int]], rows: int, other: int
+) -> None:
+    newest, ats = 0, []
+    for ahead, behind in moves:
+        newest += ahead
+        ats.append(max(0, newest - behind))
+
+    def outputs(rows: int) -> list[Any]:
+        pipeline, collected = hr.Pipeline("cut"), Collected()
+        source = hr.sources.Iterable(ats, int, event_time=lambda at: at)
+        stream = pipeline.inject("in", source, watermark=hr.bounded_delay(7))
+        node = pipeline.compute("windows", Windows(), keys={stream: "value"})
+        pipeline.sink("out", node, collected.sink("out"))
+        driver = Driver(
+            pipeline, MemoryStore(), InlineRunner(), workers=1, bins=1, drain=True,
+            settings=hr.Settings(limit=hr.Limit(rows, 1 << 30)),
+        )  # fmt: skip
+        driver.run()
+        driver.close()
+        assert driver.coordinator.head is not None
+        assert driver.coordinator.head.counts["windows"].late == 0
+        return sorted(row[0:3] for step in collected.rows().get("out", []) for row in step)
+
+    assert outputs(rows) == outputs(other)
+
+
 def test_a_side_stream_for_each_input() -> None:
     pipeline = hr.Pipeline("p")
     one = pipeline.inject("one", Script([]))
@@ -430,7 +522,7 @@ def test_who_holds_a_watermark_is_told_with_the_remedy() -> None:
     assert [stage.name for stage in way] == ["below", "windows", "in"]
     assert way[0].waits_for == "stream 'windows.out', at -"
     assert "partition 'b', which is expected" in way[-1].waits_for
-    assert "idle_after" in way[-1].remedy
+    assert "start the process" in way[-1].remedy
     assert way[-1].since_step is None
     text = explain(way)
     assert "what to do" in text

@@ -59,6 +59,8 @@ class PassingClock(HandClock):
 class Script(Source):
     """Brings one round a poll, and then ends. What is not taken in its round waits."""
 
+    partitioned = promises = holds_back = True
+
     def __init__(self, rounds: list[Round], clock: HandClock | None = None) -> None:
         self._rounds = rounds
         self._clock = clock

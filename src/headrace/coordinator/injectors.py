@@ -13,7 +13,7 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
 from headrace.eventtime.watermark import Frontier, Frontiers, Rules, lowest, without_ended
 from headrace.ledger.manifest import Head
-from headrace.sources.base import Limit, Offer
+from headrace.sources.base import Limit, Offer, Part
 
 _NONE: frozenset[str] = frozenset()
 
@@ -26,12 +26,14 @@ class Heard(msgspec.Struct, frozen=True):
         listening_us: since when they are asked for what they have.
         paused: the partitions that were not asked, by injector.
         back_us: when the clock was last seen to have gone back; 0 where it was not.
+        named: the partitions that sources have named last, by injector.
     """
 
     now_us: int
     listening_us: int
     paused: Mapping[str, frozenset[str]]
     back_us: int = 0
+    named: Mapping[str, Mapping[str, Part]] = {}
 
     def quiet_us(self, part: Frontier) -> int:
         """Return for how long nothing has come of a partition, though it was asked.
@@ -100,18 +102,47 @@ def known(
 def _known(
     before: Frontiers, rules: Rules, injector: str, offer: Offer | None, heard: Heard
 ) -> Frontiers:
-    told = offer.parts if offer is not None else {}
-    parts = dict(before.parts)
+    if offer is None:  # (what was named in an offer that no step has taken is still there)
+        told, parts = heard.named.get(injector, {}), dict(before.parts)
+    else:
+        told, parts = offer.parts, _still_meant(before, rules, offer.parts)
     for name in (*rules.expect, *sorted(told)):
         parts.setdefault(name, Frontier(active_us=heard.now_us))
     for name, fact in told.items():
-        parts[name] = parts[name].told(fact.final, fact.promise_us, heard.now_us)
-    if rules.idle_after_us is not None:
-        paused = heard.paused.get(injector, _NONE)
-        for name, part in parts.items():
+        parts[name] = parts[name].told(
+            fact.final, fact.promise_us, heard.now_us, awaited=fact.awaited
+        )
+    awaited = {*rules.expect, *(name for name, fact in told.items() if fact.awaited)}
+    paused = heard.paused.get(injector, _NONE)
+    for name, part in parts.items():
+        if name in awaited and not part.came:
+            parts[name] = msgspec.structs.replace(
+                part, idle=False
+            )  # it holds, however long it takes
+        elif rules.idle_after_us is not None:
             parts[name] = _maybe_idle(part, name in paused, rules.idle_after_us, heard)
     after = msgspec.structs.replace(before, parts=parts)
-    return without_ended(after, told.keys(), rules) if told else after
+    return without_ended(after, told.keys(), rules) if offer is not None and told else after
+
+
+def named_in(offer: Offer) -> dict[str, Part]:
+    """Return the partitions that an offer names; what it says of them holds only with its records."""
+    return {
+        name: Part(awaited=part.awaited) for name, part in offer.parts.items() if not part.final
+    }
+
+
+def _still_meant(before: Frontiers, rules: Rules, told: Mapping[str, Part]) -> dict[str, Frontier]:
+    """Return the partitions without those that the code gave up: nothing will ever come of them.
+
+    One is that was expected, never came and is expected no more. Where a source says now whose records
+    are, the nameless partition of before is another; where it says so no more, those with names are.
+    """
+    return {
+        name: part
+        for name, part in before.parts.items()
+        if name in told or name in rules.expect or (part.came and (name != "") == rules.partitioned)
+    }
 
 
 def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Frontier:

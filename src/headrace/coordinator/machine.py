@@ -36,7 +36,7 @@ from headrace.coordinator.catching_up import (
 )
 from headrace.coordinator.clean_up import CleanUp
 from headrace.coordinator.course import Course
-from headrace.coordinator.injectors import Heard, known, limits, paused_partitions
+from headrace.coordinator.injectors import Heard, known, limits, named_in, paused_partitions
 from headrace.coordinator.manifests import (
     claim_manifest,
     layout_begun_with,
@@ -97,7 +97,7 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.intent import Intent
 from headrace.ledger.lease import HANDED_OVER
 from headrace.ledger.manifest import CatchUp, Head, Manifest
-from headrace.sources.base import Limit, Offer
+from headrace.sources.base import Limit, Offer, Part
 from headrace.state.runs import FileRef
 from headrace.step.failures import error_of
 from headrace.step.plan import Failure
@@ -156,6 +156,7 @@ class Coordinator:
         self._listening_us = 0  # since when sources are asked for what they have
         self._back_us = 0  # when the clock was last seen to have gone back
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
+        self._named: dict[str, Mapping[str, Part]] = {}  # partitions that sources have named last
         self.begins_with = shape.layout
         self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
@@ -364,7 +365,8 @@ class Coordinator:
             self._listening_us = event.now_us  # (nobody was asked)
             return self._begin_without_input(event)
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
-        heard = Heard(event.now_us, self._listening_us, self._paused, self._back_us)
+        self._named.update((name, named_in(offer)) for name, offer in offers.items())
+        heard = Heard(event.now_us, self._listening_us, self._paused, self._back_us, self._named)
         facts = known(head, self.shape, offers, heard)
         told = any(offer.final or not offer.empty for offer in offers.values())
         changed = any(news(head.frontiers_of(name), of) for name, of in facts.items())
@@ -652,7 +654,8 @@ class Coordinator:
         self, event: Offered, *, checkpoint: bool = False
     ) -> list[Instruction]:
         """Begin a step that takes nothing of what there is to read."""
-        heard = Heard(event.now_us, event.now_us, self._paused)  # nobody was asked: nobody is idle
+        # (no source was asked, so no partition is idle)
+        heard = Heard(event.now_us, event.now_us, self._paused, named=self._named)
         facts = known(self._head, self.shape, {}, heard)
         return self._begin(self._intent(event, {}, facts), checkpoint=checkpoint)
 

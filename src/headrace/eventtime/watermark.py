@@ -51,6 +51,7 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         active_us: the clock reading when something last came, or when it was first heard of.
         ended: whether nothing will come any more.
         idle: whether it is left out because nothing has come for long.
+        heard: whether the source has said that it is there, be it before its first record.
     """
 
     highest: Micros = MIN_TIME
@@ -58,18 +59,36 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
     active_us: Micros = 0
     ended: bool = False
     idle: bool = False
+    heard: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether the injector's watermark waits for it."""
         return not self.ended and not self.idle
 
-    def told(self, final: bool, promise_us: int | None, now_us: int) -> Frontier:
-        """Return what is known when the source has said so; a new promise is a sign of life."""
-        after = msgspec.structs.replace(self, ended=self.ended or final)
+    @property
+    def came(self) -> bool:
+        """Whether it was ever heard of, and is not only expected."""
+        return self.heard or self.ended or max(self.highest, self.promise_us) > MIN_TIME
+
+    def told(
+        self, final: bool, promise_us: int | None, now_us: int, *, awaited: bool = False
+    ) -> Frontier:
+        """Return what is known when the source has said so.
+
+        A first word and a new promise are signs of life; an awaited partition has shown none. One that has
+        ended, and has not after all (a file that has grown), is waited for again.
+        """
+        active_us = self.active_us if awaited or self.came else now_us
+        after = msgspec.structs.replace(
+            self, ended=final, heard=self.heard or not awaited, active_us=active_us
+        )
         if promise_us is None or promise_us <= self.promise_us:
             return after
         return msgspec.structs.replace(after, promise_us=promise_us, active_us=now_us, idle=False)
+
+
+_UNKNOWN = Frontier()
 
 
 class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,12 +141,18 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 def news(before: Frontiers, after: Frontiers) -> bool:
-    """Say whether a step is worth while though nothing was read: a partition's word, end or idleness."""
+    """Say whether a step is worth while though nothing was read.
+
+    It is for a partition that has just been announced, and for a partition's promise, end or idleness. An
+    announcement that no step kept would be forgotten, and the watermark would pass what it announces.
+    """
     return any(
-        (part.promise_us, part.ended, part.idle) != (was.promise_us, was.ended, was.idle)
-        for name, part in after.parts.items()
-        for was in [before.parts.get(name, Frontier())]
+        _word(part) != _word(before.parts.get(name, _UNKNOWN)) for name, part in after.parts.items()
     )
+
+
+def _word(of: Frontier) -> tuple[int, bool, bool, bool]:
+    return of.promise_us, of.ended, of.idle, of.came
 
 
 def changes(before: Frontiers, after: Frontiers) -> Frontiers | None:
@@ -249,6 +274,7 @@ class Rules(msgspec.Struct, frozen=True):
         idle_after_us: a partition that brings nothing for so long is left out; None: never.
         skew_us: partitions that are further ahead of what their readers have reached are not read.
         percentile: the share of records that a percentile watermark waits for, 0 to 1; None: no such.
+        partitioned: whether the source's partitions have names; else all is one partition, ``""``.
     """
 
     strategy: Strategy = BoundedDelay(0)
@@ -256,6 +282,7 @@ class Rules(msgspec.Struct, frozen=True):
     idle_after_us: int | None = None
     skew_us: int | None = None
     percentile: float | None = None
+    partitioned: bool = False
 
 
 def advance(

@@ -45,7 +45,7 @@ class Events(Source):
         tasks: how many tasks read a step side by side, at most.
     """
 
-    rereads = True
+    rereads = promises = True
 
     def __init__(
         self, timeline: Timeline, kind: str | Kind = Kind.EVENT, *,

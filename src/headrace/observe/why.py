@@ -123,11 +123,18 @@ class _Known:
     def _partition(self, name: str, part: Frontier, rules: dict[str, Any]) -> tuple[str, str]:
         called = f"partition {name!r}" if name else "its newest record"
         quiet = show_duration(max(0, self._now_us - part.active_us))
-        if part.highest <= MIN_TIME and part.promise_us <= MIN_TIME:
-            expected = ", which is expected" if name in rules.get("expect", []) else ""
+        if not part.came:
             return (
-                f"{called}{expected}: nothing has come from it yet",
-                "start the process that feeds it, do not expect it, or give the injector idle_after=",
+                f"{called}, which is expected: nothing has come from it yet",
+                "start the process that feeds it, or do not expect it",
+            )
+        if part.highest <= MIN_TIME and part.promise_us <= MIN_TIME:
+            idle = rules.get("idle_after_us") is not None
+            return (
+                f"{called}: it was announced {quiet} ago, and has brought nothing yet",
+                ""
+                if idle
+                else "see to the process that feeds it, or give the injector idle_after=",
             )
         if rules.get("measures") == "promise":
             text = f"{called}: it promised {show_time(part.promise_us)}, last heard of {quiet} ago"

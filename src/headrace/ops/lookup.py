@@ -68,6 +68,7 @@ class Lookup(ColumnarComputation):
     deterministic = True
 
     default_late = "process"  # judged here: versions are taken in, records are not
+    judges_late = True
 
     heads: TableHandle
     versions: TableHandle

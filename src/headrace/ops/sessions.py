@@ -52,6 +52,7 @@ class Session(ColumnarComputation):
     deterministic = True
 
     default_late = "process"  # judged here, see above
+    judges_late = True
 
     heads: TableHandle
     sessions: TableHandle

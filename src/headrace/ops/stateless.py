@@ -24,6 +24,7 @@ from headrace.state.rows import KeyedBatch
 
 class _Stateless(ColumnarComputation):
     default_late = "process"
+    judges_late = True  # (nothing is late for what keeps nothing)
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):

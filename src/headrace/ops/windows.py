@@ -89,6 +89,7 @@ class Sliding(ColumnarComputation):
     deterministic = True
 
     default_late = "process"  # a window is late as a whole, which process_batch judges
+    judges_late = True
 
     panes: TableHandle
     marks: TableHandle

@@ -51,10 +51,12 @@ class Part(msgspec.Struct, frozen=True):
     Attributes:
         final: whether nothing comes after it, ever.
         promise_us: the source's word that no record before it will come; it may lag, and never lies.
+        awaited: whether the source only expects it: nobody has seen it yet.
     """
 
     final: bool = False
     promise_us: Micros | None = None
+    awaited: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -66,9 +68,10 @@ class Offer(msgspec.Struct, frozen=True):
         bytes: how large they are.
         final: whether nothing comes after it, ever.
         empty: whether there is nothing to read (an offer may only say what has become of the input).
-        parts: what is known of each partition; a source that one process feeds may say nothing, and then
-            is one partition called ``""``. One that a committed step knows to be final may be left out:
-            then it is forgotten, and its name must not come again.
+        parts: what is known of each partition. One that is named here holds the watermark from the next
+            step on, also before its first record. A source without partitions may leave this empty, and
+            then is one partition called ``""``. One that a committed step knows to be final may be left
+            out: then it is forgotten, and its name must not come again.
     """
 
     end: Position
@@ -86,13 +89,14 @@ class Split(msgspec.Struct, frozen=True):
         spec: what the source needs to read it; plain data.
         data: the records themselves as an Arrow stream, for sources that only the driver can read.
         place: what to name in an error.
-        partition: which partition its records are of.
+        partition: which partition its records are of; None where each record says so itself, in the
+            column :data:`PARTITION_COLUMN` of what is read.
     """
 
     spec: Any
     data: bytes = b""
     place: str = ""
-    partition: str = ""
+    partition: str | None = ""
 
 
 class Source(ABC):
@@ -108,6 +112,15 @@ class Source(ABC):
     #: Whether what a checkpoint has is taken away: deleted, or told to be done to whoever gives it. Then
     #: one injector alone can read it.
     consumes: bool = False
+    #: Whether it says whose record each is: its partitions have names of their own. Without that all of its
+    #: input is one partition, called ``""``, and nobody can expect another (``expect=``).
+    partitioned: bool = False
+    #: Whether it promises up to where its partitions are complete (:attr:`Part.promise_us`), which
+    #: ``exact()`` relies on.
+    promises: bool = False
+    #: Whether it leaves partitions alone that are paused (:attr:`Limit.paused`), which ``skew_limit=``
+    #: relies on. (The engine itself does not ask a source without partitions while that is paused.)
+    holds_back: bool = False
 
     @abstractmethod
     def values(self) -> ValueType:
@@ -179,6 +192,9 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split) -> pa.Table:
         """Return a split's records: ``TIMESTAMP_COLUMN`` (int64, microseconds), and the value columns.
+
+        Where the split leaves the partition to the records there is also ``PARTITION_COLUMN``: a text
+        that is not empty, for each record.
 
         Called in a task or in the driver. Must depend on nothing but the split.
         """
@@ -262,3 +278,5 @@ class InTasks(Source):
 
 #: The name of the column of event times in what ``read`` returns.
 TIMESTAMP_COLUMN = "__timestamp_us"
+#: The name of the column of partitions there, if each record names its own.
+PARTITION_COLUMN = "__partition"

@@ -13,7 +13,17 @@ import pyarrow as pa
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.timestamps import to_micros
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, InTasks, Limit, Offer, Position, Source, Split
+from headrace.sources.base import (
+    PARTITION_COLUMN,
+    TIMESTAMP_COLUMN,
+    InTasks,
+    Limit,
+    Offer,
+    Part,
+    Position,
+    Source,
+    Split,
+)
 
 
 class Iterable(Source):
@@ -25,6 +35,12 @@ class Iterable(Source):
         type: the type of the items (struct, dataclass or scalar).
         event_time: the name of the field that holds the event time (an aware ``datetime``, or an
             integer of microseconds since 1970 UTC), or a function of the item.
+        partition: whose an item is: the name of a field (a text or a whole number), or a function of the
+            item that returns a text. Without it all items are of one partition.
+
+    Of a list the partitions are known from the beginning: each holds the watermark until its last item was
+    read. What a function gives is not known before it comes: name the partitions that are to come in
+    ``expect=``. Items are read in their order, so there is no ``skew_limit=`` with ``partition=``.
 
     A step takes as many items as it may; it does not wait for a slow iterable to be polled again.
 
@@ -40,6 +56,7 @@ class Iterable(Source):
         type: Any,
         *,
         event_time: str | Callable[[Any], Any],
+        partition: str | Callable[[Any], Any] | None = None,
     ) -> None:
         if callable(items):
             self._make: Callable[[], AnyIterable[Any]] = items
@@ -52,6 +69,17 @@ class Iterable(Source):
             )
         self._values = value_type_of(type)
         self._event_time = event_time
+        self._partition = partition
+        self.partitioned = partition is not None
+        self._list = items if isinstance(items, list | tuple) else None
+        self._lasts: dict[str, int] | None = (
+            None  # behind the last item of each partition of a list
+        )
+        if isinstance(partition, str) and partition not in self._values.schema.names:
+            raise PipelineError(
+                f"the items have no field {partition!r} to name partitions",
+                remedy=f"their fields are: {', '.join(self._values.schema.names)}",
+            )
         self._iterator: Iterator[Any] | None = None
         self._read = 0  # items taken from the iterator
         self._window: list[Any] = []  # items from _window_start on that may be asked for again
@@ -69,7 +97,17 @@ class Iterable(Source):
         end = min(self._read, position + limit.rows)
         final = end == self._read and self._read < position + limit.rows
         rows = end - position
-        return Offer(end, rows, rows * 64, final=final, empty=rows == 0)
+        parts = self._parts(end)
+        return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
+
+    def _parts(self, end: int) -> dict[str, Part]:
+        """Return what is known of the partitions when so many items were read."""
+        if self._list is None or self._partition is None:
+            return {}
+        if self._lasts is None:
+            names = self._names(self._list, 0)
+            self._lasts = {name: number + 1 for number, name in enumerate(names)}
+        return {name: Part(final=last <= end) for name, last in self._lasts.items()}
 
     def _read_to(self, end: int) -> None:
         """Take items from the iterator, if it has so many."""
@@ -92,7 +130,7 @@ class Iterable(Source):
         if until <= position:
             return None
         rows = until - position
-        return Offer(until, rows, rows * 64)
+        return Offer(until, rows, rows * 64, parts=self._parts(until))
 
     def _seek(self, position: int) -> None:
         if self._iterator is None or position < self._window_start:
@@ -120,7 +158,8 @@ class Iterable(Source):
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         data = sink.getvalue().to_pybytes()
-        return [Split(spec=[start, end], data=data, place=f"items {start + 1} to {end}")]
+        whose = "" if self._partition is None else None
+        return [Split([start, end], data, f"items {start + 1} to {end}", whose)]
 
     def read(self, split: Split) -> pa.Table:
         return pa.ipc.open_stream(split.data).read_all()
@@ -161,12 +200,49 @@ class Iterable(Source):
                 remedy="give items of the declared type",
             ) from error
         names = [TIMESTAMP_COLUMN, *self._values.schema.names]
-        return pa.table([pa.array(times, pa.int64()), *columns], names=names)
+        table = pa.table([pa.array(times, pa.int64()), *columns], names=names)
+        if self._partition is None:
+            return table
+        return table.append_column(
+            PARTITION_COLUMN, pa.array(self._names(items, start), pa.string())
+        )
+
+    def _names(self, items: Sequence[Any], start: int) -> list[str]:
+        """Return whose items are.
+
+        Raises:
+            BadInput: for the first that does not say so.
+        """
+        names = []
+        for number, item in enumerate(items):
+            try:
+                names.append(_name(self._name_of(item)))
+            except Exception as error:
+                raise BadInput(
+                    f"an item does not name its partition: {error}",
+                    place=f"item {start + number + 1}: {item!r}",
+                    remedy="name it by a text that is not empty, or a whole number",
+                ) from error
+        return names
+
+    def _name_of(self, item: Any) -> Any:
+        if callable(self._partition):
+            return self._partition(item)
+        assert self._partition is not None
+        return item if self._values.is_scalar else getattr(item, self._partition)
 
     def _time_of(self, item: Any) -> Any:
         if callable(self._event_time):
             return self._event_time(item)
         return item if self._values.is_scalar else getattr(item, self._event_time)
+
+
+def _name(name: Any) -> str:
+    if isinstance(name, int) and not isinstance(name, bool):
+        return str(name)
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"{name!r} is no name")
+    return name
 
 
 class _Carried(InTasks):

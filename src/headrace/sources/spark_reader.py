@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -19,11 +19,12 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 
-from headrace.errors import BadInput, PipelineError
+from headrace.errors import BadInput, PipelineError, UserCodeError
 from headrace.eventtime.parsing import TimeUnit, local_in_utc
 from headrace.schema import ValueType, column_of, value_type_of_schema, wants_zone
-from headrace.sources.base import Limit, Offer, Position, Source, Split
+from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
+from headrace.sources.partitions import checked_columns, with_partitions
 
 _BATCH_ROWS = 10_000
 
@@ -34,8 +35,18 @@ class SparkReader(Source):
     Args:
         source: the data source object, made with its options.
         event_time: the column that holds the event time.
+        partition: whose a record is. By default the reader's own partitions are those of the injector, by
+            their place in what ``partitions(start, end)`` returns: ``"0"``, ``"1"``, …. A reader that
+            lists others from one call to the next needs better names: a function of the reader's partition
+            that returns a text, or a column (or several) of the records. A simple reader has one partition
+            if no column says otherwise.
         time_zone: the zone of times that name none.
         time_unit: the unit of event times that are numbers; microseconds by default.
+
+    Each partition holds the watermark from the first division that lists it; with a column, from its first
+    record, so name those that are to come in ``expect=``. A partition that is listed no more holds it, too,
+    unless the injector has ``idle_after=``. Which partition is read when is the reader's decision: there is
+    no ``skew_limit=``.
 
     Guarantees: those of the reader: a step is exactly-once if ``read`` of the same partition gives the
         same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
@@ -48,6 +59,7 @@ class SparkReader(Source):
         source: DataSource,
         *,
         event_time: str,
+        partition: str | Sequence[str] | Callable[[Any], str] | None = None,
         time_zone: str = "UTC",
         time_unit: TimeUnit | None = None,
     ) -> None:
@@ -68,6 +80,14 @@ class SparkReader(Source):
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
         self._made_of: tuple[Any, ...] = source, schema
         self._reader: Any = _stream_reader(source, schema)
+        self._name_of: Callable[[Any], str] | None = None
+        self._by: list[str] = []  # the columns that name partitions
+        if callable(partition):
+            self._name_of = partition
+        elif partition is not None:
+            self._by = checked_columns(partition, self._arrow, type(source).__name__)
+        self.partitioned = bool(self._by) or not isinstance(self._reader, _SimpleReader)
+        self._divided: tuple[Any, list[Any]] | None = None
 
     def values(self) -> ValueType:
         return self._values
@@ -85,6 +105,7 @@ class SparkReader(Source):
     def for_tasks(self) -> Source:
         other = copy.copy(self)
         other._reader, other._made_of = self._live, ()
+        other._divided, other._name_of = None, None
         return other
 
     def start(self) -> Position:
@@ -94,15 +115,40 @@ class SparkReader(Source):
         end = self._live.latestOffset(position, limit.rows)
         if end == position:
             return None
+        parts = {name: Part() for name in self._named(self._partitions(position, end)) if name}
         # How much there is cannot be asked; tasks read it, as Spark would have them do.
-        return Offer(end, limit.rows, limit.bytes)
+        return Offer(end, limit.rows, limit.bytes, parts=parts)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
-        partitions = self._live.partitions(start, end)
+        partitions = self._partitions(start, end)
         return [
-            Split([number], cloudpickle.dumps(partition), f"partition {number} of {start} to {end}")
-            for number, partition in enumerate(partitions)
+            Split(
+                [number],
+                cloudpickle.dumps(partition),
+                f"partition {number} of {start} to {end}",
+                name,
+            )
+            for number, (partition, name) in enumerate(
+                zip(partitions, self._named(partitions), strict=True)
+            )
         ]
+
+    def _partitions(self, start: Position, end: Position) -> list[Any]:
+        """Return the reader's partitions of a division; asked once for the newest one."""
+        division = copy.deepcopy((start, end))
+        if self._divided is None or self._divided[0] != division:
+            self._divided = division, list(self._live.partitions(start, end))
+        return self._divided[1]
+
+    def _named(self, partitions: Sequence[Any]) -> list[str | None]:
+        """Return whose the records of each of the reader's partitions are; None where they say so."""
+        if self._by:
+            return [None] * len(partitions)
+        if not self.partitioned:
+            return [""] * len(partitions)
+        if self._name_of is None:
+            return [str(number) for number in range(len(partitions))]
+        return [_name_of(self._name_of, partition) for partition in partitions]
 
     def read(self, split: Split) -> pa.Table:
         rows = self._live.read(pickle.loads(split.data))
@@ -114,12 +160,18 @@ class SparkReader(Source):
                 place=split.place,
                 remedy="mend the data source: rows must match schema()",
             ) from error
-        return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
+
+        def place_of(row: int) -> str:
+            return f"{split.place}, row {row + 1}"
+
+        records = self._columns.finish(table, place_of)
+        return with_partitions(records, table, self._by, place_of) if self._by else records
 
     def committed(self, position: Position) -> None:
         self._live.commit(position)
 
     def close(self) -> None:
+        self._divided = None
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop()
@@ -170,6 +222,26 @@ class _SimpleReader:
 
     def stop(self) -> None:
         return
+
+
+def _name_of(function: Callable[[Any], str], partition: Any) -> str:
+    """Return what a user's function calls one of the reader's partitions.
+
+    Raises:
+        UserCodeError: when it raises, or returns no name.
+    """
+    place, remedy = (
+        f"partition= of a SparkReader, for {partition!r}",
+        "return a text, not an empty one",
+    )
+    try:
+        name = function(partition)
+    except Exception as error:
+        what = f"the function that names partitions failed: {type(error).__name__}: {error}"
+        raise UserCodeError(what, place=place, remedy=remedy) from error
+    if not isinstance(name, str) or not name:
+        raise UserCodeError(f"{name!r} is no name of a partition", place=place, remedy=remedy)
+    return name
 
 
 def _stream_reader(source: DataSource, schema: StructType) -> Any:

@@ -27,6 +27,7 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
+from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.storage import open_store
 from headrace.storage.base import Store
 
@@ -50,11 +51,16 @@ class SparkStream(Source):
         frame: the streaming DataFrame, or a function of the session that returns it.
         event_time: the column that holds the event time.
         checkpoint: the query's checkpoint directory; it must outlive restarts.
+        partition: the column that says whose a record is, or several: ``("topic", "partition")`` of Kafka.
+            Without it the stream is one partition.
         repeatable: whether the same batch run again gives the same rows in the same order; then it is
             not logged.
         trigger: arguments of ``DataStreamWriter.trigger``, for instance ``{"availableNow": True}``, with
             which the input ends when what is there has been read.
         time_zone, time_unit: of event times that name none, or are numbers.
+
+    A partition holds the watermark from its first record; name those that are to come in ``expect=``. What
+    a batch takes of each is the query's decision: there is no ``skew_limit=`` with ``partition=``.
 
     Guarantees: exactly once. A repeated batch is recognised; a query that is not the one that the state
         was made with (a deleted checkpoint) is refused, and so is one that has given batches elsewhere
@@ -72,6 +78,7 @@ class SparkStream(Source):
         *,
         event_time: str,
         checkpoint: str,
+        partition: str | Sequence[str] | None = None,
         repeatable: bool = False,
         trigger: dict[str, Any] | None = None,
         time_zone: str = "UTC",
@@ -97,6 +104,10 @@ class SparkStream(Source):
         fields = [_normal(field) for field in to_arrow_schema(frame.schema, timezone="UTC")]
         self._values = value_type_of_schema(pa.schema(fields))
         self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
+        self._by: list[str] = []  # the columns that name partitions
+        if partition is not None:
+            self._by = checked_columns(partition, pa.schema(fields), "the streaming DataFrame")
+        self.partitioned = bool(self._by)
         self._waiting: queue.Queue[_Batch] = queue.Queue()
         self._current: _Batch | None = None
         self._query: Any = None
@@ -233,11 +244,12 @@ class SparkStream(Source):
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         place = f"batch {end['batch']} of streaming query {end['query']}"
+        whose = None if self._by else ""
         assert self._store is not None
         if end["file"] is not None:
-            return [Split([self._store.location, end["file"]], b"", place)]
+            return [Split([self._store.location, end["file"]], b"", place, whose)]
         assert self._current is not None
-        return [Split([], _to_bytes(self._current.table), place)]
+        return [Split([], _to_bytes(self._current.table), place, whose)]
 
     def read(self, split: Split) -> pa.Table:
         data = split.data
@@ -250,7 +262,12 @@ class SparkStream(Source):
             raise Damaged(f"the log of {split.place} is damaged", place=str(split.spec)) from error
         if split.spec and not split.spec[1].endswith(f"{digest_of(table):016x}"):
             raise Damaged(f"the log of {split.place} has changed", place=str(split.spec))
-        return self._columns.finish(table, lambda row: f"{split.place}, row {row + 1}")
+
+        def place_of(row: int) -> str:
+            return f"{split.place}, row {row + 1}"
+
+        records = self._columns.finish(table, place_of)
+        return with_partitions(records, table, self._by, place_of) if self._by else records
 
     @property
     def replays(self) -> bool:  # type: ignore[override]
@@ -272,7 +289,7 @@ class SparkStream(Source):
                     self._store.delete(name)
 
     def for_tasks(self) -> Source:
-        return _LoggedBatches(self._values, self._columns)
+        return _LoggedBatches(self._values, self._columns, self._by)
 
     def close(self) -> None:
         self._closing = True
@@ -284,9 +301,10 @@ class SparkStream(Source):
 class _LoggedBatches(SparkStream):
     """What tasks see: batches that are read from the log, or travel with the plan."""
 
-    def __init__(self, values: ValueType, columns: Columns) -> None:
+    def __init__(self, values: ValueType, columns: Columns, by: list[str]) -> None:
         self._values = values
         self._columns = columns
+        self._by = by
 
 
 def _to_bytes(table: pa.Table) -> bytes:

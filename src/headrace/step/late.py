@@ -23,19 +23,23 @@ class LateRecords:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.let_through = 0  # late records of this step that are worked on
         self._sides: dict[str, pa.RecordBatch] = {}
 
     def on_time(
         self, number: int, batch: pa.RecordBatch, before: int, report: NodeReport
     ) -> pa.RecordBatch:
-        """Return the records of an input that are to be worked on; count the others.
+        """Return the records of an input that are to be worked on; count those that are late.
 
         Args:
             number: which input.
             before: the input watermark of the step before.
         """
         node = self._node
-        if node.late == "process" or node.inputs[number].is_late or before <= MIN_TIME:
+        is_process = node.late == "process"
+        if is_process and node.computation.judges_late:
+            return batch
+        if node.inputs[number].is_late or before <= MIN_TIME:
             return batch
         times = batch.column(TIMESTAMP_COLUMN).to_numpy(zero_copy_only=False)
         on_time = times >= max(MIN_TIME, before - node.allowed_lateness_us)
@@ -43,6 +47,9 @@ class LateRecords:
         if not late:
             return batch
         report.late += late
+        if is_process:
+            self.let_through += late
+            return batch
         if node.late == "side":
             name = node.late_output(number)
             columns = batch.select(stream_schema(node.outputs[name]).names)

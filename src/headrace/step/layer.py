@@ -24,7 +24,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.schema import describe
-from headrace.sources.base import TIMESTAMP_COLUMN, Split
+from headrace.sources.base import PARTITION_COLUMN, Split
 from headrace.state.opening import Opening
 from headrace.state.runs import FileRef, Part, RunReader
 from headrace.step.failures import failure_of
@@ -33,6 +33,7 @@ from headrace.step.loads import Opened, loads_of
 from headrace.step.perworker import begin_per_worker, end_per_worker
 from headrace.step.plan import NodeReport, Plan, StreamReport, TaskReport
 from headrace.step.route import ORDER, Outbox, Router, positions, stream_schema
+from headrace.step.seen import I64, times_by_partition
 from headrace.step.soft import SoftState, WorkerState
 from headrace.step.wire import (
     Header,
@@ -127,7 +128,10 @@ class Worker:
         if table.num_rows == 0:
             return
         with self._phase(report, "route"):
-            self._see(plan, name, split.partition, table, report)
+            for partition, times in times_by_partition(table, split.partition):
+                self._see(plan, name, partition, times, report)
+            if split.partition is None:
+                table = table.drop_columns([PARTITION_COLUMN])
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
             digest = add_digests(report.read_digests.get(name, 0), digest_of(table))
             report.read_digests[name] = digest
@@ -159,11 +163,8 @@ class Worker:
                     resting=plan.resting,
                 )  # fmt: skip
 
-    def _see(
-        self, plan: Plan, name: str, partition: str, table: pa.Table, report: TaskReport
-    ) -> None:
-        """Note what the records of a split come to for the injector's watermark."""
-        times = table.column(TIMESTAMP_COLUMN).to_numpy()
+    def _see(self, plan: Plan, name: str, partition: str, times: I64, report: TaskReport) -> None:
+        """Note what a partition's records in a split come to for the injector's watermark."""
         seen = Seen(int(times.max()))
         if self.pipeline.injectors[name].rules.percentile is not None:
             before = plan.injectors[name].before.parts.get(partition, Frontier())

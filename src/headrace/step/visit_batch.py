@@ -101,6 +101,7 @@ class BatchVisitor:
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
+        self._late.let_through = 0
         self.state.clock.now_us = clock_us
         wall_cause = clock_us if output_before <= MIN_TIME else output_before
         until = {EVENT_TIME: due_until(self.node, watermark), WALL_TIME: clock_us}
@@ -128,7 +129,8 @@ class BatchVisitor:
             report.output_watermark = output_before if wall_is_left else max(output_before, reached)
         for domain, time in until.items():
             self.state.expire(domain, time)
-        report.late += self.context.late
+        # (a record that was let through may be found late once more, by the computation itself)
+        report.late += max(0, self.context.late - self._late.let_through)
         report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)

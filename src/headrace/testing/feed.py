@@ -33,7 +33,8 @@ class _Pushed(msgspec.Struct, frozen=True):
 class _Part:
     """What the test has done with one partition; promises hold behind what was pushed before them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, awaited: bool = False) -> None:
+        self.awaited = awaited  # whether it is only expected
         self.pushed = 0
         self.promises: list[tuple[int, int]] = []  # (records before it, time)
         self.ended_at: int | None = None
@@ -46,7 +47,7 @@ class _Part:
     def as_of(self, read: int) -> Part:
         """Return what can be said when so many records were read."""
         made = [time for after, time in self.promises if after <= read]
-        return Part(read == self.ended_at, made[-1] if made else None)
+        return Part(read == self.ended_at, made[-1] if made else None, self.awaited)
 
 
 class Feed(Source):
@@ -60,6 +61,7 @@ class Feed(Source):
 
     #: Divisions are cut by the test, never by how long the steps before took.
     bounded = True
+    partitioned = promises = holds_back = True
 
     def __init__(self, name: str, source: Source, expected: Sequence[str]) -> None:
         self.name = name
@@ -67,7 +69,7 @@ class Feed(Source):
         self._values = source.values()
         self._source = source
         self._log: list[_Pushed] = []
-        self._parts: dict[str, _Part] = {name: _Part() for name in expected}
+        self._parts: dict[str, _Part] = {name: _Part(awaited=True) for name in expected}
         self._ended = False
 
     def go_on(self, position: Any, known: Frontiers, ended: bool) -> None:
@@ -107,7 +109,7 @@ class Feed(Source):
             DriveError: after the end of the input, or for values without a time.
             BadInput: for values that are not of the stream's type.
         """
-        part = self._parts.setdefault(partition, _Part())
+        part = self._part(partition)
         if self._ended or part.ended_at is not None:
             raise DriveError(
                 f"{self._place(partition)} has ended, and takes no more records",
@@ -154,7 +156,7 @@ class Feed(Source):
     def promise(self, when: Moment, partition: str | None) -> None:
         """Say that no record before a time is to come, of a partition or of all."""
         for name in self._named(partition):
-            part = self._parts.setdefault(name, _Part())
+            part = self._part(name)
             micros = moment_us(when, now_us=part.promised_us)
             check_forward(f"the watermark of {self._place(name)}", part.promised_us, micros)
             part.promises.append((part.pushed, micros))
@@ -164,8 +166,14 @@ class Feed(Source):
         if partition is None:
             self._ended = True
         else:
-            part = self._parts.setdefault(partition, _Part())
+            part = self._part(partition)
             part.ended_at = part.pushed
+
+    def _part(self, name: str) -> _Part:
+        """Return a partition that the test does something with: so it is there from now on."""
+        part = self._parts.setdefault(name, _Part())
+        part.awaited = False
+        return part
 
     def _named(self, partition: str | None) -> list[str]:
         return [partition] if partition is not None else list(self._parts) or [""]

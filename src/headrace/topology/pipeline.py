@@ -83,14 +83,17 @@ class Pipeline(Drawn):
             source: where the records come from.
             watermark: how the injector seeds the low watermark, partition by partition;
                 ``bounded_delay("0s")`` if not given, that is, records in order of event time.
-            expect: partitions (reading or producing processes) that are to come: while one has not
-                been heard of, the watermark does not move. (Do not add one that has come and ended
-                before it was expected: it may be forgotten, and is waited for.)
+            expect: partitions that are to come, for a source that has partitions with names: while one
+                has not been heard of, the watermark does not move, whatever ``idle_after`` says. (Do
+                not add one that has come and ended before it was expected: it may be forgotten, and
+                is waited for.)
             idle_after: a partition that has brought nothing for so long, by the clock, does not hold
                 the watermark any more, until it brings something. What it brings then may be late.
+                The time begins when the source first names the partition.
             skew_limit: a partition that is further than this ahead of what the injector's readers have
                 reached is not read until they have followed, so that what they hold stays bounded. It
-                may be passed by what one step takes.
+                may be passed by what one step takes. A source with partitions must be able to hold one
+                of them back; a source without is held back as a whole.
             percentile: the share of records, such as 0.99, that a *percentile watermark* waits for; see
                 ``watermark=`` of :meth:`compute`.
             ids: the column (or columns, for a tuple) that is a record's id, for an outside that may
@@ -105,19 +108,20 @@ class Pipeline(Drawn):
         crashes, moves or is restarted. Cost: a look-up a record, and a layer more; without ``ids`` none.
 
         Raises:
-            PipelineError: for a name that is taken or malformed, a rule that cannot be kept, or ids that
-                cannot be.
+            PipelineError: for a name that is taken or malformed, a rule that cannot be kept (by this
+                source, too: ``expect`` without partitions, ``exact()`` without promises), or ids
+                that cannot be.
         """
         self._claim(name, "an injector")
-        rules = rules_of(
-            name, watermark=watermark, expect=expect, idle_after=idle_after,
-            skew_limit=skew_limit, percentile=percentile,
-        )  # fmt: skip
         if not isinstance(source, Source):
             raise PipelineError(
                 f"injector {name!r}: {source!r} is not a source",
                 remedy="use one of headrace.sources, or subclass headrace.sources.Source",
             )
+        rules = rules_of(
+            name, source, watermark=watermark, expect=expect, idle_after=idle_after,
+            skew_limit=skew_limit, percentile=percentile,
+        )  # fmt: skip
         address = name if ids is None else f"{name}.{RAW}"
         stream = Stream(self, name, source.values(), (), address=address)
         injector = Injector(name, source, rules, stream)
@@ -154,8 +158,9 @@ class Pipeline(Drawn):
             on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
                 ``skip`` the record (counted), or send it to the stream ``dead_letter``.
             late: what happens to a record behind the watermark: it is dropped, sent to the ``side``
-                stream ``node["late"]`` (``late0``, ``late1``, … where it reads several streams), both
-                counted, or processed; by default dropped, unless the computation's class says otherwise.
+                stream ``node["late"]`` (``late0``, ``late1``, … where it reads several streams), or
+                processed; by default dropped, unless the computation's class says otherwise. It is
+                counted in any case.
             allowed_lateness: a record that is behind the watermark by no more than this is not late.
                 What is made of it may be behind the watermark too, and late for the next computation.
             watermark: ``low`` waits for every record that the injectors' rules wait for;

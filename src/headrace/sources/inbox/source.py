@@ -67,7 +67,8 @@ class Inbox(Source):
         inbox: the directory (or store) that the producers append to; tasks must see it, too.
         type: the type of the values (a struct or dataclass), or a dict of column → type.
         event_time: the column that holds the event time.
-        producers: those that are expected: the watermark does not move before each was heard of.
+        producers: those that are expected: the watermark does not move before each was heard of,
+            whatever the injector's ``idle_after`` says.
         others: whether producers that are not expected are read as well. By default they are if none is
             declared, and are otherwise refused: the pipeline stops, for to skip what somebody appended
             would be to lose it.
@@ -85,6 +86,8 @@ class Inbox(Source):
         producers. A position names every producer in every manifest: thousands are fine, millions not.
         A step takes at least one batch, however large it is.
     """
+
+    partitioned = promises = holds_back = True
 
     def __init__(
         self,
@@ -123,6 +126,9 @@ class Inbox(Source):
     def values(self) -> ValueType:
         return self._reader.values
 
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        return self._reader.times_of(values)
+
     def reads_the_same(self, other: Source) -> bool:
         return isinstance(other, Inbox) and other._store.location == self._store.location
 
@@ -145,12 +151,14 @@ class Inbox(Source):
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = self._converted(position)
-        known = self._known(at)
+        there = {*registered(self._store), *at.next}
+        known = self._known(there)
         taken = self._take(at, known, limit)
         end = self._after(at, taken)
         self._settle({name: end.next[name] for name in taken})
+        there.update(taken)
         parts = {
-            name: Part(name in end.ended, _promise(taken.get(name, [])))
+            name: Part(name in end.ended, _promise(taken.get(name, [])), awaited=name not in there)
             for name in sorted(
                 known - {*at.ended}
             )  # (a committed step knows the others to be final)
@@ -158,7 +166,11 @@ class Inbox(Source):
         final = not self._accepts and set(end.ended) >= known
         if not taken and not final and parts == self._told:
             return None
-        self._told = {name: Part() for name, part in parts.items() if not part.final}
+        self._told = {
+            name: msgspec.structs.replace(part, promise_us=None)
+            for name, part in parts.items()
+            if not part.final
+        }
         headers = [header for batches in taken.values() for header in batches]
         return Offer(
             msgspec.to_builtins(end),
@@ -181,10 +193,9 @@ class Inbox(Source):
             )
         return at
 
-    def _known(self, at: InboxPosition) -> set[str]:
-        """Return the producers: the expected ones, those that were read, those that are registered."""
-        known = {*self._expected, *at.next}
-        unknown = sorted({*registered(self._store)} - known)
+    def _known(self, there: set[str]) -> set[str]:
+        """Return the producers: those that are there, registered or read, and the expected ones."""
+        unknown = sorted(there - {*self._expected})
         if unknown and not self._accepts:
             raise BadInput(
                 f"producer {unknown[0]!r} is not expected",
@@ -192,7 +203,7 @@ class Inbox(Source):
                 remedy='declare it in producers=, or say others="accept"; or stop it and remove '
                 f"producers/{unknown[0]} from the inbox",
             )
-        return known.union(unknown)
+        return there.union(self._expected)
 
     def _take(self, at: InboxPosition, known: set[str], limit: Limit) -> dict[str, list[Header]]:
         """Return the headers of the batches that a step takes: one of each producer in turn.
@@ -345,6 +356,10 @@ class _Reader:
     def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit | None) -> None:
         self.values = value_type_of(type, place="an inbox's type")
         self._columns = Columns(self.values, event_time, zone=zone, unit=unit, remedy=_MEND)
+
+    def times_of(self, values: Sequence[Any]) -> list[int] | None:
+        """Return the event times of values; None when that is no field of theirs."""
+        return self._columns.times_of(values)
 
     def read(self, store: Store, split: Split) -> pa.Table:
         """Return the records of a split's batches."""
