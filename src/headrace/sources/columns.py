@@ -157,13 +157,15 @@ class Columns:
         elif family_of(kind) == "date" and name in self._options.formats:
             column = _dates(self._times_or_null(name, column, place_of))
         try:
+            if name in self._options.formats and _is_number_in_text(column, kind):
+                column = _safe_cast(column, kind)
             column = convert_leaves(column, part.form.outside, self._leaves)
             return self._values.exact(part.name, column)
         except (Misfit, NotExact) as error:
             row, why = error.row, error.why
             if isinstance(error, Misfit) and error.path:
                 why = f"{name}{error.path}: {why}"
-            if family_of(column.type) == "text" and family_of(kind) in _NUMBERS:
+            if _is_number_in_text(column, kind):
                 row, why = _no_number(column, kind) or (row, why)
             raise BadInput(
                 f"column {name!r} cannot be read as {kind}: {why}",
@@ -235,6 +237,18 @@ class _Leaves:
         absent = np.ones(len(column), dtype=bool)
         absent[there] = False
         return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _is_number_in_text(column: pa.Array, kind: pa.DataType) -> bool:
+    return family_of(column.type) == "text" and family_of(kind) in _NUMBERS
+
+
+def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return texts as numbers; in text formats columns with a time format are read as texts."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise Misfit(0, str(error)) from None
 
 
 def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import glob
+import inspect
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,20 +122,21 @@ class Files(Source):
         self._partition_of = PartitionOf(partition, place=self._pattern.shown)
         self._moved_from = None if moved_from is None else str(moved_from)
         self._passed_over: set[str] = set()  # endings of names that were told of
+        of_csv: dict[str, Any] = {
+            "delimiter": delimiter, "quote": quote, "escape": escape, "column_names": column_names,
+            "skip_rows": skip_rows, "encoding": encoding, "decimal_point": decimal_point,
+            "null_values": null_values, "quoted_nulls": quoted_nulls,
+        }  # fmt: skip
         formats: dict[str, FileFormat] = {
-            "jsonl": JsonLines(),
-            "csv": Csv(
-                delimiter=delimiter, quote=quote, escape=escape, column_names=column_names,
-                skip_rows=skip_rows, encoding=encoding, decimal_point=decimal_point,
-                null_values=null_values, quoted_nulls=quoted_nulls,
-            ),
-            "parquet": Parquet(),
+            "jsonl": JsonLines(), "csv": Csv(**of_csv), "parquet": Parquet(),
         }  # fmt: skip
         self._format: FileFormat | None = None
         name = format or self._format_of_path()
         if name not in formats:
             raise PipelineError(f"{name!r} is no file format", remedy="use jsonl, csv, parquet")
         self._format = formats[name]
+        if name != "csv":
+            _refuse_options(name, of_csv)
         self._divider: Divider = self._new_divider()
         self._records = FileRecords(
             self._format, type if type is not None else schema, event_time, columns=columns,
@@ -337,6 +339,20 @@ def _repeated(value: str | None, kind: pa.DataType, rows: int, column: str, show
             place=shown,
             remedy="rename the folder, or declare another type for the column",
         ) from error
+
+
+def _refuse_options(name: str, of_csv: dict[str, Any]) -> None:
+    """Refuse options that another format would leave aside without a word.
+
+    Raises:
+        PipelineError: when one is given.
+    """
+    parameters = inspect.signature(Files).parameters
+    for option, value in of_csv.items():
+        if value != parameters[option].default:
+            raise PipelineError(
+                f"{option}= is an option of CSV, and these files are {name}", remedy="leave it out"
+            )
 
 
 def _pattern_of(path: str, format: str | None) -> Pattern:

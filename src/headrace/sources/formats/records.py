@@ -185,7 +185,15 @@ class FileRecords:
             return {}
         if isinstance(given, str):
             return {self._time_column: TimeFormat(given)}
-        return {self._names.get(of, of): TimeFormat(text) for of, text in given.items()}
+        formats = {self._names.get(of, of): TimeFormat(text) for of, text in given.items()}
+        for column in formats:
+            if column not in (self._time_column, *self._names.values()):
+                raise PipelineError(
+                    f"time_format= names a column {column!r}, which is not read",
+                    place=self._place,
+                    remedy=f"the fields are: {', '.join(self._names)}",
+                )
+        return formats
 
     def _check_unit(
         self, found: pa.Schema | None, unit: TimeUnit | None, formats: Mapping[str, TimeFormat]
