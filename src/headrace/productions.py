@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -50,7 +50,7 @@ class Productions(msgspec.Struct, frozen=True):
         """Return what was produced on a stream, in the order that is the same for any layout."""
         made = Made(self.files, self.inline, self.unstaged)
         rows = made.rows(stream, store)
-        return None if rows is None else public_rows(rows, len(stream.key_fields))
+        return None if rows is None else public_rows(rows, stream)
 
 
 class Made(NamedTuple):
@@ -156,28 +156,17 @@ def _widened(field: pa.Field) -> pa.Field:
     return field.with_type(wider.get(field.type, field.type))
 
 
-def public_rows(table: pa.Table, key_parts: int) -> pa.Table:
-    """Return staged productions as the outside sees them: ``key``, ``timestamp``, the value.
-
-    Where the value has a field of such a name, ours gets an underscore.
-    """
-    values = table.column_names[2 + key_parts :]
-    keys = ["key"] if key_parts == 1 else [f"key{i}" for i in range(key_parts)]
-    columns: dict[str, Any] = {
-        _beside(name, values): table.column(f"__key{i}") for i, name in enumerate(keys)
-    }
+def public_rows(table: pa.Table, stream: Stream) -> pa.Table:
+    """Return staged productions as the outside sees them; see :meth:`Stream.public_schema`."""
+    parts = len(stream.key_fields)
     micros = table.column(TIMESTAMP_COLUMN).to_numpy()
     shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
-    columns[_beside("timestamp", values)] = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
-    columns.update({name: table.column(name) for name in values})
-    return pa.table(columns)
+    times = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
+    keys = [table.column(f"__key{i}") for i in range(parts)]
+    values = stream.values.outward(table.columns[2 + parts :])
+    return pa.table([*keys, times, *values], names=stream.public_schema().names)
 
 
 def _table(data: bytes, schema: pa.Schema) -> pa.Table:
     batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
     return pa.Table.from_batches([batch], schema)
-
-
-def _beside(name: str, taken: list[str]) -> str:
-    """Return a name for a column of ours that leaves the user's own names alone."""
-    return f"_{name}" if name in taken else name

@@ -19,7 +19,8 @@ class Delivery(msgspec.Struct, frozen=True):
         step: the step that commits them. It is the id, unless a driver had to run a step again that
             another one had begun to show to a weak sink.
         rows: columns ``key`` (or ``key0``, ``key1``, … for a tuple), ``timestamp`` and the value's
-            columns, in the order of (key hash, key, emission).
+            columns by their names outside (``rename=``), in the order of (key hash, key, emission). A
+            column of ours whose name the value has, too, gets underscores in front.
         positions: by injector, the (start, end) of the input that the step read. An injector from which
             it read nothing is missing. Of the step: the rows may also come of what was read before,
             and was kept in state.
@@ -58,7 +59,7 @@ class Sink:
         """Refuse what this sink could not deliver. Called where the pipeline is drawn.
 
         Args:
-            columns: those of the key, by the names of the fields that it is made of, and of the value.
+            columns: those that :meth:`deliver` will get, by the names that they will have.
 
         Raises:
             PipelineError: to refuse.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -110,9 +111,22 @@ def dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
     stream, content = (
         (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
     )
-    encoded = msgspec.json.encode(content, enc_hook=repr).decode()
+    encoded = msgspec.json.encode(_finite(content), enc_hook=repr).decode()
     why = f"{type(error).__name__}: {error}"
     return DeadLetter(stream, _as_text(why), _as_text(user_traceback(error)), encoded)
+
+
+def _finite(content: Any) -> Any:
+    """Return a value with texts for the numbers that JSON has no name for."""
+    plain = msgspec.to_builtins(content, enc_hook=repr, str_keys=True)
+    match plain:
+        case float() if not math.isfinite(plain):
+            return str(plain)
+        case dict():
+            return {name: _finite(item) for name, item in plain.items()}
+        case list() | tuple():
+            return [_finite(item) for item in plain]
+    return plain
 
 
 def _as_text(said: str) -> str:

@@ -591,7 +591,7 @@ def _records(stream: Stream, step: int, rows: pa.Table) -> list[Produced]:
     columns = [rows.column(number).combine_chunks() for number in range(rows.num_columns)]
     keys = [column_to_python(column) for column in columns[:parts]]
     times = columns[parts].cast(pa.int64()).to_pylist()
-    values = stream.values.to_python(columns[parts + 1 :])
+    values = stream.values.to_python(stream.values.inward(columns[parts + 1 :]))
     own = keys[0] if parts == 1 else list(zip(*keys, strict=True))
     return [Produced(*item, step) for item in zip(own, values, times, strict=True)]
 

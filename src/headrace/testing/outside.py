@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.driver import Clock
 from headrace.errors import ensure
+from headrace.schema.equality import same_rows
 from headrace.sinks.base import Sink
 
 
@@ -39,7 +40,7 @@ class Collector(Sink):
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         before = self.steps.setdefault(step, rows)
-        ensure(before.equals(rows), f"step {step} was delivered again with other rows")
+        ensure(same_rows(before, rows), f"step {step} was delivered again with other rows")
 
     def take(self, *, everything: bool) -> list[tuple[int, pa.Table]]:
         """Return what was delivered since the last look, or all; that is the last look then."""

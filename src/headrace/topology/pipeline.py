@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
-import pyarrow as pa
 
 from headrace.computation import Late, Shape, UserCode, shape_of
 from headrace.errors import PipelineError
@@ -248,7 +247,7 @@ class Pipeline(Drawn):
                 f"sink {name!r}: {sink!r} is not a sink",
                 remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
             )
-        sink.check(pa.schema([*stream.key_fields, *stream.values.schema]))
+        sink.check(stream.public_schema())
         if weak is None:
             weak = self.nodes[stream.owner].weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)

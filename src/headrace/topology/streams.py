@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.keyspace.groups import ALONE, Group
-from headrace.schema import ValueType, describe
+from headrace.schema import TIMESTAMP, ValueType, describe
 
 if TYPE_CHECKING:
     from headrace.topology.pipeline import Pipeline
@@ -67,9 +67,33 @@ class Stream:
         """The name of the injector or computation whose stream it is."""
         return self.name.partition(".")[0]
 
+    def public_schema(self) -> pa.Schema:
+        """Return the columns that sinks get: the key, the event time, the value's by their names outside.
+
+        The key is called ``key`` (``key0``, ``key1``, … if it has several parts), the time ``timestamp``.
+        Where the value has a column of that name, in capitals or not, ours gets an underscore in front,
+        and a second one if that is taken, too.
+        """
+        values = list(self.values.outside_schema)
+        taken = {field.name.lower() for field in values}
+        count = len(self.key_fields)
+        names = ["key"] if count == 1 else [f"key{number}" for number in range(count)]
+        keys = [
+            field.with_name(_free(name, taken))
+            for name, field in zip(names, self.key_fields, strict=True)
+        ]
+        return pa.schema([*keys, pa.field(_free("timestamp", taken), TIMESTAMP), *values])
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the drawing behind when sent to a task: it holds sources and sinks."""
         return {**self.__dict__, "pipeline": None}
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, {describe(self.values.schema)})"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return a name for a column of ours that leaves the user's own alone; they have none with two."""
+    while name in taken:
+        name = f"_{name}"
+    return name

@@ -1,0 +1,48 @@
+"""Values of random types come back from their columns as they were; what is no value is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.schema import value_type_of
+from tests.support.values import Typed, kinds, records, same
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_values_come_back_from_their_columns(data: st.DataObject) -> None:
+    typed: Typed = data.draw(records() | kinds())
+    drawn: list[Any] = data.draw(st.lists(typed.values, max_size=4))
+    values = value_type_of(typed.kind)
+    columns = values.to_columns(drawn)
+    assert [column.type for column in columns] == values.schema.types
+    for column in columns:
+        column.validate(full=True)
+    assert same(values.to_python(columns), drawn)
+    batch = pa.record_batch(columns, schema=values.schema)
+    for start in range(len(drawn)):
+        part = values.to_python(batch.slice(start, 2).columns)
+        assert same(part, drawn[start : start + 2])
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_what_goes_outside_is_read_as_it_was(data: st.DataObject) -> None:
+    typed: Typed = data.draw(records())
+    drawn: list[Any] = data.draw(st.lists(typed.values, min_size=1, max_size=4))
+    values = value_type_of(typed.kind)
+    columns = values.to_columns(drawn)
+    outward = values.outward(columns)
+    assert [column.type for column in outward] == values.outside_schema.types
+    chunked = values.outward([pa.chunked_array([c.slice(0, 1), c.slice(1)]) for c in columns])
+    read = []
+    for part, column, chunks in zip(values.parts, outward, chunked, strict=True):
+        read.append(values.exact(part.name, column))
+        whole = values.exact(part.name, chunks)
+        assert same(part.to_python(whole), part.to_python(read[-1]))
+    assert same(values.to_python(read), drawn)
+    assert same(values.to_python(values.inward(outward)), drawn)
