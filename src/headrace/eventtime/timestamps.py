@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 
 from headrace.errors import PipelineError
 
@@ -35,6 +36,8 @@ def to_micros(when: TimeLike) -> int:
     """
     if isinstance(when, int):
         return when
+    if isinstance(when, Integral):  # of NumPy's
+        return int(when)
     if when.tzinfo is None:
         raise ValueError(f"{when!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
     delta = when - _EPOCH
@@ -48,7 +51,7 @@ def checked_micros(when: TimeLike) -> int:
         ValueError: for a time without a zone, or beyond 64 bits.
         TypeError: for what is no time.
     """
-    if not isinstance(when, int | datetime):
+    if not isinstance(when, int | datetime | Integral) or isinstance(when, bool):
         raise TypeError(f"{when!r} is no time; give an aware datetime, or microseconds as an int")
     micros = to_micros(when)
     if not MIN_TIME <= micros <= MAX_TIME:
@@ -78,8 +81,8 @@ def duration_micros(duration: DurationLike) -> int:
     Raises:
         PipelineError: for what is no duration, such as a number with a fraction, which has no unit.
     """
-    if isinstance(duration, int):
-        return duration
+    if isinstance(duration, Integral):  # (NumPy's too)
+        return int(duration)
     if isinstance(duration, timedelta):
         return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
     text = duration.strip() if isinstance(duration, str) else ""

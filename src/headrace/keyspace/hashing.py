@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.eventtime.timestamps import to_micros
+from headrace.schema.numbers import plain_number
 
 U64 = npt.NDArray[np.uint64]
 KeyPart = int | str | bytes | bool | date | datetime
@@ -49,7 +50,7 @@ _MASK = (1 << 64) - 1
 #: Words hashed at a time: two blocks fit the second-level cache.
 _BLOCK = 16_384
 _WORD_SEED = np.uint64((int(_P5) + 8) & _MASK)
-_key_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_key_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
@@ -91,6 +92,9 @@ def _canonical_bytes(part: KeyPart) -> bytes:
         return (part.toordinal() - _EPOCH_DAY).to_bytes(8, "little", signed=True)
     if isinstance(part, int):
         return int(part).to_bytes(8, "little", signed=part < 2**63)
+    plain = plain_number(part, strict=False)  # of NumPy's
+    if plain is not part:
+        return _canonical_bytes(plain)
     raise TypeError(f"a key cannot be of type {type(part).__name__}")
 
 

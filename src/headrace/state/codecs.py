@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import types
 import typing
@@ -9,8 +10,10 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from headrace.errors import PipelineError
+from headrace.schema.numbers import plain_number
 from headrace.shapes import shape_of_type
 
 _IMMUTABLE: tuple[Any, ...] = (
@@ -32,10 +35,12 @@ class StateCodec:
         self._place = place
         self._exact = user_codec is None and declared in _EXACT
         self.immutable = user_codec is None and is_immutable(declared)
+        self._floats = user_codec is None and _holds(float, declared, set())
         if user_codec is not None:
             return
         try:
-            self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+            encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
+            self._encode = encoder.encode
             self._decoder: Any = msgspec.msgpack.Decoder(declared)
         except TypeError as error:
             raise PipelineError(
@@ -76,7 +81,10 @@ class StateCodec:
                     raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
                 return data, self._user.decode(data)
             data = self._encode(value)
-            return data, self._decoder.decode(data)
+            kept = self._decoder.decode(data)
+            if self._floats and kept != value:
+                _check_floats(value, kept)
+            return data, kept
         except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
             raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
 
@@ -105,6 +113,44 @@ class StateCodec:
         encoded = msgspec.json.encode(schema, order="sorted")
         name = getattr(self.declared, "__name__", repr(self.declared))
         return f"{name} {hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
+
+
+def _holds(wanted: Any, declared: Any, known: set[int]) -> bool:
+    """Say whether values of a type may hold others of a plain type."""
+    if declared is wanted:
+        return True
+    if id(declared) in known:
+        return False
+    known.add(id(declared))
+    inner = list(typing.get_args(declared))
+    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+        inner += [field.type for field in msgspec.structs.fields(declared)]
+    elif dataclasses.is_dataclass(declared) and isinstance(declared, type):
+        inner += typing.get_type_hints(declared).values()
+    return any(_holds(wanted, one, known) for one in inner)
+
+
+def _check_floats(value: Any, kept: Any) -> None:
+    """Check that integers that are kept as floats are the same numbers.
+
+    Raises:
+        TypeError: for one that is not.
+    """
+    if isinstance(kept, float):
+        if isinstance(value, int | np.integer) and value != kept:
+            raise TypeError(f"{value!r} cannot be kept as a float: it would become {kept!r}")
+    elif isinstance(kept, list | tuple) and isinstance(value, list | tuple):
+        for one, other in zip(value, kept, strict=False):
+            _check_floats(one, other)
+    elif isinstance(kept, dict) and isinstance(value, dict):
+        for key in kept.keys() & value.keys():
+            _check_floats(value[key], kept[key])
+    elif type(value) is type(kept) and isinstance(kept, msgspec.Struct):
+        for name in kept.__struct_fields__:
+            _check_floats(getattr(value, name), getattr(kept, name))
+    elif type(value) is type(kept) and dataclasses.is_dataclass(kept):
+        for field in dataclasses.fields(kept):
+            _check_floats(getattr(value, field.name), getattr(kept, field.name))
 
 
 def _without_prose(schema: Any) -> Any:

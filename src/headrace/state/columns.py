@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema import arrow_type_of
+from headrace.schema import NotExact, arrow_type_of, exact_cast
 
 Column = npt.NDArray[Any]
 
@@ -90,14 +90,29 @@ class ColumnType:
             self._check_objects(array)
             return array.copy()
         if array.dtype.kind in {"M", "m"}:
-            unit = "D" if pa.types.is_date32(self.arrow) else "us"
-            array = array.astype(f"{array.dtype.kind}8[{unit}]").view(np.int64)
+            array = self._in_units(array)
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {array.dtype}")
-        cast = array.astype(self.dtype)
-        if cast.dtype.kind in "iu" and cast.dtype != array.dtype and not (cast == array).all():
+        cast: Column = array.astype(self.dtype)
+        if cast.dtype != array.dtype and not _same_numbers(cast, array):
             raise TypeError(f"column {self.name!r} was given numbers beyond {self.arrow}")
         return cast
+
+    def _in_units(self, array: Column) -> Column:
+        """Return times or durations of NumPy as the integers that a column keeps.
+
+        Raises:
+            TypeError: for one that is none, or has a part that the column has no room for; but of points in
+                time what is finer than a microsecond is cut.
+        """
+        is_time = array.dtype.kind == "M"
+        unit = "D" if pa.types.is_date32(self.arrow) else "us"
+        found = array.astype(f"{array.dtype.kind}8[{unit}]")
+        if np.isnat(array).any():
+            raise TypeError(f"column {self.name!r} was given a time that is none")
+        if (not is_time or unit == "D") and (found.astype(array.dtype) != array).any():
+            raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {array.dtype}")
+        return found.view(np.int64)
 
     def _from_users_arrow(self, values: pa.Array | pa.ChunkedArray) -> Column:
         if values.null_count:
@@ -105,8 +120,8 @@ class ColumnType:
         if _family(values.type) != _family(self.arrow):
             raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {values.type}")
         try:
-            return self.from_arrow(values.cast(self.arrow))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return self.from_arrow(exact_cast(values, pa.field(self.name, self.arrow)))
+        except NotExact as error:
             raise TypeError(f"column {self.name!r} is {self.arrow}: {error}") from error
 
     def _check_objects(self, array: Column) -> None:
@@ -139,6 +154,22 @@ def _family(kind: pa.DataType) -> str:
         ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)),
     ]  # fmt: skip
     return next((name for name, holds in families if holds(kind)), str(kind))
+
+
+def _same_numbers(cast: Column, array: Column) -> bool:
+    """Say whether numbers are the same after a cast, NaN among them."""
+    if cast.dtype.kind in "iu":
+        return bool((cast == array).all())
+    if cast.dtype.kind == "f" and array.dtype.kind in "iu":
+        most = _EXACT_IN_FLOATS[cast.dtype.itemsize]
+        return bool((np.abs(array.astype(np.float64)) < most).all()) or all(
+            int(one) == int(other) for one, other in zip(cast, array, strict=True)
+        )
+    return bool(np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"))
+
+
+#: Below that every integer is a float of so many bytes.
+_EXACT_IN_FLOATS = {4: 2**24, 8: 2**53}
 
 
 def own(array: Column) -> Column:

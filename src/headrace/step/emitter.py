@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.schema import ValueType
+from headrace.schema import NotExact, ValueType, exact_cast
+from headrace.schema.exact import Misfit
+from headrace.schema.forms import Plain
 from headrace.state.batches import as_one_batch
 from headrace.state.cells import before_cause
 from headrace.state.columns import ColumnType
@@ -31,6 +33,8 @@ class Emitter:
         self.stream = stream
         self.batches: list[pa.RecordBatch] = []
         self._types = _value_types(stream.values)
+        #: Columns that may not hold all that their Arrow type can.
+        self._limited = {p.name for p in stream.values.parts if not isinstance(p.form, Plain)}
 
     def add(self, keys: Keys, values: Any, times: Any) -> None:
         """Add a record for each key.
@@ -66,32 +70,51 @@ class Emitter:
     def _column(self, field: pa.Field, values: Any, length: int) -> pa.Array:
         kind = self._types.get(field.name)
         if isinstance(values, pa.Array | pa.ChunkedArray) or kind is None:
-            try:
-                array = self._converted(field, values)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-                raise TypeError(f"column {field.name!r} wants {field.type}: {error}") from error
-            if array.null_count and not field.nullable:
-                raise TypeError(f"column {field.name!r} wants {field.type}, and was given nulls")
+            array = self._converted(field, values)
             if len(array) != length:
                 raise TypeError(
                     f"column {field.name!r} was given {len(array)} values for {length} keys"
                 )
+        else:
+            array = kind.to_arrow(kind.coerced(values, length))
+        if field.name not in self._limited:
             return array
-        return kind.to_arrow(kind.coerced(values, length))
+        return self._exact(field, array)
 
     def _converted(self, field: pa.Field, values: Any) -> pa.Array:
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if isinstance(values, pa.Array):
-            if values.type == field.type and not values.null_count:
-                return values
-            kind = self._types.get(field.name)
-            if kind is not None:
-                return kind.to_arrow(kind.coerced(values, len(values)))
-            return values.cast(field.type)
+        if isinstance(values, pa.Array) and values.type == field.type and not values.null_count:
+            return values
         if isinstance(values, np.ndarray):
-            values = values.copy() if values.dtype != object else values.tolist()
-        return pa.array(values, from_pandas=False).cast(field.type)
+            values = self._of_numpy(field, values)
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return self._exact(field, values)
+        (part,) = (part for part in self.stream.values.parts if part.name == field.name)
+        try:
+            return part.to_arrow(list(values), None)
+        except Misfit as error:
+            path = f"{field.name}{error.path}"
+            raise TypeError(f"column {path!r} wants {part.form.says}: {error.why}") from None
+
+    def _of_numpy(self, field: pa.Field, values: Any) -> Any:
+        """Return an array of NumPy as Arrow; its times are points in time, its numbers may be."""
+        if values.dtype == object:
+            return values.tolist()
+        array = pa.array(values.copy())
+        kind = field.type
+        if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(kind):
+            return array.cast(pa.timestamp(array.type.unit, tz=kind.tz))
+        wide = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        if pa.types.is_integer(array.type) and pa.types.is_temporal(kind):
+            return exact_cast(array, pa.field(field.name, wide)).view(kind)
+        return array
+
+    def _exact(self, field: pa.Field, values: Any) -> pa.Array:
+        try:
+            return self.stream.values.exact(field.name, values)
+        except NotExact as error:
+            raise TypeError(
+                f"column {field.name!r} wants {field.type}: row {error.row + 1}: {error.why}"
+            ) from error
 
     def take(self) -> pa.RecordBatch | None:
         """Return all that was sent, and forget it: by (hash, key), each key's in order of emission."""

@@ -518,12 +518,22 @@ def read_values(stream: Stream, columns: list[pa.Array]) -> list[Any]:
         ) from error
 
 
+def _is_int(value: Any) -> bool:
+    return type(value) is int or isinstance(value, np.integer)
+
+
+def _is_float(value: Any) -> bool:
+    return type(value) in (float, int) or isinstance(value, np.integer | np.floating)
+
+
 def checker(python_type: Any) -> Callable[[Any], bool]:
     """Return how to tell whether a value is of a declared type, as far as that is quickly told."""
-    if python_type is float:
-        return lambda value: type(value) in (float, int)
     if python_type is int:
-        return lambda value: type(value) is int
+        return _is_int
+    if python_type is float:
+        return _is_float
+    if python_type is bool:
+        return lambda value: isinstance(value, bool | np.bool_)
     if isinstance(python_type, type):
         return lambda value: isinstance(value, python_type)
     return lambda value: True
