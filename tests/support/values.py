@@ -228,8 +228,16 @@ def _named(fields: Fields) -> Typed:
     return Typed(kind, values.map(lambda row: dict(zip(names, row, strict=True))))
 
 
-def same(one: Any, other: Any) -> bool:
-    """Say whether two values are equal, of equal types, NaN with NaN, and -0.0 not with 0.0."""
+def same(one: Any, other: Any, *, ordered: bool = True) -> bool:
+    """Say whether two values are equal, of equal types, NaN with NaN, and -0.0 not with 0.0.
+
+    Args:
+        ordered: whether dicts must also have their keys in the same order.
+    """
+
+    def alike(mine: Any, its: Any) -> bool:
+        return same(mine, its, ordered=ordered)
+
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -237,13 +245,14 @@ def same(one: Any, other: Any) -> bool:
             return math.isnan(other)
         return one == other and math.copysign(1, one) == math.copysign(1, other)
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, dict):
-        return same(list(one), list(other)) and all(same(one[key], other[key]) for key in one)
+        keys = alike(list(one), list(other)) if ordered else one.keys() == other.keys()
+        return keys and all(alike(one[key], other[key]) for key in one)
     if isinstance(one, msgspec.Struct):
         names = one.__struct_fields__
-        return all(same(getattr(one, name), getattr(other, name)) for name in names)
+        return all(alike(getattr(one, name), getattr(other, name)) for name in names)
     if dataclasses.is_dataclass(one):
         names = tuple(field.name for field in dataclasses.fields(one))
-        return all(same(getattr(one, name), getattr(other, name)) for name in names)
+        return all(alike(getattr(one, name), getattr(other, name)) for name in names)
     return bool(one == other)

@@ -76,9 +76,13 @@ class Form:
 
 def refused(row: int, value: Any, says: str, why: str = "") -> Misfit:
     """Return the error that a value is not what is declared."""
+    return Misfit(row, why or f"{shortened(value)} is of type {type(value).__name__}, not {says}")
+
+
+def shortened(value: Any) -> str:
+    """Return what a value looks like, for a message."""
     shown = repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return Misfit(row, why or f"{shown} is of type {type(value).__name__}, not {says}")
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 class Plain(Form):

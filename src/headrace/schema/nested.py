@@ -325,6 +325,8 @@ def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> p
         Misfit: for what the field cannot hold, or when it must be there and is not.
     """
     column = columns.get(part.outside)
+    if column is None:
+        column = columns.get(part.name)  # (so batches of an inbox were written once)
     found = part.absent(rows) if column is None else part.read(column)
     if found is None:
         raise Misfit(0, f"there is no field {part.outside!r}")

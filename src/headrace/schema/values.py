@@ -99,19 +99,14 @@ class ValueType:
             return [_column(self.parts[0], values, zone)]
         return [_column(part, _attributes(part, values), zone) for part in self.parts]
 
-    def columns_of_mappings(
-        self, items: Sequence[Mapping[str, Any]], zone: str | None = None
-    ) -> list[pa.Array]:
-        """Return the columns of mappings whose keys are the fields' names outside.
+    def of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return a field of mappings whose keys are the fields' names outside.
 
-        A key that is absent is the field's default, as in JSON; other keys are left aside.
+        A key that is absent is the field's default, as in JSON; keys that are no field's are left aside.
 
         Raises:
-            NotExact: as :meth:`to_columns`; and where a field without default is absent.
+            NotExact: for one without a field that has no default, or which has it by its name in Python.
         """
-        return [_column(part, self._of_mappings(part, items), zone) for part in self.parts]
-
-    def _of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
         found = []
         for row, item in enumerate(items):
             try:
@@ -121,6 +116,10 @@ class ValueType:
             except Misfit as error:
                 raise _not_exact(part, error) from None
         return found
+
+    def column(self, part: Part, values: Sequence[Any], zone: str | None = None) -> pa.Array:
+        """Return the values of one field as its column; see :meth:`to_columns`."""
+        return _column(part, values, zone)
 
     def _is_other(self, part: Part) -> bool:
         """Say whether the name of a field is that of another one outside."""
@@ -155,6 +154,12 @@ class ValueType:
             return part.read(_one(column))
         except Misfit as error:
             raise _not_exact(part, error, named=False) from None
+
+    def with_own_names(self, table: pa.Table) -> pa.Table:
+        """Return a table whose columns may have the names from outside, with those of the fields."""
+        there = set(table.column_names)
+        own = {p.outside: p.name for p in self.parts if p.name not in there}
+        return table.rename_columns([own.get(name, name) for name in table.column_names])
 
     def part(self, name: str) -> Part:
         """Return a field by its name in Python.

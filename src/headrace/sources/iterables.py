@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.timestamps import to_micros
-from headrace.schema import ValueType, value_type_of
+from headrace.schema import NotExact, ValueType, value_type_of
+from headrace.schema.declared import says
+from headrace.schema.forms import shortened
 from headrace.sources.base import (
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
@@ -193,11 +195,11 @@ class Iterable(Source):
         times = self._times(items, start)
         try:
             columns = self._values.to_columns(items)
-        except (TypeError, AttributeError) as error:
+        except NotExact as error:
             raise BadInput(
-                f"an item is not a {self._values.python_type!r}: {error}",
-                place=f"items {start + 1} to {start + len(items)}",
-                remedy="give items of the declared type",
+                f"an item is not a {says(self._values.python_type)}: {error}",
+                place=f"item {start + error.row + 1}: {shortened(items[error.row])}",
+                remedy="give items of the declared type, or declare the type that they have",
             ) from error
         names = [TIMESTAMP_COLUMN, *self._values.schema.names]
         table = pa.table([pa.array(times, pa.int64()), *columns], names=names)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any, NoReturn
@@ -534,6 +535,8 @@ def checker(python_type: Any) -> Callable[[Any], bool]:
         return _is_float
     if python_type is bool:
         return lambda value: isinstance(value, bool | np.bool_)
+    if typing.is_typeddict(python_type):
+        return lambda value: isinstance(value, dict)
     if isinstance(python_type, type):
         return lambda value: isinstance(value, python_type)
     return lambda value: True

@@ -12,7 +12,8 @@ from headrace.bounds import Whole
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
-from headrace.schema import ValueType
+from headrace.schema import NotExact, ValueType
+from headrace.schema.declared import says
 from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
 from headrace.testing.times import Moment, check_forward, moment_us
 
@@ -131,8 +132,12 @@ class Feed(Source):
         return f"{of}injector {self.name!r}"
 
     def _typed(self, value: Any) -> Any:
-        kind = self._values.python_type
-        return kind(**value) if isinstance(value, dict) and not self._values.is_scalar else value
+        if not isinstance(value, dict) or self._values.is_scalar:
+            return value
+        parts = self._values.parts
+        own = {part.outside: part.name for part in parts if part.name not in value}
+        fields = {str(own.get(name, name)): item for name, item in value.items()}
+        return self._values.python_type(**fields)
 
     def _times(self, values: Sequence[Any]) -> list[int]:
         micros = self._source.times_of(values)
@@ -146,10 +151,10 @@ class Feed(Source):
     def _columns(self, values: list[Any]) -> list[pa.Array]:
         try:
             return self._values.to_columns(values)
-        except (TypeError, AttributeError) as error:
+        except NotExact as error:
             raise BadInput(
-                f"a value is not a {self._values.python_type!r}: {error}",
-                place=f"values pushed to {self.name!r}",
+                f"a value is not a {says(self._values.python_type)}: {error}",
+                place=f"value {error.row + 1} of those pushed to {self.name!r}",
                 remedy="push values of the stream's type, or dicts of its columns",
             ) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
-from headrace.schema import ValueType, column_of, in_zone, value_type_of
+from headrace.schema import ValueType, in_zone, value_type_of
+from headrace.schema.nested import Part
 from headrace.sources.columns import Columns
 
 _MEND = "mend the record; nothing was appended"
@@ -52,7 +53,8 @@ class Records:
         if isinstance(records, pa.RecordBatch):
             records = pa.Table.from_batches([records])
         if isinstance(records, pa.Table):
-            values, table = self._values, records
+            values = self._values
+            table = records if values is None else values.with_own_names(records)
         else:
             items = list(records)
             if not items:
@@ -65,8 +67,9 @@ class Records:
 
     def _checked(self, table: pa.Table, values: ValueType, promised_us: int) -> pa.Table:
         columns = Columns(
-            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_MEND
-        )
+            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_MEND,
+            foreign=True,
+        )  # fmt: skip
         checked = columns.convert(table, self._row)
         if self._event_time is None:
             return checked
@@ -111,19 +114,19 @@ class Records:
         return pa.table(values.to_columns(items, self._zone), schema=values.schema)
 
     def _from_mappings(self, items: list[Any], values: ValueType) -> pa.Table:
-        columns = {field.name: _column(items, field, self._zone) for field in values.schema}
+        columns = {part.name: self._column(items, part, values) for part in values.parts}
         if self._event_time is not None and self._event_time not in columns:
             times = [item.get(self._event_time) for item in items]
             columns[self._event_time] = pa.array(in_zone(times, self._zone))
         return pa.table(columns)
 
-
-def _column(items: Iterable[Any], field: pa.Field, zone: str) -> pa.Array:
-    """Return a field of mappings as a column; times may also be text, which is parsed later."""
-    found = [item.get(field.name) for item in items]
-    if pa.types.is_timestamp(field.type) and any(isinstance(item, str) for item in found):
-        return pa.array(found)
-    return column_of(found, field.with_nullable(True), zone)
+    def _column(self, items: list[Any], part: Part, values: ValueType) -> pa.Array:
+        """Return a field of mappings as a column; times may also be text, which is parsed later."""
+        found = values.of_mappings(part, items)
+        is_time = pa.types.is_timestamp(part.form.arrow)
+        if is_time and any(isinstance(item, str) for item in found):
+            return pa.array(found)
+        return values.column(part, found, self._zone)
 
 
 def _first_bad(items: list[Any], make: Callable[[list[Any]], Any], why: str) -> tuple[int, str]:

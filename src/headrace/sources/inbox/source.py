@@ -355,7 +355,9 @@ class _Reader:
 
     def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit | None) -> None:
         self.values = value_type_of(type, place="an inbox's type")
-        self._columns = Columns(self.values, event_time, zone=zone, unit=unit, remedy=_MEND)
+        self._columns = Columns(
+            self.values, event_time, zone=zone, unit=unit, remedy=_MEND, foreign=True
+        )
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         """Return the event times of values; None when that is no field of theirs."""
@@ -379,7 +381,7 @@ class _Reader:
                 place=place,
                 remedy="start again; nothing of this step was committed",
             )
-        table = decode_records(header, data, place)
+        table = self.values.with_own_names(decode_records(header, data, place))
         return self._columns.finish(table, lambda row: f"{place}, row {row + 1}")
 
 
