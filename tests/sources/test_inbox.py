@@ -261,7 +261,7 @@ BAD = [
     (pa.table({"at": [1]}), BadInput, "no column 'page'", "row 1"),
     (
         pa.table({"at": [1.0, 1.5], "page": ["x", "y"], "note": ["", ""]}),
-        BadInput, "'at' cannot be read as int: 1.5", "row 2",
+        BadInput, "'at' cannot be read as int.*: 1.5", "row 2",
     ),
     ([Hit(1, "x"), object()], BadInput, "has no attribute 'at'", "row 2"),
 ]  # fmt: skip
@@ -574,7 +574,7 @@ def test_a_column_that_is_missing_or_cannot_be_converted_is_named(store: Store) 
     other = MemoryStore()
     table = pa.table({"at": [1, 2], "page": ["x", "y"], "note": ["", ""], "n": [7.0, 7.5]})
     Producer(other, "a").append(table)
-    with pytest.raises(BadInput, match=r"'n' cannot be read as int: 7\.5") as caught:
+    with pytest.raises(BadInput, match=r"'n' cannot be read as int.*: 7\.5") as caught:
         Reading(Inbox(other, {"at": int, "n": int}, event_time="at")).step()
     assert "row 2" in str(caught.value)
 
