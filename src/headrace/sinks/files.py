@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,13 +12,20 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headrace.errors import AlreadyExists, PipelineError, SinkConflict
+from headrace.errors import AlreadyExists, PipelineError, SinkConflict, StorageError
 from headrace.jsonlines import json_lines
 from headrace.sinks.base import Sink
+from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
+from headrace.storage.remote import is_remote, open_remote
 
 Format = Literal["jsonl", "csv", "parquet"]
+Compression = Literal["gzip", "zstd"]
 
+_SUFFIXES: dict[str, str] = {"gzip": ".gz", "zstd": ".zst"}
+#: How often to look for what a killed process has left, while that is young.
+_LOOK_EVERY_S = 900.0
+_WAS_A_LOCATION = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 #: Bytes may be no text, and what is nested has no form.
 _NOT_IN_CSV = [
@@ -26,23 +35,50 @@ _NOT_IN_CSV = [
 
 
 class Files(Sink):
-    """Writes ``DIRECTORY/step-000000000042.jsonl`` for each step that produced something.
+    """Writes ``step-000000000042.jsonl`` into a directory for each step that produced something.
 
     Args:
-        directory: where to; made when it is not there.
+        directory: where to; made when it is not there. A path, or a location far away:
+            ``s3://BUCKET/PREFIX`` (also ``gs://``, ``az://``) or ``webhdfs://NAMENODE:PORT/PATH``, with
+            credentials from the environment, as for ``storage=``.
         format: ``jsonl``, ``csv`` or ``parquet``.
+        compression: ``gzip`` or ``zstd``. Text is compressed as a whole, and its name ends with ``.gz`` or
+            ``.zst``; Parquet is compressed inside.
 
-    Guarantees: exactly once. A file is created under its final name with its whole content, and a step
-    that is delivered again is recognised by it. A file of the step with other content is an error.
+    Guarantees: exactly once. A file appears under its final name with its whole content (created
+    conditionally in an object store, renamed without overwriting in HDFS), and a step that is delivered
+    again is recognised by it. A file of the step with other content is an error.
+
+    What a killed process leaves of a file that it was writing has a name that begins with a dot; it is
+    removed by a later delivery, when it is 15 minutes old. Object stores show nothing of such files.
+
+    Cost: one created file a step; in an object store a request, in HDFS six.
+
+    Raises:
+        PipelineError: for a format, compression or location that is none.
     """
 
     idempotent = True
 
-    def __init__(self, directory: str | Path, *, format: Format = "jsonl") -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        format: Format = "jsonl",
+        compression: Compression | None = None,
+    ) -> None:
         if format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(f"{format!r} is no file format", remedy="use jsonl, csv or parquet")
-        self._store = LocalStore(directory, access="all")
+        if compression not in (None, *_SUFFIXES):
+            raise PipelineError(
+                f"{compression!r} is no compression of files", remedy="use gzip or zstd, or none"
+            )
+        self._store = _store_at(directory)
         self._format = format
+        self._compression: Compression | None = compression
+        inside = format == "parquet" or compression is None
+        self._suffix = format if inside else f"{format}{_SUFFIXES[compression or 'gzip']}"
+        self._looks_again_at: float | None = 0.0  # when to look for leftovers; None for never
 
     def check(self, columns: pa.Schema) -> None:
         """Refuse columns that the format has no form for."""
@@ -63,37 +99,103 @@ class Files(Sink):
         return True
 
     def deliver(self, step: int, rows: pa.Table) -> None:
-        name = f"step-{step:012d}.{self._format}"
+        name = f"step-{step:012d}.{self._suffix}"
         data = self._encode(rows)
         try:
             self._store.create(name, data)
         except AlreadyExists:
-            if not self._is_same(self._store.read(name), data):
-                raise SinkConflict(
-                    f"{name} is there already, with other content",
-                    place=self._store.location,
-                    remedy="a sink's directory belongs to one pipeline and its storage: use another "
-                    "directory, or remove what an earlier pipeline left there",
-                ) from None
+            self._compare(name, data)
+        except StorageError:
+            if not self._was_created(name, data):
+                raise
+        else:
+            self._sweep(name)
+
+    def _compare(self, name: str, data: bytes) -> None:
+        if not self._is_same(self._store.read(name), data):
+            raise SinkConflict(
+                f"{name} is there already, with other content",
+                place=self._store.location,
+                remedy="a sink's directory belongs to one pipeline and its storage: use another "
+                "directory, or remove what an earlier pipeline left there",
+            ) from None
+
+    def _was_created(self, name: str, data: bytes) -> bool:
+        """Say whether a create that failed has happened after all: its reply may have been lost."""
+        try:
+            self._compare(name, data)
+        except StorageError:
+            return False
+        return True
+
+    def _sweep(self, beside: str) -> None:
+        """Remove what a killed process has left here, once it is old enough to be nobody's any more."""
+        now = time.monotonic()
+        if self._looks_again_at is None or now < self._looks_again_at:
+            return
+        young = self._store.sweep("", beside, self._is_own)
+        self._looks_again_at = now + _LOOK_EVERY_S if young else None
+
+    def _is_own(self, name: str) -> bool:
+        """Say whether a file of this name is one of this sink's, in this format."""
+        return re.fullmatch(rf"step-\d{{12,}}\.{re.escape(self._suffix)}", name) is not None
 
     def _is_same(self, there: bytes, data: bytes) -> bool:
-        """Say whether two files hold the same rows; other versions write the same Parquet otherwise."""
-        if there == data or self._format != "parquet":
+        """Say whether two files hold the same; other versions write and compress the same otherwise."""
+        if there == data or self._suffix in ("jsonl", "csv"):
             return there == data
         try:
+            if self._format != "parquet":
+                return self._unpacked(there) == self._unpacked(data)
             return _rows_of(there) == _rows_of(data)
         except (pa.ArrowException, OSError, ValueError):
-            return False  # (it is no Parquet file, or damaged)
+            return False  # (it is no such file, or damaged)
+
+    def _unpacked(self, data: bytes) -> bytes:
+        with pa.CompressedInputStream(pa.BufferReader(data), self._compression) as stream:
+            return bytes(stream.read())
 
     def _encode(self, rows: pa.Table) -> bytes:
+        if self._format != "parquet":
+            return self._packed(self._text(rows))
+        buffer = io.BytesIO()
+        options = parquet_options(rows.schema)
+        if self._compression is not None:
+            options["compression"] = self._compression.upper()
+        pyarrow.parquet.write_table(rows, buffer, **options)
+        return buffer.getvalue()
+
+    def _packed(self, text: bytes) -> bytes:
+        if self._compression is None:
+            return text
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, self._compression) as stream:
+            stream.write(text)
+        return bytes(sink.getvalue())
+
+    def _text(self, rows: pa.Table) -> bytes:
         if self._format == "jsonl":
             return json_lines(rows)
         buffer = io.BytesIO()
-        if self._format == "csv":
-            pyarrow.csv.write_csv(_without_extensions(rows), buffer)
-        else:
-            pyarrow.parquet.write_table(rows, buffer, **parquet_options(rows.schema))
+        pyarrow.csv.write_csv(_without_extensions(rows), buffer)
         return buffer.getvalue()
+
+
+def _store_at(directory: str | Path) -> Store:
+    """Return what files are created in: by a path, or the location of a store far away.
+
+    Raises:
+        PipelineError: for a location that is none; also one that has become a path on its way.
+    """
+    if isinstance(directory, Path) and _WAS_A_LOCATION.match(str(directory)):
+        raise PipelineError(
+            f"{directory} is a path, and seems to have been a location",
+            remedy='give a location as it is: Files("s3://BUCKET/PREFIX"), not Path("s3://…")',
+        )
+    location = str(directory)
+    if not is_remote(location):
+        return LocalStore(directory, access="all")
+    return open_remote(location).uncached
 
 
 def _without_extensions(rows: pa.Table) -> pa.Table:

@@ -7,6 +7,7 @@ Every backend passes the same contract tests (``tests/storage/test_contract.py``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -98,6 +99,21 @@ class Store(ABC):
 
     def tidy(self) -> None:
         """Remove what processes that were killed have left behind, if there is such a thing here."""
+
+    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
+        """Remove what a killed process has left in a folder of a file that it was creating.
+
+        For a folder that others may write to, too: :meth:`tidy` looks through those of the store alone.
+
+        Args:
+            folder: the folder; ``""`` for the store's own.
+            beside: a name in that folder that was created just now; it tells what time it is there.
+            ours: says of a name whether the file that was being created is the caller's.
+
+        Returns:
+            how many leftovers are still too young: their process may live.
+        """
+        return 0
 
     @abstractmethod
     def delete(self, name: str) -> None:

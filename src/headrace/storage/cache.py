@@ -7,6 +7,7 @@ Only data is kept, never what a protocol asks for: whether a manifest, an intent
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from cachetools import LRUCache
 
@@ -76,6 +77,9 @@ class CachedStore(Store):
 
     def tidy(self) -> None:
         self.inner.tidy()
+
+    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
+        return self.inner.sweep(folder, beside, ours)
 
     def delete(self, name: str) -> None:
         self.inner.delete(name)

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from getpass import getuser
 from typing import Any
@@ -26,7 +26,7 @@ from headrace.errors import (
 )
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
-from headrace.storage.names import is_name
+from headrace.storage.names import is_name, name_to_be
 
 #: What the locations of this store begin with.
 SCHEME = "webhdfs"
@@ -156,6 +156,18 @@ class HdfsStore(Store):
             aside = name.startswith(".") and name.endswith(".tmp")
             if aside and newest - facts["modificationTime"] > _ASIDE_FOR_MS:
                 self._remove(f"{folder}/{name}")
+
+    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
+        entries, young = self._entries(folder), 0
+        now = entries.get(beside.rpartition("/")[2], {}).get("modificationTime", 0)
+        for name, facts in entries.items():
+            if facts["type"] != "FILE" or not ours(name_to_be(name)):
+                continue
+            if now - facts["modificationTime"] > _ASIDE_FOR_MS:
+                self._remove(f"{folder}/{name}" if folder else name)
+            else:
+                young += 1
+        return young
 
     def delete(self, name: str) -> None:
         tried_again(lambda: self._remove(name))

@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal
@@ -21,7 +21,7 @@ from headrace.errors import (
     StorageReadOnly,
 )
 from headrace.storage.base import Store
-from headrace.storage.names import leads_out
+from headrace.storage.names import leads_out, name_to_be
 
 #: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
 _ASIDE_FOR_S = 900
@@ -133,6 +133,22 @@ class LocalStore(Store):
                     newest = max(item.stat().st_mtime for item in path.parent.iterdir())
                     if newest - path.stat().st_mtime > _ASIDE_FOR_S:
                         path.unlink()
+
+    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
+        root, young = within(self._root, folder), 0
+        with typed_errors(root):
+            now = within(self._root, beside).stat().st_mtime
+            with os.scandir(root) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            for name in names:
+                if not ours(name_to_be(name)):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    if now - (root / name).stat().st_mtime > _ASIDE_FOR_S:
+                        (root / name).unlink()
+                    else:
+                        young += 1
+        return young
 
     def delete(self, name: str) -> None:
         path = within(self._root, name, of_link=True)

@@ -23,6 +23,8 @@ MOST_BYTES = 1 << 50
 _PART = rf"[A-Za-z0-9_=+@~-][A-Za-z0-9_.=+@~-]{{0,{MOST_PART - 1}}}"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _PREFIX = re.compile(rf"(?:{_PART}/)*(?:{_PART})?")
+#: What a file is called while it is written aside: after its name to be, and its process.
+_ASIDE = re.compile(r"\.(.+)\.[0-9a-f]{16}-\d+-\d+\.tmp")
 #: How much of a refused name is shown.
 _SHOWN = 80
 
@@ -54,6 +56,12 @@ def check_prefix(prefix: object) -> None:
     good = isinstance(prefix, str) and len(prefix) <= MOST_NAME and _PREFIX.fullmatch(prefix)
     if not good:
         raise _unsafe(prefix, "is no beginning of a name in a storage")
+
+
+def name_to_be(aside: str) -> str:
+    """Return the name that a file was to be created under, by what it is called aside; "" for others."""
+    found = _ASIDE.fullmatch(aside)
+    return "" if found is None else found[1]
 
 
 def leads_out(name: str, place: str) -> UnsafeName:

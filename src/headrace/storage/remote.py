@@ -20,6 +20,14 @@ _KINDS: dict[str, Callable[[str], Store]] = {
     **dict.fromkeys(SCHEMES, ObjectStore),
     WEBHDFS: HdfsStore,
 }
+#: What to say in the place of schemes that others know.
+_ELSEWHERE = {
+    "hdfs": f"say {WEBHDFS}://NAMENODE:PORT/PATH, with the port of the NameNode's web interface "
+    "(9870, mostly)",
+    "file": "say the directory's path, without file://",
+    "s3a": "say s3://BUCKET/PREFIX",
+    "s3n": "say s3://BUCKET/PREFIX",
+}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -37,10 +45,10 @@ def open_remote(location: str) -> Store:
     place, _, query = location.partition("?")
     scheme = place.partition("://")[0]
     if scheme not in _KINDS:
-        raise PipelineError(
-            f"{scheme}:// is no storage that is known",
-            remedy=f"say a directory, or a location of {', '.join(f'{kind}://' for kind in _KINDS)}",
+        remedy = _ELSEWHERE.get(scheme.lower()) or (
+            f"say a directory, or a location of {', '.join(f'{kind}://' for kind in _KINDS)}"
         )
+        raise PipelineError(f"{scheme}:// is no storage that is known", remedy=remedy)
     return _opened(place, _cache_of(query))
 
 
