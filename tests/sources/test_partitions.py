@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -255,6 +257,26 @@ def test_no_record_of_an_inbox_is_late_whatever_is_held_back(
         producer.finish()
     source = hr.sources.Inbox(inbox, Said, event_time="at", producers=sorted(names.values()))
     head, closed = run(source, rows=rows, drain=True, skew_limit=skew, idle_after=idle)
+    assert head.counts["windows"].late == 0
+    assert sorted(closed) == windows_of(parts)
+
+
+@given(
+    timelines, sizes, st.sampled_from(["file", "directory", r"from-([^/]+)/"]),
+    st.sampled_from([None, 1, 25]),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
+def test_no_line_of_files_of_several_processes_is_late(
+    parts: dict[str, list[int]], rows: int, by: str, skew: int | None
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for number, (who, ats) in enumerate(parts.items()):
+            folder = Path(name) / f"from-{number}"
+            folder.mkdir()
+            lines = [json.dumps({"who": who, "at": at}) for at in ats]
+            (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
+        source = hr.sources.Files(f"{name}/*/*.jsonl", type=Said, event_time="at", partition=by)
+        head, closed = run(source, rows=rows, drain=True, skew_limit=skew)
     assert head.counts["windows"].late == 0
     assert sorted(closed) == windows_of(parts)
 

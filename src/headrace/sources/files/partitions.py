@@ -54,16 +54,17 @@ class PartitionOf:
         if self._by == "file":
             return name
         if self._by == "directory":
-            return name.rpartition("/")[0]
+            return name.rpartition("/")[0] or "."
         assert self._pattern is not None
         found = self._pattern.search(name)
-        if found is None:
+        partition: str | None = found and found[1 if self._pattern.groups else 0]
+        if not partition:
             raise BadInput(
                 f"{name!r} is of no partition: its name does not match {self._by!r}",
                 place=self._place,
                 remedy="give partition= a pattern that all names match, or take the file away",
             )
-        return found[1] if self._pattern.groups else found[0]
+        return partition
 
     def check(self, parts: Sized) -> None:
         """Check that there are not too many partitions: every step's manifest names them.

@@ -76,7 +76,10 @@ class Files(Source):
         delimiter, quote, escape, column_names, skip_rows, encoding, decimal_point, null_values,
         quoted_nulls: of CSV; see :class:`headrace.sources.formats.Csv`.
         partition: whose record it is, for the watermark: ``"file"``, ``"directory"``, or a regular
-            expression of which the first group names the partition; by default all are of one.
+            expression of which the first group names the partition; by default all are of one. A
+            directory is named by its path within ``path``, which itself is ``"."``. Each holds the
+            watermark from when its first file is there until its last one was read, so a ``skew_limit=``
+            lets files of different partitions be read in turn.
         moved_from: where the folder of the files was, if it was moved to another machine or disk.
 
     Guarantees: replayable; each record is read once, whatever names files come under, and also when they
@@ -120,6 +123,7 @@ class Files(Source):
         self._watch = watch
         self.bounded = not watch
         self._partition_of = PartitionOf(partition, place=self._pattern.shown)
+        self.partitioned = self._partition_of.is_given
         self._moved_from = None if moved_from is None else str(moved_from)
         self._passed_over: set[str] = set()  # endings of names that were told of
         of_csv: dict[str, Any] = {
@@ -233,7 +237,7 @@ class Files(Source):
     def now(self, position: Position) -> Any:
         return self._divider.now(position)
 
-    rereads = True
+    rereads = holds_back = True
 
     def for_tasks(self) -> Source:
         other = copy.copy(self)
