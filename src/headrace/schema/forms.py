@@ -463,6 +463,8 @@ class Uuid(Mapped):
     arrow, says, inner = pa.string(), "UUID", Text()
 
     def _inward(self, value: Any) -> str:
+        if not isinstance(value, uuid.UUID | str):
+            raise TypeError
         return str(value if isinstance(value, uuid.UUID) else uuid.UUID(value))
 
     def _value(self, plain: str) -> uuid.UUID:
