@@ -16,7 +16,19 @@ from headrace.eventtime.spellings import TimeFormat
 from headrace.eventtime.zones import Ambiguous
 from headrace.jsonlines import keys_of_texts, value_of_texts
 from headrace.schema import NotExact, ValueType
+from headrace.schema.declared import Cast
 from headrace.schema.exact import Misfit, family_of
+from headrace.schema.forms import (
+    Bool,
+    Bytes,
+    Date,
+    Duration,
+    Float,
+    Int,
+    PointInTime,
+    Text,
+    TimeOfDay,
+)  # fmt: skip
 from headrace.schema.nested import Part
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.sources.leaves import convert_leaves
@@ -25,9 +37,7 @@ Place = Callable[[int], str]
 
 _TIMES = ("point in time", "time without a zone")
 #: Columns that already are of the type that is wanted need no look at each value.
-_UNCHECKED = (
-    "int", "float", "bool", "bytes", "duration", "time of day", "date", "point in time",
-)  # fmt: skip
+_UNCHECKED = (Int, Float, Bool, Bytes, Duration, TimeOfDay, Date, PointInTime)
 _NUMBERS = ("int", "float", "decimal")
 
 
@@ -58,13 +68,14 @@ class Columns:
         remedy: what the owner of the data can do about a bad record.
         names: field → what its column is called; by default as the field.
         foreign: whether the tables are others', and their nested fields have the names from outside.
+        text: whether they were text, which its reader has found to be UTF-8.
         json: whether they are as JSON has them: texts in the place of bytes, dates and so on.
     """
 
     def __init__(
         self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit | None = None,
         times: TimeOptions | None = None, names: Mapping[str, str] | None = None,
-        foreign: bool = False, json: bool = False,
+        foreign: bool = False, text: bool = False, json: bool = False,
         remedy: str = "mend the record; nothing of this step was committed",
     ) -> None:  # fmt: skip
         self._values = values
@@ -73,6 +84,7 @@ class Columns:
         self._names = names or {}
         self._foreign = foreign
         self._leaves = _Leaves(self._options, json=json)
+        self._is_text = text
         self._remedy = remedy
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
@@ -149,7 +161,7 @@ class Columns:
 
     def _converted(self, column: pa.Array, name: str, part: Part, place_of: Place) -> pa.Array:
         kind = part.form.arrow
-        if column.type.equals(kind) and (not self._foreign or family_of(kind) in _UNCHECKED):
+        if column.type.equals(kind) and self._needs_no_look(part):
             return column
         if family_of(kind) in _TIMES and family_of(column.type) != family_of(kind):
             column = self._times_or_null(name, column, place_of)
@@ -172,6 +184,14 @@ class Columns:
                 place=place_of(row),
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
+
+    def _needs_no_look(self, part: Part) -> bool:
+        """Say whether all that a column of a field's own type may hold are values of the field."""
+        if not self._foreign:
+            return True
+        if isinstance(part.form, Text):
+            return self._is_text  # (whose reader has checked that)
+        return isinstance(part.form, _UNCHECKED) or type(part.form) is Cast
 
     def _times_or_null(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
         """Return an optional column of times; what is there is read the same with nulls beside it."""

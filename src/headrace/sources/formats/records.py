@@ -81,7 +81,7 @@ class FileRecords:
         self._columns = Columns(
             self.values, self._time_column if field is None else field,
             times=TimeOptions(zone, unit, ambiguous, formats), names=self._names, foreign=True,
-            json=isinstance(format, JsonLines),
+            text=format.is_text, json=isinstance(format, JsonLines),
         )  # fmt: skip
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
