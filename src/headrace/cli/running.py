@@ -40,6 +40,12 @@ _OPTIONS = [
         "--rows", type=click.IntRange(1), default=100_000, show_default=True,
         help="Records a step takes from each injector, at most.",
     ),
+    click.option("--task-timeout", metavar="TIME",
+                 help="The tasks of a step may take so long, such as 10m.  [default: 30m]"),
+    click.option("--sink-timeout", metavar="TIME",
+                 help="A sink may take so long for a delivery.  [default: 10m]"),
+    click.option("--recompute-shown", is_flag=True,
+                 help="Compute under a new id a step that other code has begun to show to weak sinks."),
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
@@ -82,12 +88,14 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
 def _run(
     target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
     checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
-    options: dict[str, str], policy_dry_run: bool, patience: float, **how: Any,
+    options: dict[str, str], policy_dry_run: bool, patience: float, recompute_shown: bool, **how: Any,
 ) -> None:  # fmt: skip
     with typed_errors():
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
-            Settings(limit=Limit(rows, 16 << 20), exchange=exchange),
+            Settings(
+                limit=Limit(rows, 16 << 20), exchange=exchange, recompute_shown=recompute_shown
+            ),
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import os
 import pickle
@@ -15,7 +16,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from headrace.errors import NotFound
+from headrace.errors import Cancelled, NotFound, TaskTimeout
+from headrace.runners.ending import Watch, leave_note, marked
 from headrace.runners.spool import HostSpool
 from headrace.step.layer import Worker
 from headrace.step.plan import Plan, TaskReport
@@ -35,6 +37,7 @@ _encoder = msgspec.msgpack.Encoder()
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
+_watch = Watch()
 _rehearsed: set[str] = set()  # for which code
 
 
@@ -111,6 +114,18 @@ def _plan(context: Any) -> Plan:
     return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
 
 
+@contextlib.contextmanager
+def _watched(plan: Plan, context: Any) -> Iterator[None]:
+    """Let a task end that takes too long, or that was cancelled; leave a note of where it was."""
+    store = open_store(plan.store)
+    try:
+        with _watch.watching(plan, marked(plan, store)):
+            yield
+    except (TaskTimeout, Cancelled) as error:
+        leave_note(plan, store, str(context.taskAttemptId()), error)
+        raise
+
+
 # -- driver and host exchange: a job for each layer -------------------------------------------
 
 
@@ -120,7 +135,8 @@ def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
     (number,) = list(numbers)
     context = TaskContext.get()
     plan = _plan(context)
-    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    with _watched(plan, context):
+        result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
     yield _encoder.encode(result)
 
 
@@ -134,7 +150,8 @@ def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]
         unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
     )
     attempt = str(context.taskAttemptId())
-    result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
+    with _watched(plan, context):
+        result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
     result.report.notes["pid"] = os.getpid()
     yield _encoder.encode(result)
 
@@ -148,7 +165,8 @@ def read_one(code: Code, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
     (number,) = list(numbers)
     context = TaskContext.get()
     plan = _plan(context)
-    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    with _watched(plan, context):
+        result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
     for consumer, parcel in enumerate(result.parcels):
         yield consumer, _PARCEL + parcel
     yield number, _REPORTS + _encoder.encode([result.report])
@@ -172,7 +190,8 @@ def apply_shuffled(
     plan = _plan(context)
     attempt = str(context.taskAttemptId())
     worker = _worker(code, plan)
-    result = worker.apply(plan, layer, number, attempt, payload)
+    with _watched(plan, context):
+        result = worker.apply(plan, layer, number, attempt, payload)
     result.report.notes["pid"] = os.getpid()
     reports.append(result.report)
     if layer == worker.pipeline.layers:
