@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -100,14 +100,25 @@ class Known:
                     found.append(Elsewhere(catalog.entry(at, ""), hash_))
         return found
 
-    def with_head(self, head: str) -> list[Elsewhere]:
-        """Return the files in catalogs that begin as a digest says."""
-        wanted = np.uint64(int(head, 16))
-        return [
-            Elsewhere(catalog.entry(int(at), ""), catalog.hash_at(int(at)))
-            for catalog in self.catalogs
-            for at in np.flatnonzero(catalog.rows["head"] == wanted)
-        ]
+    def with_head(self, print_of: Callable[[int], str]) -> list[Elsewhere]:
+        """Return the files in catalogs that begin as another file does.
+
+        Args:
+            print_of: gives the digest of so many bytes of that one's beginning; ``""`` for too many.
+        """
+        found = []
+        for catalog in self.catalogs:
+            sizes = catalog.rows["head_bytes"]
+            for size in np.unique(sizes[sizes > 0]).tolist():
+                wanted = print_of(size)
+                if not wanted:
+                    continue
+                same = (sizes == size) & (catalog.rows["head"] == np.uint64(int(wanted, 16)))
+                found += [
+                    Elsewhere(catalog.entry(int(at), ""), catalog.hash_at(int(at)))
+                    for at in np.flatnonzero(same)
+                ]
+        return found
 
     def in_catalogs(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Say which names are in a catalog, by their hashes."""

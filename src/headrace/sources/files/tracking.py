@@ -25,7 +25,7 @@ from headrace.sources.files.opening import (
     has_head,
     has_print,
     open_file,
-    print_of_head,
+    prints_of_head,
     typed_errors,
 )
 from headrace.sources.files.position import FileRead
@@ -99,6 +99,7 @@ class _Changes:
         left: the names that they had.
         links: names of files that are read under another one, or compressed copies of them.
         fresh: names of files that are new.
+        emptied: names of files that have others now, and no more what was read of them.
         rewritten: names that have files with other content now.
         lost: what was read of files that are gone, or were written again.
     """
@@ -108,6 +109,7 @@ class _Changes:
         self.left: set[str] = set()
         self.links: dict[str, None] = {}
         self.fresh: list[str] = []
+        self.emptied: set[str] = set()
         self.rewritten: list[str] = []
         self.lost: list[FileRead] = []
 
@@ -250,7 +252,7 @@ class Tracker:
         changes = _Changes()
         if not self._find_renamed(state.known, seen, changes, everything):
             return False
-        changes.lost = [of for of in gone if of.name not in changes.left]
+        changes.lost += [of for of in gone if of.name not in changes.left]
         settled = {*changes.moved, *changes.links}
         fresh = [name for name in seen.facts if name not in settled]
         for name in fresh:
@@ -283,10 +285,16 @@ class Tracker:
                     return False
                 if where:
                     changes.links[name] = None
-                elif _may_be(other.entry, facts) and self._has_print(name, other.entry):
+                elif self._has_print(name, other.entry):
+                    if not _may_be(other.entry, facts):
+                        continue
                     changes.moved[name] = other.entry
                     changes.left.add(other.entry.name)
                     break
+                else:
+                    changes.emptied.add(other.entry.name)
+                    if not other.entry.name:
+                        changes.lost.append(other.entry)
         return True
 
     def _still_there(
@@ -348,7 +356,8 @@ class Tracker:
                 changes.links[name] = None
                 continue
             for entry in changes.lost:
-                mayhap = entry.read and entry.head and (packed or entry.name in changes.rewritten)
+                emptied = entry.name in changes.emptied or entry.name in changes.rewritten
+                mayhap = entry.read and entry.head and (packed or emptied)
                 if mayhap and self._has_print(name, entry):
                     changes.moved[name] = entry
                     changes.lost.remove(entry)
@@ -381,12 +390,16 @@ class Tracker:
 
     def _packed_long_ago(self, name: str, state: State, seen: _Seen) -> FileRead | None:
         """Return what was read, of a file that is in a catalog, and is gone, and compressed in this one."""
-        if not state.known.catalogs or not seen.hashes:
+        if not state.known.catalogs:
             return None
+        original = state.known.get(name.rpartition(".")[0])
         try:
             with open_file(self._folder, unescaped(name), "look") as file:
-                found = state.known.with_head(print_of_head(file))
-                for other in found:
+                if original is not None and has_print(original, file, is_text=True):
+                    return original
+                if not seen.hashes:
+                    return None
+                for other in state.known.with_head(prints_of_head(file)):
                     there = any(bool((of == np.uint64(other.hash)).any()) for of in seen.hashes)
                     if not there and has_print(other.entry, file, is_text=True):
                         return other.entry
