@@ -60,6 +60,7 @@ class Writer:
         self.destroyed = False
         self.next = 0
         self.packing: tuple[str, str] | None = None
+        self.cut: set[str] = set()  # files that were copied and truncated since the reader looked
 
     def lines(self, count: int) -> str:
         rows = range(self.next, self.next + count)
@@ -128,14 +129,21 @@ class Writer:
             self.move(name, self.fresh_name())
 
     def move(self, name: str, to: str) -> None:
+        if to.startswith(".") and not name.startswith("."):  # (it is as good as gone)
+            text = self.texts[name]
+            self.lose(name)
+            self.texts[name] = text
         (self.folder / name).rename(self.folder / to)
         self.texts[to] = self.texts.pop(name)
         if name in self.torn:
             self.torn[to] = self.torn.pop(name)
+        if name in self.cut:
+            self.cut.add(to)
+            self.cut.remove(name)
 
     def rotate(self) -> None:
         """As log rotation does: app.2 goes, app.1 becomes app.2, app becomes app.1, and app begins anew."""
-        if "app.2.jsonl" in self.plain():
+        if "app.2.jsonl" in self.plain() and "app.2.jsonl" not in self.cut:
             (self.folder / "app.2.jsonl").unlink()
             self.lose("app.2.jsonl")
         for old, new in (("app.1.jsonl", "app.2.jsonl"), ("app.jsonl", "app.1.jsonl")):
@@ -154,6 +162,7 @@ class Writer:
         to = "b" + self.fresh_name()
         (self.folder / to).write_text(self.texts[name])
         os.truncate(self.folder / name, 0)
+        self.cut.add(name)
         self.texts[to], self.texts[name] = self.texts[name], ""
 
     def is_read(self, name: str) -> bool:
@@ -171,7 +180,7 @@ class Writer:
 
     def delete(self) -> None:
         name = self.pick()
-        if name is not None:
+        if name is not None and name not in self.cut:  # (then nothing would say that it is a copy)
             (self.folder / name).unlink()
             self.lose(name)
 
@@ -248,6 +257,7 @@ class Reader:
                 assert self.rows(end) == rows
             self.writer.read.update(rows)
             self.position = end
+            self.writer.cut.clear()  # (the position says by now where the content went)
         else:
             raise AssertionError("the reader never came to rest")
         assert max(self.writer.read.values(), default=1) == 1, "a record was read twice"
