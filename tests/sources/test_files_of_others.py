@@ -271,7 +271,7 @@ def test_the_folders_of_a_partitioned_tree_are_columns(
             path.write_text(lines(n))
     (tmp_path / "_SUCCESS").write_text("")
     source = Files(
-        tmp_path / pattern.format(kind=kind), event_time="at", type=Sale, format=kind, watch=True  # type: ignore[arg-type]
+        tmp_path / pattern.format(kind=kind), event_time="at", type=Sale, format=kind, watch=True, time_unit="us"  # type: ignore[arg-type]
     )  # fmt: skip
     offer = source.offer(source.start(), LIMIT)
     assert offer is not None
@@ -354,7 +354,9 @@ def test_compressed_files_are_read_beside_others_by_their_endings(
     (tmp_path / f"b.{kind}").write_text(head + line(50))
     source = watched(tmp_path, format=kind, watch=False)
     assert Reader(source)(Limit(rows, 1 << 20)) == list(range(51))
-    assert Reader(Files(tmp_path / f"a.{kind}{ending}", event_time="at"))() == list(range(50))
+    assert Reader(Files(tmp_path / f"a.{kind}{ending}", event_time="at", time_unit="us"))() == list(
+        range(50)
+    )
 
 
 @pytest.mark.parametrize("ending", PACKERS)
