@@ -270,9 +270,9 @@ def test_the_folders_of_a_partitioned_tree_are_columns(
         else:
             path.write_text(lines(n))
     (tmp_path / "_SUCCESS").write_text("")
-    source = Files(
-        tmp_path / pattern.format(kind=kind), event_time="at", type=Sale, format=kind, watch=True, time_unit="us"  # type: ignore[arg-type]
-    )  # fmt: skip
+    path = tmp_path / pattern.format(kind=kind)
+    given: Any = {"format": kind, "watch": True, "time_unit": "us"}
+    source = Files(path, event_time="at", type=Sale, **given)
     offer = source.offer(source.start(), LIMIT)
     assert offer is not None
     found = [
