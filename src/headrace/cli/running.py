@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from headrace.api import run as run_pipeline
-from headrace.cli.common import INTERRUPTED, storage_option, typed_errors, with_options
+from headrace.cli.common import (
+    INTERRUPTED,
+    hide_option,
+    say,
+    storage_option,
+    typed_errors,
+    with_options,
+)
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
@@ -46,6 +53,7 @@ _OPTIONS = [
                  help="A sink may take so long for a delivery.  [default: 10m]"),
     click.option("--recompute-shown", is_flag=True,
                  help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    hide_option,
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
@@ -109,11 +117,11 @@ def _run(
                 try:
                     job.wait() if keep_running else job.drain()
                 except KeyboardInterrupt:
-                    click.echo("stopping after the running step", err=True)
+                    say("stopping after the running step", err=True)
                     job.stop()
                     sys.exit(INTERRUPTED)
         if job.ended is not None and job.ended.startswith(HANDED_OVER):
-            click.echo(job.ended, err=True)
+            say(job.ended, err=True)
 
 
 def _steps_or_time(text: str | None) -> int | str | None:

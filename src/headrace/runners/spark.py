@@ -67,6 +67,8 @@ SESSION_SETTINGS: list[tuple[str, str, str]] = [
     ("spark.locality.wait.node", "0", "tasks may wait for a busy host"),
     ("spark.scheduler.revive.interval", "50ms", "tasks may wait up to a second for a place"),
 ]
+#: Where a local session listens.
+LOOPBACK = "127.0.0.1"
 _QUIET: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -75,6 +77,18 @@ _QUIET: dict[str, str] = {
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()
+
+
+def _of_this_host_alone(asked: str) -> list[tuple[str, str]]:
+    """Return settings that keep the ports of a local session from others than this host.
+
+    Args:
+        asked: what the environment says of the session; where that names a master or an address, it
+            holds.
+    """
+    if "spark.master" in asked or "--master" in asked or "spark.driver." in asked:
+        return []
+    return [("spark.driver.bindAddress", LOOPBACK), ("spark.driver.host", LOOPBACK)]
 
 
 class SparkRunner(Runner):
@@ -126,11 +140,12 @@ class SparkRunner(Runner):
             return active
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("headrace")
-        if "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        asked = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+        if "spark.master" not in asked:
             builder = builder.master("local[*]")
         for key, value, _ in SESSION_SETTINGS:
             builder = builder.config(key, value)
-        for key, value in _QUIET.items():
+        for key, value in [*_QUIET.items(), *_of_this_host_alone(asked)]:
             builder = builder.config(key, value)
         self._owned = True
         context = builder.getOrCreate().sparkContext

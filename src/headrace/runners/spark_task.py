@@ -24,7 +24,7 @@ from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
-from headrace.storage.soft import HostFiles
+from headrace.storage.soft import HostFiles, own_directory
 
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
@@ -105,7 +105,9 @@ def _soft_directory(code: Code) -> str:
     Spark tells each executor a directory of its own; in a cluster it is in one of the application's,
     which all its executors on the host share. (A worker has a home host, and no home executor.)
     """
-    own = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    own = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not own:  # (there may be others' folders; only this user's own is used)
+        return own_directory(os.path.join(tempfile.gettempdir(), f"headrace-{os.geteuid()}"))
     alone = code.spool is not None  # all tasks are in one process of the driver's host
     return os.path.join(own if alone else os.path.dirname(own), "headrace")
 
