@@ -12,9 +12,9 @@ from typing import Literal
 from headrace.change import Change
 from headrace.control import Control
 from headrace.coordinator.changes import Begin
-from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
+from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.driver import Clock, Driver
-from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
@@ -30,7 +30,6 @@ from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.summary import Listener
 from headrace.topology import Pipeline
-from headrace.watchdog import Watchdog
 
 #: How often a thread looks for an answer of its own process.
 _LOOK_EVERY_S = 0.005
@@ -56,30 +55,13 @@ class Job(PlacesWorkers):
         self._error: BaseException | None = None
         self._told: set[int] = set()  # the threads that the error was raised in
         self._why: str | None = None
-        self._watchdog = Watchdog(driver, self._give_up)
-
-    def _give_up(self, error: HeadraceError) -> None:
-        """End though the driver's thread is stuck, and leave that behind."""
-        if self._over.is_set():
-            return
-        if isinstance(error, Cancelled):
-            self._why = f"cancelled at {error.place}" if error.place else "cancelled"
-        else:
-            self._error = error
-        self._reign.give_up("failed" if self._why is None else self._why)
-        self._over.set()
 
     def _run(self) -> None:
-        why: str | None = None
-        failed: BaseException | None = None
         try:
-            why = self._reign.run()
+            self._why = self._reign.run()
         except BaseException as error:  # handed to whoever waits
-            failed = error
+            self._error = error
         finally:
-            self._watchdog.stop()
-            if not self._over.is_set():
-                self._why, self._error = why, failed
             try:
                 self._driver.close()
             except Exception as error:
@@ -89,7 +71,6 @@ class Job(PlacesWorkers):
 
     def __enter__(self) -> Job:
         self._thread.start()
-        self._watchdog.start()
         return self
 
     def __exit__(
@@ -113,7 +94,7 @@ class Job(PlacesWorkers):
 
     @property
     def ended(self) -> str | None:
-        """Why it has ended, such as ``stopped``, ``drained``, to whom it was handed over; None before."""
+        """Why it has ended: ``stopped``, ``drained``, ``caught up``, or to whom it was handed over."""
         return self._why
 
     @property
@@ -234,8 +215,36 @@ class Job(PlacesWorkers):
             self._driver.ask_to_change(change)
         return change
 
+    def catch_up(self, timeout: float | None = None) -> bool:
+        """Read what is there now, and end; the next run goes on from there.
+
+        What is there when it begins to is read, worked on and delivered, and wall timers fire that were due
+        by then. No end of time is declared: watermarks stand where the records have brought them, windows
+        stay open, and the last line of a text file waits for its newline. So it can be called by a job
+        that runs every night, for as many nights as there are; Spark's ``availableNow`` is the like.
+
+        What comes meanwhile may be left to the next run: each injector is asked until it has no more of
+        what was there, and then no longer. A limit on skew yields where nothing else is left to be read.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Returns:
+            Whether it has ended; False after the timeout. (:attr:`ended` says whether it was stopped.)
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._driver.ask_to_stop(catch_up=True)
+        return self.wait(timeout)
+
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until all input has ended and is committed and released.
+
+        The watermark goes to the end of time: all event timers fire, and all windows are produced. A later
+        run on the same storage asks the sources once whether there is more, and raises
+        :class:`headrace.errors.InputGoesOn` if so; its ``reopen`` says what to do. For input that is to be
+        gone on with, :meth:`catch_up` is better.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -270,24 +279,6 @@ class Job(PlacesWorkers):
             self._ask(Command("stop"))  # (which takes back what was to come)
         else:
             self._driver.ask_to_stop(drain=False)
-        return self.wait(timeout)
-
-    def cancel(self, timeout: float | None = None) -> bool:
-        """End now: the tasks of the running step are ended, and the step is thrown away.
-
-        For what does not come to an end by itself. :attr:`ended` then says where it was: the
-        computation and the key whose handler ran, as far as that is known. What sinks have not received of
-        committed steps, they receive at the next start. A sink or a handler that Python cannot wake (one
-        that waits in C, inline or in a sink's thread) is left behind in its thread, and has no effect on
-        the storage any more; on Spark its process is ended.
-
-        Args:
-            timeout: seconds to wait for the end; None waits for ever.
-
-        Returns:
-            Whether it has ended.
-        """
-        self._driver.cancel()
         return self.wait(timeout)
 
     def pause(self, *, at_step: int | None = None) -> None:
@@ -354,8 +345,7 @@ def run(
     handover: bool = False,
     handover_timeout: float | None = 60.0,
     lease: Lease | None = None,
-    task_timeout: DurationLike | None = None,
-    sink_timeout: DurationLike | None = None,
+    reopen: Collection[str] = (),
 ) -> Job:
     """Run a pipeline, or resume it where its storage says it was.
 
@@ -392,10 +382,11 @@ def run(
             was. Refused before anything stops if this pipeline does not fit what is stored. Where nobody
             runs it, begin when nobody was seen for long enough.
         handover_timeout: seconds to wait for that; None waits for ever. Who runs it then goes on.
-        task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour. Then
-            the pipeline ends with the place where it was (``TaskTimeout``).
-        sink_timeout: how long a sink may be at one delivery; by default ten minutes (``SinkTimeout``).
         lease: how often this process shows that it lives, and how long it waits for a sign of others.
+        reopen: injectors that are to be read on where their input had ended (see :meth:`Job.drain`); others
+            go on anyway. Timers that have fired for the end stay fired, and windows that were produced
+            stay as they are: event time goes on at the latest of them, and records before it are late.
+            Done once, as the run begins.
 
     Returns:
         A job, to be used in a ``with`` statement.
@@ -405,11 +396,11 @@ def run(
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
-    settings = with_timeouts(settings, task_timeout, sink_timeout)
     chosen = _runner(runner)
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
         policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
+        reopen=[reopen] if isinstance(reopen, str) else reopen,
     )  # fmt: skip
     driver.listeners += listeners or []
     reign = Reign(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)

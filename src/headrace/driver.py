@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import msgspec
@@ -58,15 +58,14 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.coordinator.migrating import workers_to_come
+from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Bounds, Steering
-from headrace.delivery import Deliveries, UnderWay
+from headrace.delivery import Deliveries
 from headrace.errors import (
-    Cancelled,
     Damaged,
-    Fenced,
     HeadraceError,
     NotFound,
     PipelineError,
@@ -86,10 +85,8 @@ from headrace.productions import Productions, checkpoint, stage
 from headrace.proof import Proof
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
-from headrace.runners.ending import cancelled
 from headrace.runners.fingerprint import fingerprint
 from headrace.sinks.base import Sink
-from headrace.step.plan import Plan
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
@@ -144,11 +141,6 @@ class Clock:
         woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
 
 
-def _cancelled_at(error: Cancelled) -> str:
-    """Return why a run ends that was cancelled."""
-    return f"cancelled at {error.place}" if error.place else "cancelled"
-
-
 def _head_of(on: Head | Fresh) -> Head | None:
     return on if isinstance(on, Head) else None
 
@@ -175,6 +167,7 @@ class Driver:
         check_predecessor: see :mod:`headrace.ledger.log`.
         stopwatch: measures where time goes; by default by the monotonic clock.
         fingerprint_of: returns what tells a pipeline's code from other code.
+        reopen: injectors that are to go on, should their input have ended.
 
     Attributes:
         pulse: what it is at, for those who show others that it lives.
@@ -187,8 +180,10 @@ class Driver:
         check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
         policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
         fingerprint_of: Callable[[Pipeline], str] = fingerprint,
+        reopen: Collection[str] = (),
     ) -> None:  # fmt: skip
         pipeline.check_complete()
+        check_names(reopen, pipeline.injectors)
         check_replayable(pipeline, settings or Settings())
         self.drawing = pipeline  # with what storage may say is removed
         self.pipeline = pipeline
@@ -200,8 +195,6 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = Pulse()
         self.woken = threading.Event()
-        self.cancel_asked_s: float | None = None  # since when somebody wants it cancelled
-        self._given_up = False
         self._look_us = 0
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
@@ -212,6 +205,7 @@ class Driver:
                 remedy=f"use 1 to {self._settings.most_workers:,}, or allow more by "
                 "Settings(most_workers=…)",
             )
+        self._reopen = frozenset(reopen)  # until that is done
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
@@ -263,8 +257,23 @@ class Driver:
         Raises:
             HeadraceError: when the pipeline cannot be run here.
         """
-        self._begin(on)
+        head = self._begin(on)
         self._intake.open()
+        if head is not None:
+            self._check_ends(head)
+
+    def _check_ends(self, head: Head) -> None:
+        """Check that input which had ended has no more, unless it is to be read.
+
+        Raises:
+            InputGoesOn: when it has.
+        """
+        shape = self.coordinator.shape
+        starts = shape.starts(head)
+        ended = [name for name in starts if name in head.ended and name not in self._reopen]
+        more = self._intake.more({name: starts[name] for name in ended})
+        if more:
+            raise input_goes_on(head, shape.readers, more)
 
     def prepare(self, on: Head | Fresh = "newest", rehearse: Callable[[], None] = _nothing) -> None:
         """Do what takes time before :meth:`open` while another driver leads. Claims nothing.
@@ -284,7 +293,7 @@ class Driver:
         """Keep what was prepared from growing cold."""
         self._tries.keep_warm()
 
-    def _begin(self, on: Head | Fresh) -> None:
+    def _begin(self, on: Head | Fresh) -> Head | None:
         """Read the storage, draw what it leaves, and let the runner be ready for that."""
         self.ledger.check_owner(self.drawing.name)
         if self._started is None:
@@ -298,6 +307,7 @@ class Driver:
         elif self._started != self._drawn:
             self.runner.prepare(self.pipeline)()
         self._started = self._drawn
+        return opened.head
 
     def step_back(self) -> None:
         """Let go of sources, and of a change that was not committed, after another driver has taken over.
@@ -329,10 +339,6 @@ class Driver:
         while self._asked:
             self._told.append(self._asked.popleft())
             self._todo.extend(self._tell(self._told[-1]))
-        if self._given_up:
-            raise Fenced("this driver was given up, and does nothing more")
-        if self.cancel_asked_s is not None:
-            return Stop(_cancelled_at(cancelled(None)))
         instruction = self.upcoming
         self.pulse.begins(type(instruction).__name__)
         self._todo.popleft()
@@ -346,8 +352,6 @@ class Driver:
             return None
         try:
             event = self._do(instruction)
-        except Cancelled as error:
-            return Stop(_cancelled_at(error))
         except SourceChanged as error:
             self._check_leads(error)
             raise
@@ -429,61 +433,21 @@ class Driver:
 
     # -- from outside -------------------------------------------------------------------------
 
-    def ask_to_stop(self, *, drain: bool) -> None:
-        """Ask for a stop: after the running step, or when the input has ended. From any thread."""
-        self._asked.append(StopAsked(drain))
-        self.woken.set()
-        self._deliveries.news.set()
+    def ask_to_stop(self, *, drain: bool = False, catch_up: bool = False) -> None:
+        """Ask for a stop, from any thread: by default after the running step.
 
-    def cancel(self) -> None:
-        """Ask for an end now: the running step is thrown away, and nothing is delivered. From any thread.
-
-        A try that runs is ended by whoever watches the driver; see :mod:`headrace.watchdog`.
+        Args:
+            drain: when the input has ended.
+            catch_up: when what is there now has been read.
         """
-        if self.cancel_asked_s is None:
-            self.cancel_asked_s = self.pulse.clock()
-        self._deliveries.abandon()
+        self._asked.append(StopAsked(drain, catch_up))
         self.woken.set()
         self._deliveries.news.set()
-
-    def give_up(self) -> None:
-        """Let nothing that the driver's thread still does have an effect: it is stuck. From any thread."""
-        self._given_up = self.pulse.given_up = True
-        self._deliveries.abandon()
-
-    def look_for_stop_now(self) -> None:
-        """Look whether another process has asked for a stop at once; obey it. From any thread."""
-        head = self.coordinator.head
-        if head is None or self.pulse.epoch is None:
-            return
-        with contextlib.suppress(StorageError):  # it is looked for again
-            if self.requests.is_to_stop_now(head):
-                self.cancel()
-
-    @property
-    def settings(self) -> Settings:
-        """How it runs."""
-        return self._settings
-
-    @property
-    def running_plan(self) -> Plan | None:
-        """The newest try's plan; None before the first."""
-        return self._tries.plan
-
-    @property
-    def asked_source(self) -> str:
-        """The injector whose source was asked last."""
-        return self._intake.asked
-
-    @property
-    def deliveries_under_way(self) -> list[UnderWay]:
-        """The deliveries that sinks are at."""
-        return self._deliveries.under_way
 
     @property
     def stop_asked(self) -> bool:
         """Whether somebody wants it to stop that no coordinator was told of."""
-        return self.cancel_asked_s is not None or any(not asked.drain for asked in self._asked)
+        return any(asked.at_once for asked in self._asked)
 
     def ask_to_change(self, change: Change) -> None:
         """Ask for another drawing, between two steps. From any thread; the change says how it went."""
@@ -531,6 +495,7 @@ class Driver:
             self.runner.avoid(head.drained_hosts)
         if adopted is None:
             if instruction.manifest.claim:
+                self._reopen = frozenset()
                 self.requests.begun(head)
                 self.pulse.claimed(head.epoch)
                 self._close_sinks()
@@ -616,7 +581,7 @@ class Driver:
         while not self._is_followed():
             now_us = self.clock.now_us()
             until = min(until, now_us + within_us)  # (the clock may have gone back)
-            if now_us >= until or self._asked or self.cancel_asked_s is not None:
+            if now_us >= until or self._asked:
                 self._intake.open()
                 return Awaited(False)
             self.clock.wait_until(min(until, now_us + _CLAIM_LOOK_US), self.woken)
@@ -651,6 +616,7 @@ class Driver:
             asked=self._layout_asked, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
             code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",
+            reopened=self._reopen,
         )  # fmt: skip
         self.coordinator = Coordinator(
             shape, self._settings, self._nonce, drain=self._drain, steering=self._steering
@@ -678,8 +644,11 @@ class Driver:
         if self.controller.turn(self._head, self._steering, now_us):
             self.requests.look_at_once()
         event = self.requests.next(Current(self._head, self.pipeline, self.drawing, now_us))
-        if isinstance(event, Commanded) and event.kind == "drain":
-            self._drain = True  # also for the coordinators to come
+        if isinstance(event, Commanded) and event.kind in ("drain", "catch_up"):
+            # (also for the coordinators to come)
+            asked = StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
+            if event.answer.applied:
+                self._told.append(asked)
         return event
 
     def _redraw(self) -> Opened:
@@ -729,8 +698,7 @@ class Driver:
             self._tell_released()
             late = self.coordinator.lagging(instruction.await_)
             until = min(until, self.clock.now_us() + instruction.patience_us)
-            over = self.cancel_asked_s is not None or self.clock.now_us() >= until
-            if not late or over:
+            if not late or self.clock.now_us() >= until:
                 return HandedOut(late)
             self.clock.wait_until(until, self._deliveries.news)
 
@@ -767,8 +735,7 @@ class Driver:
     def _await_sinks(self) -> Woken:
         while True:
             self._tell_released()
-            stops = self._asked or self.cancel_asked_s is not None
-            if stops or not self.coordinator.waits:
+            if self._asked or not self.coordinator.waits:
                 return Woken()
             left_s = self._deliveries.next_timeout_s()
             self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headrace.printable import HIDDEN, MOST_MESSAGE, hides_values, message, without_key
-
 
 class HeadraceError(Exception):
     """Base of all errors of this library.
-
-    Its texts are fit to be printed and logged: escaped, bounded, without passwords. With
-    ``HEADRACE_HIDE_VALUES=1`` in the environment they show no values of records, keys and state.
 
     Args:
         what: one sentence about what happened.
@@ -25,27 +20,17 @@ class HeadraceError(Exception):
     """
 
     code: ClassVar[str] = "HR000"
-    #: Whether what happened is said with values of records.
-    holds_values: ClassVar[bool] = False
 
     def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
-        hides = hides_values()
-        if hides and self.holds_values:
-            what = self._without_values(what)
-        self.what = message(what)
-        self.place = message(without_key(place) if hides else place)
-        self.remedy = message(remedy)
-        lines = [f"[{self.code}] {self.what}"]
+        self.what = what
+        self.place = place
+        self.remedy = remedy
+        lines = [f"[{self.code}] {what}"]
         if place:
-            lines.append(f"  at: {self.place}")
+            lines.append(f"  at: {place}")
         if remedy:
-            lines.append(f"  remedy: {self.remedy}")
+            lines.append(f"  remedy: {remedy}")
         super().__init__("\n".join(lines))
-
-    def _without_values(self, what: str) -> str:
-        """Return what happened without the values that it may name."""
-        kind = (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
-        return f"{kind} {HIDDEN}"
 
 
 # -- the author of the pipeline ---------------------------------------------------------------
@@ -64,23 +49,14 @@ class UserCodeError(HeadraceError):
     """
 
     code = "HR102"
-    holds_values = True
 
     def __init__(
         self, what: str, *, place: str = "", remedy: str = "", traceback_text: str = ""
     ) -> None:
         super().__init__(what, place=place, remedy=remedy)
-        if traceback_text and hides_values():
-            # (the lines of code, and of the error that is at their end its kind)
-            lines = [line for line in traceback_text.splitlines() if line.startswith(" ")]
-            traceback_text = "\n".join([*lines, self.what])
-        self.traceback_text = message(traceback_text, 4 * MOST_MESSAGE)
+        self.traceback_text = traceback_text
         if traceback_text:
-            self.args = (f"{self.args[0]}\n{self.traceback_text.rstrip()}",)
-
-    def _without_values(self, what: str) -> str:
-        kind, colon, _ = what.partition(":")
-        return f"{kind}: {HIDDEN}" if colon and kind.isidentifier() else HIDDEN
+            self.args = (f"{self.args[0]}\n{traceback_text.rstrip()}",)
 
 
 class SchemaChanged(HeadraceError):
@@ -102,7 +78,6 @@ class BadInput(HeadraceError):
     """A source holds something that cannot be read as what the pipeline says it is."""
 
     code = "HR201"
-    holds_values = True
 
 
 class SourceChanged(HeadraceError):
@@ -121,6 +96,12 @@ class BatchConflict(HeadraceError):
     """An inbox cannot take a batch: its number has other records or leaves a gap, or its producer ended."""
 
     code = "HR204"
+
+
+class InputGoesOn(HeadraceError):
+    """Input that had ended has more; whether that is to be read, and how, must be said at the start."""
+
+    code = "HR210"
 
 
 # -- the operator of the storage --------------------------------------------------------------

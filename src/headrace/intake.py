@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from headrace.coordinator.messages import Poll, PollAgain
 from headrace.errors import PipelineError, StorageError
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
-from headrace.sources.base import Offer, Position, Source
+from headrace.sources.base import Limit, Offer, Position, Source
 from headrace.step.plan import Plan
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
@@ -28,9 +29,6 @@ class Intake:
 
     Args:
         store: the pipeline's storage.
-
-    Attributes:
-        asked: the injector whose source was asked last.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,7 +37,7 @@ class Intake:
         self._again: dict[str, Source] = {}  # those that are read again, for who catches up
         self._left: list[Source] = []  # those that were, for the drawing before
         self._opened: dict[int, Source] = {}  # by identity
-        self.asked = ""
+        self._marks: dict[str, Any] = {}  # what was there when a run began to catch up
         self._taken: dict[int, tuple[Source, Position]] = {}  # since the last checkpoint
 
     # -- which sources are open ---------------------------------------------------------------
@@ -78,6 +76,7 @@ class Intake:
         """Close all, so that another process can read it; :meth:`open` opens what the drawing reads."""
         self.close()
         self._opened, self._again, self._left = {}, {}, []
+        self._marks = {}
 
     def close(self) -> None:
         """Close all, also what is open for a drawing that was still to begin."""
@@ -113,16 +112,47 @@ class Intake:
         """
         found = {}
         for name, position in poll.positions.items():
-            source = self._ask(name)
-            found[name] = source.offer(position, poll.limits[name])
+            source = self._sources[name]
+            found[name] = source.offer(position, self._bounded(name, position, poll))
             offer = found[name]
             _check_names(name, source, () if offer is None else offer.parts)
         return found
 
+    def _bounded(self, name: str, position: Position, poll: Poll) -> Limit:
+        """Return how much an injector may bring; of a run that catches up, only what was there first."""
+        limit = poll.limits[name]
+        if not limit.open_ended:
+            return limit
+        if name not in self._marks:
+            self._marks[name] = self._sources[name].now(position)
+        return msgspec.structs.replace(limit, until=self._marks[name])
+
+    def more(self, positions: Mapping[str, Position]) -> dict[str, str]:
+        """Return what has come of injectors whose input had ended, in words; nothing where nothing has."""
+        found = {name: self._sources[name].has_more(at) for name, at in positions.items()}
+        return {name: what for name, what in found.items() if what}
+
+    def more_in(
+        self, pipeline: Pipeline, positions: Mapping[str, Position], ended: Collection[str]
+    ) -> dict[str, str]:
+        """Return the same for another drawing, of sources that are not read so far; they are open.
+
+        Args:
+            pipeline: the drawing.
+            positions: how far injectors were read.
+            ended: those whose input has ended.
+        """
+        found = {
+            name: source.has_more(positions[name])
+            for name, source in _sources_of(pipeline).items()
+            if name in ended and name in positions and source is not self._sources.get(name)
+        }
+        return {name: what for name, what in found.items() if what}
+
     def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
         """Return what injectors that are read again have next."""
         return {
-            name: self._ask(name, again=True).offer_until(at, poll.until[name], poll.limit)
+            name: self._source_again(name).offer_until(at, poll.until[name], poll.limit)
             for name, at in poll.positions.items()
         }
 
@@ -131,7 +161,7 @@ class Intake:
         if intent.replays:
             return True
         ready = [
-            self._ask(name).recover(positions[name], offer.end)
+            self._sources[name].recover(positions[name], offer.end)
             for name, offer in intent.offers.items()
             if name in self._sources and not offer.empty
         ]
@@ -161,11 +191,6 @@ class Intake:
             except StorageError as error:  # (it is told again, with the next checkpoint's position)
                 log.warning("a source could not clean up what was read: %s", error.what)
         self._taken.clear()
-
-    def _ask(self, name: str, *, again: bool = False) -> Source:
-        """Return the source of an injector, which is about to be asked."""
-        self.asked = name
-        return self._source(name, again)
 
     def _source(self, name: str, replays: bool) -> Source:
         """Return what reads an injector; a step that is recalled may be the first to read one again."""

@@ -30,6 +30,7 @@ from headrace.coordinator.course import course_of
 from headrace.coordinator.hosts import remark
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
+from headrace.coordinator.reopening import input_goes_on
 from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.steering import Bounds, has_turn, without_excess
@@ -169,19 +170,6 @@ class Requests:
         self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
         return _turn(current)
 
-    def is_to_stop_now(self, head: Head) -> bool:
-        """Say whether a command that is not answered yet asks for a stop at once. From any thread.
-
-        Raises:
-            StorageError: when it cannot be looked for.
-        """
-        asked = [one for one in self._commands.pending(head.commands) if one.command is not None]
-        return any(
-            one.command.kind == "stop" and one.command.now  # type: ignore[union-attr]
-            for one in asked
-            if one.number >= self._there_before
-        )
-
     def look_at_once(self) -> None:
         """Look for a command the next time, however lately that was done."""
         self._look_again_s = float("-inf")
@@ -290,6 +278,10 @@ class Requests:
             forgotten=standing.forgotten,
         )  # fmt: skip
         with self._intake.opened_for(pipeline):
+            more = self._intake.more_in(pipeline, head.positions, head.ended)
+            if more:
+                readers = {name: pipeline.readers_of(name) for name in more}
+                raise input_goes_on(head, readers, more)
             return self._runner.prepare(pipeline)
 
 

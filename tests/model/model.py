@@ -7,64 +7,22 @@ but that idleness is counted anew). ``tests/model/test_machine.py`` drives it be
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import xxhash  # the published hash, which gives the order of keys
-
-from tests.model.plain import END, START, Item, Key, NodeSpec, Run
-
-
-@dataclass(frozen=True)
-class InjectorSpec:
-    name: str
-    bound: int | None  # None: the source's own promise alone
-    expect: tuple[str, ...] = ()
-    idle_after: int | None = None
-    horizon: int | None = None  # ids are remembered for so long; None: records have none
-
-
-@dataclass
-class Part:
-    """A partition: what was done to it outside, and what the pipeline knows of it."""
-
-    pushed: int = 0
-    read: int = 0
-    promises: list[tuple[int, int]] = field(default_factory=list)
-    ended_at: int | None = None
-    highest: int = START
-    promise: int = START
-    active: int | None = None
-    ended: bool = False
-    idle: bool = False
-    came: bool = False  # whether it is more than expected
-    known: bool = False  # whether the pipeline knows that
-
-    def word(self) -> tuple[int, bool, bool, bool]:
-        return self.promise, self.ended, self.idle, self.known
-
-
-@dataclass
-class Outside:
-    """An injector: its log of (partition, number there, item), and how far it is complete."""
-
-    spec: InjectorSpec
-    parts: dict[str, Part]
-    log: list[tuple[str, int, Item]] = field(default_factory=list)
-    ended: bool = False
-    final: bool = False
-    low: int = START
-    ids: dict[int, int] = field(default_factory=dict)  # the newest time that each was seen at
-
-    def complete(self, part: Part) -> int:
-        bound = self.spec.bound
-        seen = part.highest - bound if bound is not None and part.highest > START else START
-        return max(seen, part.promise)
-
-    def is_idle(self) -> bool:
-        counts = any(not part.ended and not part.idle for part in self.parts.values())
-        return not counts and any(p.idle and not p.ended for p in self.parts.values())
+from tests.model.plain import (
+    END,
+    START,
+    InjectorSpec,
+    Item,
+    Key,
+    NodeSpec,
+    Outside,
+    Part,
+    Run,
+    order,
+    rekeyed,
+)
 
 
 class Model:
@@ -72,6 +30,9 @@ class Model:
         self.nodes = nodes
         self.outside = {s.name: Outside(s, {p: Part() for p in s.expect}) for s in injectors}
         self.clock, self.opened, self.due = clock, clock, END  # due: the next wall timer known of
+        self.latest = START  # the latest event time that was worked with
+        self.reached: dict[str, int] = {}  # up to where those have worked whose input has ended
+        self.ends = True  # whether the end of an input is taken for one
         self.marks = {node.name: START for node in nodes}
         self.keys: dict[str, dict[int, Key]] = defaultdict(lambda: defaultdict(Key))
         self.counts: dict[tuple[str, str], int] = defaultdict(int)
@@ -100,6 +61,7 @@ class Model:
             return False
         streams = {name: self.unseen(name, items) for name, (_, items, _) in after.items()}
         self.outside = {name: outside for name, (outside, _, _) in after.items()}
+        self.latest = max([self.latest, *(i.time for _, items, _ in after.values() for i in items)])
         live = [o.low for o in self.outside.values() if not o.final and not o.is_idle()]
         for outside in self.outside.values():
             if live and outside.is_idle() and not outside.final:
@@ -107,6 +69,8 @@ class Model:
         marks = {name: outside.low for name, outside in self.outside.items()}
         for node in self.nodes:
             self.apply(node, streams, marks)
+        lows = [at for o in self.outside.values() for at in (o.low, o.reached) if at < END]
+        self.latest = max([self.latest, *lows, *self.reached.values()])
         self.due = self.next_wall_timer()
         return True
 
@@ -140,9 +104,11 @@ class Model:
             part.active, part.idle = self.clock, False
         after = replace(before, parts=parts)
         counted = [after.complete(p) for p in parts.values() if not p.ended and not p.idle]
-        after.final = before.final or (before.ended and len(taken) == len(unread))
+        after.final = before.final or (before.ended and self.ends and len(taken) == len(unread))
         furthest = max(map(after.complete, parts.values())) if after.is_idle() else START
-        after.low = END if after.final else max(before.low, min(counted, default=furthest))
+        after.low = low = max(before.low, min(counted, default=furthest))
+        if after.final and not before.final:
+            after.low, after.reached = END, low
         items = [item for name, _, item in sorted(taken, key=lambda entry: entry[0])]
         return after, items, news or after.final != before.final
 
@@ -172,12 +138,13 @@ class Model:
     def apply(self, node: NodeSpec, streams: dict[str, list[Item]], marks: dict[str, int]) -> None:
         before = self.marks[node.name]
         mark = max(before, min(marks[stream] for stream, _ in node.inputs))
+        worked = before if before < END else self.reached[node.name]
         records: dict[int, list[Item]] = defaultdict(list)
         for number, (stream, keyed) in enumerate(node.inputs):
             late: list[Item] = []
-            judged = ".late" not in stream and before > START
+            judged = ".late" not in stream and worked > START
             for item in rekeyed(streams.get(stream, []), keyed):
-                is_late = judged and item.time < before - node.allowed
+                is_late = judged and item.time < worked - node.allowed
                 self.counts[node.name, "late"] += is_late
                 aside = is_late and node.late != "process"
                 (late if aside else records[item.key]).append(item)
@@ -187,7 +154,9 @@ class Model:
                 self.deliver(side, late, mark, streams, marks)
         produced: list[Item] = []
         states = self.keys[node.name]
-        cause = before if before > START else self.clock  # of what a wall timer produces
+        usable = self.latest if self.latest > START else self.clock
+        cause = usable if before in (START, END) else before  # of what a wall timer produces
+        fired = worked
         for key in sorted({*records, *states}, key=order):
             run = Run(node, key, states[key], mark, self.clock, cause)
             for item in records.get(key, []):
@@ -195,6 +164,9 @@ class Model:
             self.counts[node.name, "records"] += len(records.get(key, []))
             self.counts[node.name, "timers"] += run.fire_due()
             produced += run.produced
+            fired = max(fired, run.fired)
+        if mark == END:
+            self.reached[node.name] = fired
         self.counts[node.name, "produced"] += len(produced)
         self.marks[node.name] = mark
         self.deliver(f"{node.name}.out", produced, mark, streams, marks)
@@ -202,11 +174,3 @@ class Model:
     def deliver(self, stream: str, items: list[Item], mark: int, streams: Any, marks: Any) -> None:
         streams[stream], marks[stream] = items, mark
         self.outputs[stream] += items
-
-
-def rekeyed(items: list[Item], by: str) -> Iterable[Item]:
-    return (replace(i, key={"a": i.a, "b": i.b, "same": i.key}[by]) for i in items)
-
-
-def order(key: int) -> tuple[int, int]:
-    return xxhash.xxh64_intdigest(key.to_bytes(8, "little", signed=True)), key

@@ -10,8 +10,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.eventtime.timestamps import MAX_TIME, to_micros
-from tests.model.model import InjectorSpec
-from tests.model.plain import NodeSpec
+from tests.model.plain import InjectorSpec, NodeSpec
 
 _BS = 32  # more than any b can be
 

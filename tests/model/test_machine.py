@@ -24,8 +24,8 @@ import headrace as hr
 from headrace.errors import DriveError
 from headrace.eventtime.timestamps import LAST_DATE_US
 from headrace.testing import CrashPoint, Harness, drive
-from tests.model.model import InjectorSpec, Model
-from tests.model.plain import START, Item, Key, NodeSpec
+from tests.model.model import Model
+from tests.model.plain import START, InjectorSpec, Item, Key, NodeSpec
 from tests.model.programs import Sent, drawn
 
 _CLOCK = 1_000

@@ -29,6 +29,13 @@ from headrace.observe.top import View, view_of
 from headrace.recordids import IDS
 from headrace.storage import open_store
 
+#: What is added to a word about the input.
+_INPUT = {
+    "ended": " (all event timers have fired; a run with more input is to say --reopen)",
+    "caught up": " (all that was there was read when the newest run ended)",
+    "open": "",
+}
+
 
 @click.command()
 @storage_option
@@ -88,6 +95,7 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
         "catching_up": head.resting,
         "bins": len(Layout.from_wire(head.layout)),
         "ended": head.ended,
+        "input": _input(head),
         "released": head.released,
         "outbox": {
             "steps": len(head.unreleased),
@@ -109,6 +117,14 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
             for node, counts in sorted(head.counts.items())
         },
     }  # fmt: skip
+
+
+def _input(head: Head) -> str:
+    """Return what has become of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
+    drawn = set(head.identity.get("injectors") or head.positions)
+    if drawn and drawn <= set(head.ended):
+        return "ended"
+    return "caught up" if head.caught_up else "open"
 
 
 def _driver(beat: Beat) -> dict[str, Any]:
@@ -143,6 +159,7 @@ def _status_text(facts: dict[str, Any]) -> str:
             f"  the outbox is full ({outbox['steps']} steps, {outbox['bytes']:,} "
             f"bytes): the input waits for sink {', '.join(outbox['waits_for'])}"
         )
+    lines.append(f"  input: {facts['input']}{_INPUT[facts['input']]}")
     for injector in facts["injectors"]:
         state = "ended" if injector in facts["ended"] else "reading"
         seen = facts["injectors"][injector]["highest_event_time"]

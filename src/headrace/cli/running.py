@@ -10,15 +10,9 @@ from typing import Any
 import click
 
 from headrace.api import run as run_pipeline
-from headrace.cli.common import (
-    INTERRUPTED,
-    hide_option,
-    say,
-    storage_option,
-    typed_errors,
-    with_options,
-)
+from headrace.cli.common import INTERRUPTED, storage_option, typed_errors, with_options
 from headrace.cli.policy import checked, policy_option, set_option
+from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
 from headrace.ledger.lease import HANDED_OVER, Lease
@@ -47,17 +41,14 @@ _OPTIONS = [
         "--rows", type=click.IntRange(1), default=100_000, show_default=True,
         help="Records a step takes from each injector, at most.",
     ),
-    click.option("--task-timeout", metavar="TIME",
-                 help="The tasks of a step may take so long, such as 10m.  [default: 30m]"),
-    click.option("--sink-timeout", metavar="TIME",
-                 help="A sink may take so long for a delivery.  [default: 10m]"),
-    click.option("--recompute-shown", is_flag=True,
-                 help="Compute under a new id a step that other code has begun to show to weak sinks."),
-    hide_option,
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
     click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
+    click.option("--available-now", is_flag=True,
+                 help="Read what is there now, and end; the next run goes on. Windows stay open."),
+    click.option("--reopen", multiple=True, metavar="NAME",
+                 help="Read injector NAME on, should its input have ended; repeatable."),
     click.option(
         "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
         help="Seconds without a sign after which who runs it is taken for gone.",
@@ -70,7 +61,7 @@ _OPTIONS = [
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
 def run(standby: bool, **options: Any) -> None:
-    """Run (or resume) the pipeline of TARGET, until its input has ended.
+    """Run (or resume) the pipeline of TARGET, until its input has ended (or see --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by default
     "pipeline"). Ctrl-C stops after the running step. Whoever runs it already is fenced, unless this one
@@ -95,15 +86,15 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
 
 def _run(
     target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
-    checkpoint_every: str | None, rows: int, keep_running: bool, name: str | None,
-    options: dict[str, str], policy_dry_run: bool, patience: float, recompute_shown: bool, **how: Any,
+    checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool, name: str | None,
+    options: dict[str, str], policy_dry_run: bool, patience: float, **how: Any,
 ) -> None:  # fmt: skip
+    if keep_running and available_now:
+        raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
     with typed_errors():
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
-            Settings(
-                limit=Limit(rows, 16 << 20), exchange=exchange, recompute_shown=recompute_shown
-            ),
+            Settings(limit=Limit(rows, 16 << 20), exchange=exchange),
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
@@ -115,13 +106,14 @@ def _run(
             )  # fmt: skip
             with job:
                 try:
-                    job.wait() if keep_running else job.drain()
+                    wait_for = job.catch_up if available_now else job.drain
+                    job.wait() if keep_running else wait_for()
                 except KeyboardInterrupt:
-                    say("stopping after the running step", err=True)
+                    click.echo("stopping after the running step", err=True)
                     job.stop()
                     sys.exit(INTERRUPTED)
-        if job.ended is not None and job.ended.startswith(HANDED_OVER):
-            say(job.ended, err=True)
+        if job.ended is not None and job.ended.startswith((HANDED_OVER, CAUGHT_UP)):
+            click.echo(job.ended, err=True)
 
 
 def _steps_or_time(text: str | None) -> int | str | None:

@@ -28,7 +28,8 @@ class Adopted(msgspec.Struct, frozen=True):
     """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
 
     ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else; ``unread``
-    says whether somebody still has to read ahead; ``tasks`` are the reports of those that applied a layer.
+    says whether somebody still has to read ahead; ``reached`` says
+    up to when computations had work due; ``tasks`` are the reports of those that applied a layer.
     """
 
     seen: dict[str, dict[str, Seen]]
@@ -54,6 +55,7 @@ class Adopted(msgspec.Struct, frozen=True):
     unread: bool = False
     per_worker: list[HeldBy] = []
     tasks: list[TaskReport] = []
+    reached: dict[str, int] = {}
 
 
 def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
@@ -126,6 +128,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
             name: lowest(report.percentile for report in found) for name, found in of_node.items()
         },
         oldest={name: lowest(report.oldest for report in found) for name, found in of_node.items()},
+        reached={name: max(report.reached for report in found) for name, found in of_node.items()},
         next_wall_timer=min(
             (report.next_wall_timer for found in of_node.values() for report in found),
             default=MAX_TIME,

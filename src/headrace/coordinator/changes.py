@@ -316,7 +316,7 @@ def obey(
     match command.kind:
         case "pause" | "stop" | "resume":
             return _halt(standing, command, running=running, step=step)
-        case "drain" | "hand_over":
+        case "drain" | "catch_up" | "hand_over":
             return standing if running else NOT_RUNNING
         case "remove":
             return _remove(standing, stored, drawing, command)

@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
+from headrace.coordinator.available import AvailableNow
 from headrace.coordinator.backlog import has_backlog
 from headrace.coordinator.catching_up import (
     known_then,
@@ -107,6 +108,8 @@ _STEPS_OF_CATCHING_UP = 2
 
 #: Why a run ends that is to begin anew with another drawing.
 CHANGED = "changed"
+#: Why a run ends that has read what was there.
+CAUGHT_UP = "caught up"
 
 
 class _Pending(msgspec.Struct):
@@ -145,6 +148,9 @@ class Coordinator:
         self.head: Head | None = None
         self._nonce = nonce
         self._drain = drain
+        self._available: AvailableNow | None = None  # if it is to end when that has been read
+        self._read_us: int | None = None  # since when there is nothing more to read
+        self._polled = Poll({}, {})
         self._stopping = False
         self._pending: _Pending | None = None
         self._ending: str | None = None
@@ -348,10 +354,16 @@ class Coordinator:
         if has_backlog(head, shape, catching_up=False):
             return Poll({}, {})
         self._paused = paused_partitions(head, shape)
+        if self._available is not None:
+            self._paused = self._available.paused(self._paused)
         most = limits(head, shape, self.settings, self._pace.rows, self._paused)
+        if self._available is not None:
+            most = self._available.limits(most)
         self._most = most
         starts = shape.starts(head)
-        return Poll({name: starts[name] for name in most if "" not in most[name].paused}, most)
+        asked = {name: starts[name] for name in most if "" not in most[name].paused}
+        self._polled = Poll(asked, most)
+        return self._polled
 
     def _offered(self, event: Offered) -> list[Instruction]:
         self._tell_time(event.now_us)
@@ -365,13 +377,15 @@ class Coordinator:
             self._listening_us = event.now_us  # (nobody was asked)
             return self._begin_without_input(event)
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
+        if self._available is not None:
+            offers = self._available.heard(self._polled, event)
         self._named.update((name, named_in(offer)) for name, offer in offers.items())
         heard = Heard(event.now_us, self._listening_us, self._paused, self._back_us, self._named)
         facts = known(head, self.shape, offers, heard)
         told = any(offer.final or not offer.empty for offer in offers.values())
         changed = any(news(head.frontiers_of(name), of) for name, of in facts.items())
         self._steering.offered(offers, self._most)
-        due = head.next_wall_timer <= event.now_us or self._stretch.is_overdue(head, event.now_us)
+        due = self._is_due(event.now_us) or self._stretch.is_overdue(head, event.now_us)
         if told or changed or due or wants_steps(head):
             return self._begin(self._intent(event, offers, facts))
         return self._idle(event.now_us)
@@ -383,13 +397,38 @@ class Coordinator:
             self._listening_us = min(self._listening_us, now_us)
         self._now_us = now_us
 
+    def _is_due(self, now_us: int) -> bool:
+        """Say whether a wall timer is due.
+
+        Of a run that is over once its input has been read, only those count that were due by then: one
+        that is set again and again would keep it going.
+        """
+        if self._all_is_read:
+            self._read_us = now_us if self._read_us is None else self._read_us
+            if not self._held():
+                now_us = min(now_us, self._read_us)
+        else:
+            self._read_us = None
+        return self._head.next_wall_timer <= now_us
+
+    @property
+    def _all_is_read(self) -> bool:
+        """Whether a run that is to end then has read all that there is to read."""
+        left = set(self.shape.injectors) - set(self._head.ended)
+        if self._available is not None:
+            return self._available.is_done(left)
+        return self._drain and not left
+
     def _idle(self, now_us: int) -> list[Instruction]:
         """Wait for input or a timer, unless there will be none."""
         head = self._head
         if head.catch_up is not None:
             return [self._poll()]
-        ended = set(head.ended) >= set(self.shape.injectors)
-        if self._drain and ended and not self._held():
+        if self._available is not None and self._all_is_read:
+            return self._end(CAUGHT_UP)
+        if self._available is not None and self._available.lift_skew():
+            return [self._poll()]
+        if self._all_is_read and not self._held():
             return self._end("drained")
         until = min(now_us + self.settings.poll_us, head.next_wall_timer)
         return [Wait(until), self._poll()]
@@ -624,8 +663,12 @@ class Coordinator:
 
     def _asked(self, event: StopAsked | Commanded | Steer | ChangeAsked) -> list[Instruction]:
         if isinstance(event, StopAsked):
-            self._drain = True
-            self._stopping |= not event.drain
+            self._stopping |= event.at_once
+            self._drain = not event.catch_up
+            if event.catch_up:
+                self._available = self._available or AvailableNow()
+            elif event.drain:
+                self._available = None
             return []
         if isinstance(event, Commanded):
             return self._commanded(event)
@@ -664,8 +707,8 @@ class Coordinator:
         answer = event.answer
         if answer.applied and event.kind == "hand_over":
             return self._hand_over(event)
-        if answer.applied and event.kind == "drain":
-            self._drain = True
+        if answer.applied and event.kind in ("drain", "catch_up"):
+            self._asked(StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up"))
         if (
             event.kind == "pause"
             and answer.applied
@@ -718,22 +761,22 @@ class Coordinator:
         if self._outbox.undelivered(head.unreleased):
             self._awaiting = "all"
             return [AwaitSinks()]
-        if not head.unreleased:
+        if not head.unreleased and why != CAUGHT_UP:
             return [Stop(why)]
         self._ending = why
-        return [self._note()]
+        return [self._note(caught_up=why == CAUGHT_UP)]
 
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
         catch_up: CatchUp | None = None, course: Course | None = None,
-        told: Commanded | None = None,
+        told: Commanded | None = None, caught_up: bool = False,
     ) -> Commit:  # fmt: skip
         """Commit a step in which nothing is computed, for what it says."""
         head = self._head
         note = note_manifest(
             head, self.shape, answers=answers, paused=paused, catch_up=catch_up, course=course,
             drained_hosts=None if told is None else told.drained_hosts,
-            halt=None if told is None else told.halt,
+            halt=None if told is None else told.halt, caught_up=caught_up,
             nonce=self._nonce(), cleaned=self._clean_up.cleaned,
         )  # fmt: skip
         return Commit(head, self._outbox.noted(head, note))

@@ -26,6 +26,7 @@ from headrace.coordinator.identity import (
 from headrace.coordinator.messages import Opened
 from headrace.coordinator.migrating import give_up
 from headrace.coordinator.planning import PlannedStep
+from headrace.coordinator.reopening import catching_up_after, reopening
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
 from headrace.errors import SchemaChanged, ensure
@@ -59,6 +60,13 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     if head is not None and layout is not None and head.migrations:
         course = give_up_all(head, event.now_us, course)
     stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
+    again = reopening(head, shape)
+    behind = to_catch_up(head, shape)
+    if behind is None and head is not None and head.catch_up is not None:
+        after = catching_up_after(head.catch_up, again.reopened)
+        behind = None if after == head.catch_up else after
+    else:
+        behind = catching_up_after(behind, again.reopened)
     return Manifest(
         pipeline=shape.name,
         step=step,
@@ -84,7 +92,11 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         halt=event.halt,
         forgotten=forgotten,
         starts=shape.begun(head),
-        catch_up=to_catch_up(head, shape),
+        catch_up=behind,
+        reopened=again.reopened,
+        frontiers=again.frontiers,
+        watermarks=again.watermarks,
+        percentiles=again.percentiles,
         light=head is not None and head.is_behind,
         **({} if course is None else course.told(head)),
     )  # fmt: skip
@@ -121,7 +133,8 @@ def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course
 def note_manifest(
     head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
     catch_up: CatchUp | None = None, course: Course | None = None,
-    drained_hosts: list[str] | None = None, halt: Halt | None = None, nonce: str, cleaned: int,
+    drained_hosts: list[str] | None = None, halt: Halt | None = None, caught_up: bool = False,
+    nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step in which nothing is computed.
 
@@ -134,6 +147,7 @@ def note_manifest(
         course: what becomes of the layout; None for as it was.
         drained_hosts: where no worker is to live from now on; None for as it was.
         halt: what is to be done after a later step; None for as it was.
+        caught_up: whether the run ends here, since all that was there has been read.
         nonce: tells this manifest from any other.
         cleaned: those files are gone that died up to this step.
     """
@@ -155,6 +169,7 @@ def note_manifest(
         drained_hosts=drained_hosts,
         halt=halt,
         catch_up=catch_up,
+        caught_up=caught_up,
         light=head.is_behind,
         **({} if course is None else course.told(head)),
     )
@@ -220,6 +235,7 @@ def _of_step(
         },
         watermarks=adopted.watermarks,
         percentiles=adopted.percentiles if has_percentiles else {},
+        reached=_reached(adopted, head),
         oldest={n: at for n, at in adopted.oldest.items() if at != head.oldest.get(n, MAX_TIME)},
         next_wall_timer=adopted.next_wall_timer,
         runs=[] if plan.light else adopted.runs,
@@ -236,6 +252,16 @@ def _of_step(
         per_worker=adopted.per_worker,
         backlog=backlog_after(head, adopted.backlog, plan.resting, adopted.watermarks),
     )
+
+
+def _reached(adopted: Adopted, head: Head) -> dict[str, int]:
+    """Return up to when computations whose input has ended have worked it off, where that has changed."""
+    found = {
+        name: max(head.reached_by(name), adopted.reached.get(name, MIN_TIME))
+        for name, (after_in, _) in adopted.watermarks.items()
+        if after_in >= MAX_TIME
+    }
+    return {name: at for name, at in found.items() if at != head.reached.get(name)}
 
 
 def _of_catching_up(

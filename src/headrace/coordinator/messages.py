@@ -143,9 +143,20 @@ class Woken(msgspec.Struct, frozen=True):
 
 
 class StopAsked(msgspec.Struct, frozen=True):
-    """Somebody wants the pipeline to stop after the running step (or at the input's end)."""
+    """Somebody wants the pipeline to stop after the running step, or later.
 
-    drain: bool
+    Attributes:
+        drain: at the end of the input.
+        catch_up: when it has read what is there now.
+    """
+
+    drain: bool = False
+    catch_up: bool = False
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is to stop after the running step."""
+        return not (self.drain or self.catch_up)
 
 
 class Commanded(msgspec.Struct, frozen=True):

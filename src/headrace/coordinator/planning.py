@@ -16,6 +16,7 @@ import numpy as np
 from headrace.coordinator.catching_up import resting, retained_after
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
+from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.intent import Intent
@@ -104,6 +105,8 @@ def plan_step(
         cached_bytes=settings.cached_bytes,
         slice=None if light else _next_slice(head, shape, settings, step),
         percentiles=head.percentiles,
+        reached={n: head.reached_by(n) for n in shape.nodes if head.watermark_of(n)[0] >= MAX_TIME},
+        latest=head.latest,
         resting=resting(head, shape, replays=intent.replays),
         replays=intent.replays,
         retained=retained,

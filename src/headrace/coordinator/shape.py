@@ -39,6 +39,7 @@ class Shape(msgspec.Struct, frozen=True):
         beginning: computations that begin with the beginning of their injectors or retained streams.
         produced: for each computation the streams that it reads of others.
         code: the fingerprint of the code.
+        reopened: injectors that are to go on, should their input have ended.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Shape(msgspec.Struct, frozen=True):
     beginning: list[str] = []
     produced: dict[str, list[str]] = {}
     code: str = ""
+    reopened: list[str] = []
 
     def starts(self, head: Head) -> dict[str, Position]:
         """Return where the next step begins, by injector."""
@@ -81,7 +83,7 @@ class Shape(msgspec.Struct, frozen=True):
 def shape_of(
     pipeline: Pipeline, drawing: Pipeline, standing: Standing, *, beginning: Collection[str],
     starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
-    wide_exchange: Exchange, code: str = "",
+    wide_exchange: Exchange, code: str = "", reopened: Collection[str] = (),
 ) -> Shape:  # fmt: skip
     """Return the shape of what is to run.
 
@@ -96,6 +98,7 @@ def shape_of(
         store: where the storage is.
         wide_exchange: who carries records in large steps.
         code: the fingerprint of the code; empty where no step is shown before its commit.
+        reopened: injectors that are to go on, should their input have ended.
     """
     injectors = pipeline.injectors
     return Shape(
@@ -119,4 +122,5 @@ def shape_of(
         beginning=list(beginning),
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
         code=code,
+        reopened=sorted(reopened),
     )

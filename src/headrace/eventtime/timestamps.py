@@ -12,9 +12,12 @@ from headrace.errors import PipelineError
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
-#: The first and last times that a ``datetime`` can show.
+#: The first and last times that a ``datetime`` can show: all event times of records are between them. So
+#: a sum of an event time and a few durations never leaves 64 bits, and no record is at ``MAX_TIME``.
 FIRST_DATE_US = -62_135_596_800_000_000
 LAST_DATE_US = 253_402_300_799_999_999
+#: The longest duration, some 73 000 years. (Event times are less than 10 000 apart.)
+LONGEST_US = 2**61
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
@@ -59,6 +62,26 @@ def checked_micros(when: TimeLike) -> int:
     return micros
 
 
+def event_micros(when: TimeLike) -> int:
+    """Return a point in time as microseconds, as the event time of a record that a handler sends.
+
+    A time after the year 9999, such as that of a timer which only the end of the input fires, counts as
+    the last one of that year.
+
+    Raises:
+        ValueError: for a time without a zone, or before the year 1.
+        TypeError: for what is no time.
+    """
+    micros = checked_micros(when)
+    if micros < FIRST_DATE_US:
+        raise ValueError(f"{micros} microseconds are no event time: {OUTSIDE}")
+    return min(micros, LAST_DATE_US)
+
+
+#: Why a time is refused as an event time.
+OUTSIDE = "event times are in the years 1 to 9999"
+
+
 def from_micros(micros: int) -> datetime:
     """Return microseconds since 1970 UTC as an aware ``datetime``, clamped to what that can hold.
 
@@ -75,12 +98,18 @@ def from_micros(micros: int) -> datetime:
 def duration_micros(duration: DurationLike) -> int:
     """Return a duration as microseconds; strings are like ``"10s"``, ``"1h30m"``, ``"250ms"``.
 
+    One that is longer than ``LONGEST_US`` counts as that: no two event times are so far apart.
+
     >>> duration_micros("1m30s")
     90000000
 
     Raises:
         PipelineError: for what is no duration, such as a number with a fraction, which has no unit.
     """
+    return max(-LONGEST_US, min(_duration_micros(duration), LONGEST_US))
+
+
+def _duration_micros(duration: DurationLike) -> int:
     if isinstance(duration, Integral):  # (NumPy's too)
         return int(duration)
     if isinstance(duration, timedelta):

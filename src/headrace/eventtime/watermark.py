@@ -21,6 +21,7 @@ from headrace.bounds import Micros
 from headrace.errors import PipelineError, UserCodeError
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
+    LAST_DATE_US,
     MAX_TIME,
     MIN_TIME,
     DurationLike,
@@ -28,6 +29,9 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     duration_micros,
 )
+
+#: The watermark behind all event times. It is not the end: only a source that has ended is at that.
+_ALL_TIMES = LAST_DATE_US + 1
 
 
 class Watermarks(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +87,8 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         after = msgspec.structs.replace(
             self, ended=final, heard=self.heard or not awaited, active_us=active_us
         )
+        if promise_us is not None:
+            promise_us = min(promise_us, _ALL_TIMES)
         if promise_us is None or promise_us <= self.promise_us:
             return after
         return msgspec.structs.replace(after, promise_us=promise_us, active_us=now_us, idle=False)
@@ -97,6 +103,7 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         parts: by partition; a source that has none has one called ``""``.
         low, percentile: its watermarks.
+        reached: of an injector whose input has ended, what its low watermark would be without the end.
         delays: how far behind the newest record others came, for a percentile watermark.
         gone: in what a manifest says of a step: partitions that are not remembered any more.
     """
@@ -106,6 +113,7 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     percentile: Micros = MIN_TIME
     delays: Delays = Delays()
     gone: list[str] = []
+    reached: int = MIN_TIME
 
     @property
     def watermarks(self) -> Watermarks:
@@ -250,7 +258,7 @@ class ByFunction(msgspec.Struct, frozen=True):
             UserCodeError: when the function raises, or returns no time.
         """
         try:
-            return checked_micros(self.function(frontier))
+            return min(checked_micros(self.function(frontier)), _ALL_TIMES)
         except Exception as error:
             raise UserCodeError(
                 f"the watermark function failed: {type(error).__name__}: {error}",
@@ -300,10 +308,12 @@ def advance(
     """
     ended = set(finals)
     after = {
-        name: _ended(of)
-        if name in ended
-        else _advanced(of, seen.get(name, {}), rules[name], clock_us)
+        name: of if of.low >= MAX_TIME else _advanced(of, seen.get(name, {}), rules[name], clock_us)
         for name, of in before.items()
+    }
+    after = {
+        name: _ended(of) if name in ended and of.low < MAX_TIME else of
+        for name, of in after.items()
     }
     live = [of for name, of in after.items() if name not in ended and not of.is_idle]
     if live:
@@ -317,7 +327,7 @@ def advance(
 
 
 def _ended(before: Frontiers) -> Frontiers:
-    return msgspec.structs.replace(before, low=MAX_TIME, percentile=MAX_TIME)
+    return msgspec.structs.replace(before, low=MAX_TIME, percentile=MAX_TIME, reached=before.low)
 
 
 def _advanced(

@@ -26,7 +26,7 @@ from headrace.bounds import (
     Workers,
 )
 from headrace.errors import ensure
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, changed
 from headrace.keyspace.groups import MAX_GROUPS
 from headrace.keyspace.layout import Layout, LayoutWire
@@ -37,7 +37,7 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Migration, migrations_after, under_way
 from headrace.ledger.places import Places
-from headrace.ledger.retained import Mark, with_mark
+from headrace.ledger.retained import Mark, lowered, with_mark
 from headrace.ledger.timing import Timing
 from headrace.state.perworker import Held
 from headrace.state.runs import FileRef
@@ -206,6 +206,9 @@ class Head(msgspec.Struct, frozen=True):
         frontiers: what is known of each injector, and the watermarks that it has reached.
         watermarks: (input, output), by computation.
         percentiles: the percentile watermark of what a computation produces, where it has one.
+        reached: of computations whose input has ended, the event time up to which they have worked it off:
+            what would be their watermark without the end, but not before any event timer that the end
+            has fired. What comes later is late by this.
         oldest: the lowest event time of a computation's work that is still to be done, or a bound below.
         moved: when each injector's and computation's watermark last moved: (step, clock reading).
         next_wall_timer: the lowest pending wall timer, or a bound below it.
@@ -247,6 +250,7 @@ class Head(msgspec.Struct, frozen=True):
             is known. A clock was wrong, or is; while that is so, the base's age counts from then.
         backlog: computations that have left due timers for the next steps, and how many portions of them
             each has fired since its input ended.
+        caught_up: whether the newest run has ended since all that was there had been read.
     """
 
     step: StepNumber
@@ -260,6 +264,7 @@ class Head(msgspec.Struct, frozen=True):
     frontiers: dict[str, Frontiers] = {}
     watermarks: dict[str, tuple[Micros, Micros]] = {}
     percentiles: dict[str, Micros] = {}
+    reached: dict[str, Micros] = {}
     oldest: dict[str, Micros] = {}
     moved: dict[str, tuple[StepNumber, Micros]] = {}
     next_wall_timer: Micros = MAX_TIME
@@ -301,6 +306,7 @@ class Head(msgspec.Struct, frozen=True):
     clock_now: Micros = 0
     starts: dict[str, Any] = {}
     backlog: dict[str, int] = {}
+    caught_up: bool = False
 
     @property
     def stops_here(self) -> bool:
@@ -363,6 +369,25 @@ class Head(msgspec.Struct, frozen=True):
         """Return input and output watermark of a computation."""
         return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
 
+    @property
+    def latest(self) -> int:
+        """The latest event time that the pipeline has worked with; ``MIN_TIME`` before there is one.
+
+        (It is that of a record, of a timer that the end has fired, or of an injector's watermark.)
+        """
+        times = [*self.highest.values(), *self.reached.values()]
+        times += [part.highest for of in self.frontiers.values() for part in of.parts.values()]
+        times += [at for of in self.frontiers.values() for at in (of.low, of.reached)]
+        return max([at for at in times if at <= LAST_DATE_US], default=MIN_TIME)
+
+    def reached_by(self, node: str) -> int:
+        """Return up to which event time a computation has worked off its input, ended or not."""
+        after_in, _ = self.watermark_of(node)
+        if after_in < MAX_TIME:
+            return after_in
+        reached = self.reached.get(node)
+        return self.latest if reached is None else reached  # (older versions noted none)
+
     def frontiers_of(self, injector: str) -> Frontiers:
         """Return what is known of an injector."""
         known = self.frontiers.get(injector)
@@ -400,7 +425,9 @@ class Manifest(msgspec.Struct, frozen=True):
         clock_us, seed: what the step took for the time and for chance.
         divisions: what it read.
         starts: of a claim: where injectors begin of which nobody knew that before.
-        highest, watermarks, percentiles, oldest, next_wall_timer: event time after it.
+        reopened: of a claim: injectors whose input had ended, and goes on.
+        caught_up: whether the run ends here, since all that was there has been read.
+        highest, watermarks, percentiles, reached, oldest, next_wall_timer: event time after it.
         frontiers: what has become of the injectors; of their partitions those that changed.
         runs, outputs, retained, slice: the exact files that it made.
         state_digests, stream_digests: what its changes and productions add up to.
@@ -450,6 +477,7 @@ class Manifest(msgspec.Struct, frozen=True):
     frontiers: dict[str, Frontiers] = {}
     watermarks: dict[str, tuple[Micros, Micros]] = {}
     percentiles: dict[str, Micros] = {}
+    reached: dict[str, Micros] = {}
     oldest: dict[str, Micros] = {}
     next_wall_timer: Micros = MAX_TIME
     runs: list[FileRef] = []
@@ -489,6 +517,8 @@ class Manifest(msgspec.Struct, frozen=True):
     staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}
     backlog: dict[str, int] | None = None
+    reopened: list[str] = []
+    caught_up: bool = False
 
     @property
     def has_outputs(self) -> bool:
@@ -607,11 +637,15 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         identity=manifest.identity or head.identity,
         positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
         starts={**manifest.starts, **head.starts},
-        ended=sorted({*head.ended, *(n for n, d in divisions.items() if d.final)}),
+        ended=sorted(
+            {*head.ended, *(n for n, d in divisions.items() if d.final)} - {*manifest.reopened}
+        ),
+        caught_up=manifest.caught_up,
         highest={**head.highest, **manifest.highest},
         frontiers={**head.frontiers, **_frontiers_after(head, manifest)},
         watermarks=_without({**head.watermarks, **manifest.watermarks}, gone),
         percentiles=_without({**head.percentiles, **manifest.percentiles}, gone),
+        reached=_without({**head.reached, **manifest.reached}, gone),
         oldest=_without({**head.oldest, **manifest.oldest}, gone),
         moved=_without({**head.moved, **_moved(head, manifest)}, gone),
         # (a claim may know of timers that nobody looked at: of a computation that is drawn again)
@@ -749,8 +783,11 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
     streams = head.identity.get("retained", {})
     if not streams:
         return head.retained_marks
+    marks = head.retained_marks
+    if manifest.claim:  # (it has none, unless an end is taken back)
+        marks = lowered(marks, {name: out for name, (_, out) in manifest.watermarks.items()})
     return with_mark(
-        head.retained_marks, manifest.step, streams, watermarks=manifest.watermarks,
+        marks, manifest.step, streams, watermarks=manifest.watermarks,
         percentiles=manifest.percentiles,
     )  # fmt: skip
 

@@ -75,6 +75,29 @@ def with_mark(
     return [*marks, Mark(step, after)]
 
 
+def lowered(marks: list[Mark], most: Mapping[str, int]) -> list[Mark]:
+    """Return marks without what an end of the input said, after that was taken back.
+
+    Args:
+        marks: as they were noted.
+        most: the output watermark that each computation goes on with.
+    """
+    if not any(
+        out > most.get(name, out) for mark in marks for name, (out, _) in mark.watermarks.items()
+    ):
+        return marks
+    return [Mark(mark.step, _lowered(mark.watermarks, most)) for mark in marks]
+
+
+def _lowered(
+    watermarks: Mapping[str, tuple[int, int]], most: Mapping[str, int]
+) -> dict[str, tuple[int, int]]:
+    return {
+        name: (most[name], most[name]) if out > most.get(name, out) else (out, percentile)
+        for name, (out, percentile) in watermarks.items()
+    }
+
+
 def next_retained(
     marks: Sequence[Mark], files: Sequence[FileRef], streams: Collection[str], after: int
 ) -> Retained | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headrace.errors import PipelineError
 from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
@@ -66,9 +67,19 @@ class Events(Source):
     def start(self) -> Position:
         return 0
 
+    def now(self, position: Position) -> int:
+        come = there(self.timeline, self._pace, self._history)
+        if come is None:
+            raise PipelineError(
+                "nexmark: what is there now has no end", remedy="say how many events there are"
+            )
+        return come
+
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         filled = self._pace is None or position >= self._history
         come = there(self.timeline, self._pace, self._history) if filled else self._history
+        if limit.until is not None:
+            come = limit.until
         return self._offer(position, come, limit)
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
@@ -80,7 +91,7 @@ class Events(Source):
     def _offer(self, position: int, until: int | None, limit: Limit) -> Offer | None:
         most = position + max(1, min(limit.rows, limit.bytes // _EVENT_BYTES))
         end = most if until is None else min(most, until)
-        final = end == self.timeline.events
+        final = end == self.timeline.events and not limit.open_ended
         if end <= position and not final:
             return None
         part = Part(final, self.timeline.promise_us(end))

@@ -14,7 +14,7 @@ from headrace.eventtime.calendars import Calendar, CalendarUnit, Weekday
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.ops.columns import I64, place_of
-from headrace.ops.windows import WINDOW, positive, window_fields
+from headrace.ops.windows import WINDOW, bounds, positive, window_fields
 from headrace.state.rows import FiredBatch, KeyedBatch
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ class CalendarWindows(ColumnarComputation):
         rows = self.panes.at(fired.keys, start=fired.tags)
         results = self._aggregation.results(self._aggregation.read(rows))
         _, end = self._bounds(fired.tags)
-        window = {"window_start": fired.tags, "window_end": end}
+        window = bounds(fired.tags, end)
         ctx.produce("out", fired.keys, {**window, **results})
         rows.delete(np.ones(len(fired), bool))

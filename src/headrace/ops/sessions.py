@@ -13,7 +13,7 @@ from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, T
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import I64, Mask, place_of, spread, starts_of
-from headrace.ops.windows import WINDOW, positive, window_fields
+from headrace.ops.windows import WINDOW, bounds, positive, window_fields
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Session(ColumnarComputation):
         due = stored["ends"] + self._wait
         over = due <= ctx.low_watermark_us
         ended = _chosen(stored, over)
-        window = {"window_start": ended["begins"], "window_end": ended["ends"]}
+        window = bounds(ended["begins"], ended["ends"])
         values = {**window, **self._aggregation.results(ended)}
         ctx.produce("out", keys[at[over]], values, timestamps_us=due[over])
         self._write(keys, counts, at[~over], _chosen(stored, ~over))

@@ -19,7 +19,12 @@ import pyarrow as pa
 from headrace.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.errors import PipelineError, ensure
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.timestamps import (
+    FIRST_DATE_US,
+    LAST_DATE_US,
+    DurationLike,
+    duration_micros,
+)
 from headrace.ops.aggregates import Aggregate, Aggregation, Count
 from headrace.ops.columns import I64, place_of, spread, starts_of
 from headrace.ops.panes import mark, marked, unmark
@@ -37,6 +42,16 @@ _FEW_PANES = 8
 def window_fields() -> list[pa.Field]:
     """Return the columns that say which window a result is of."""
     return [pa.field(name, TIMESTAMP, nullable=False) for name in WINDOW]
+
+
+def bounds(begins: I64, ends: I64) -> dict[str, I64]:
+    """Return the columns that say which windows results are of.
+
+    Times before the year 1 and after 9999, which few programs can show, are shown as the first and last
+    ones of these years.
+    """
+    both = zip(WINDOW, (begins, ends), strict=True)
+    return {name: np.clip(times, FIRST_DATE_US, LAST_DATE_US) for name, times in both}
 
 
 def positive(duration: DurationLike, what: str, place: str, *, least: int = 1) -> int:
@@ -171,7 +186,7 @@ class Sliding(ColumnarComputation):
         partial = self._aggregation.read(rows)
         if self._many > 1:
             partial = self._aggregation.combined(partial, starts_of(at))
-        window = {"window_start": fired.tags, "window_end": fired.tags + self._size}
+        window = bounds(fired.tags, fired.tags + self._size)
         ctx.produce("out", fired.keys, {**window, **self._aggregation.results(partial)})
         past = starts < fired.tags[at] + self._every  # no later window has these
         rows.delete(past)

@@ -72,6 +72,8 @@ class Offer(msgspec.Struct, frozen=True):
             step on, also before its first record. A source without partitions may leave this empty, and
             then is one partition called ``""``. One that a committed step knows to be final may be left
             out: then it is forgotten, and its name must not come again.
+        pending: of an offer without records: whether the source is still finding out what there is, so that
+            a run that catches up is to ask again.
     """
 
     end: Position
@@ -80,6 +82,7 @@ class Offer(msgspec.Struct, frozen=True):
     final: bool = False
     empty: bool = False
     parts: dict[str, Part] = {}
+    pending: bool = False
 
 
 class Split(msgspec.Struct, frozen=True):

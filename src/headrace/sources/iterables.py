@@ -26,6 +26,7 @@ from headrace.sources.base import (
     Source,
     Split,
 )
+from headrace.storage.base import Store
 
 
 class Iterable(Source):
@@ -33,7 +34,8 @@ class Iterable(Source):
 
     Args:
         items: a list or tuple, or a function without arguments; each call of it must give the same
-            items in the same order, because a restart begins anew and skips what was committed.
+            items in the same order, because a restart begins anew and skips what was committed. From
+            one run to the next it may have grown, at its end.
         type: the type of the items (struct, dataclass or scalar).
         event_time: the name of the field that holds the event time (an aware ``datetime``, or an
             integer of microseconds since 1970 UTC), or a function of the item.
@@ -44,7 +46,8 @@ class Iterable(Source):
     read. What a function gives is not known before it comes: name the partitions that are to come in
     ``expect=``. Items are read in their order, so there is no ``skew_limit=`` with ``partition=``.
 
-    A step takes as many items as it may; it does not wait for a slow iterable to be polled again.
+    A step takes as many items as it may; it does not wait for a slow iterable to be polled again. The
+    input ends with the last item; for a run that catches up, a function without an end has no "now".
 
     Cost: read in the driver, one item at a time.
     """
@@ -93,10 +96,21 @@ class Iterable(Source):
     def start(self) -> Position:
         return 0
 
+    def open(self, store: Store) -> None:
+        self._iterator, self._window = None, []  # there may be more than the run before has seen
+        self._read = self._window_start = 0
+
+    def now(self, position: Position) -> Any:
+        items = self._make()
+        return len(items) if isinstance(items, list | tuple) else None
+
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         self._seek(position)
-        self._read_to(position + limit.rows)
-        end = min(self._read, position + limit.rows)
+        most = position + limit.rows
+        if limit.until is not None:
+            most = max(position, min(most, limit.until))
+        self._read_to(most)
+        end = min(self._read, most)
         final = end == self._read and self._read < position + limit.rows
         rows = end - position
         parts = self._parts(end)

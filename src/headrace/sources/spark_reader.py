@@ -111,8 +111,14 @@ class SparkReader(Source):
     def start(self) -> Position:
         return self._live.initialOffset()
 
+    def now(self, position: Position) -> Any:
+        return self._live.available_now(position)
+
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        end = self._live.latestOffset(position, limit.rows)
+        if limit.until is None:
+            end = self._live.latestOffset(position, limit.rows)
+        else:
+            (end,) = limit.until
         if end == position:
             return None
         parts = {name: Part() for name in self._named(self._partitions(position, end)) if name}
@@ -189,6 +195,16 @@ class _Reader:
             raise AttributeError(name)
         return getattr(self._reader, name)
 
+    def available_now(self, start: Any) -> Any:
+        """Return where the input ends now, in a list; None for a reader that keeps to that by itself.
+
+        (Of one that is limited and does not, only the first offer without records tells.)
+        """
+        if hasattr(self._reader, "prepareForTriggerAvailableNow"):
+            self._reader.prepareForTriggerAvailableNow()
+            return None
+        return None if self._limited else [self._reader.latestOffset()]
+
     def latestOffset(self, start: Any, rows: int) -> Any:
         if not self._limited:
             return self._reader.latestOffset()
@@ -205,6 +221,10 @@ class _SimpleReader:
 
     def initialOffset(self) -> Any:
         return self._reader.initialOffset()
+
+    def available_now(self, start: Any) -> Any:
+        """Return where the input ends now, in a list."""
+        return [self.latestOffset(start, 0)]
 
     def latestOffset(self, start: Any, rows: int) -> Any:
         _, end = self._reader.read(start)

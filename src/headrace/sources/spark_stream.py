@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,8 +56,9 @@ class SparkStream(Source):
             Without it the stream is one partition.
         repeatable: whether the same batch run again gives the same rows in the same order; then it is
             not logged.
-        trigger: arguments of ``DataStreamWriter.trigger``, for instance ``{"availableNow": True}``, with
-            which the input ends when what is there has been read.
+        trigger: arguments of ``DataStreamWriter.trigger``. With ``{"availableNow": True}`` the input ends
+            when what is there has been read: a run that drains declares the end of time then. One that only
+            catches up (``job.catch_up()``, ``--available-now``) does not, and needs no trigger for it.
         time_zone, time_unit: of event times that name none, or are numbers.
 
     A partition holds the watermark from its first record; name those that are to come in ``expect=``. What
@@ -113,22 +115,47 @@ class SparkStream(Source):
         self._query: Any = None
         self._started = threading.Event()
         self._closing = False
+        self._bounded = self._ends  # whether the query ends by itself
         self._store: Store | None = None
 
     # -- the query's side ---------------------------------------------------------------------
 
     def open(self, store: Store) -> None:
-        assert self._frame is not None
         self._store = store
+        self._bounded = self._ends
+        self._start(self._trigger)
+
+    def _start(self, trigger: dict[str, Any] | None) -> None:
+        assert self._frame is not None
         self._waiting, self._current = queue.Queue(), None
         self._started.clear()
         self._closing = False
         writer = self._frame.writeStream.foreachBatch(self._take_batch)
         writer = writer.option("checkpointLocation", self._checkpoint)
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
+        if trigger:
+            writer = writer.trigger(**trigger)
         self._query = writer.start()
         self._started.set()
+
+    def now(self, position: Position) -> Any:
+        """Let the query read what is there now, and end. (Spark's sources know what that is.)"""
+        if not self._bounded:
+            self.close()
+            self._bounded = True
+            self._start({"availableNow": True})
+        return None
+
+    def has_more(self, position: Position) -> str:
+        while self._current is None:
+            self._current = self._next(position)
+            if self._current is not None:
+                break
+            if not self._bounded:
+                return "nothing yet, but its query waits for more now"
+            if self._end_of_query(position) is not None:
+                return ""
+            time.sleep(_LOOK_EVERY_S / 10)
+        return f"{self._current.table.num_rows:,} or more records"
 
     def _take_batch(self, frame: DataFrame, number: int) -> None:
         """Hand a batch over, and return when its step is committed. Runs in the query's thread."""
@@ -158,7 +185,10 @@ class SparkStream(Source):
             self._current = self._next(position)
         batch = self._current
         if batch is None:
-            return self._end_of_query(position)
+            over = self._end_of_query(position)
+            if over is None and limit.open_ended:
+                return Offer(position, 0, 0, empty=True, pending=True)
+            return over
         rows, size = batch.table.num_rows, batch.table.nbytes
         end = {"query": batch.query, "batch": batch.number, "file": self._log(batch)}
         return Offer(end, rows, size)
@@ -224,7 +254,7 @@ class SparkStream(Source):
                 place=self._checkpoint,
                 remedy="see to the query; nothing was lost, start again to go on",
             )
-        if not self._ends:
+        if not self._bounded:
             raise SourceChanged(
                 "the streaming query was stopped from outside",
                 place=self._checkpoint,

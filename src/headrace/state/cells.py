@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headrace.eventtime.timestamps import (
+    LAST_DATE_US,
     MAX_TIME,
     MIN_TIME,
     TimeLike,
     checked_micros,
+    event_micros,
     from_micros,
 )
 from headrace.state.codecs import StateCodec
@@ -501,8 +503,8 @@ class HoldingTimerHandle(TimerHandle):
 
     def _checked(self, hold: TimeLike) -> int:
         """Return a hold's time; refused before anything is set, for a handler may catch the error."""
-        time, cause = checked_micros(hold), self.cause()
-        if time < cause < MAX_TIME:
+        time, cause = event_micros(hold), self.cause()
+        if time < cause <= LAST_DATE_US:
             raise before_cause(time, cause)
         return time
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.columnar import TableState
 from headrace.computation import EVENT_TIME, TimeDomain
 from headrace.computation import Timer as TimerDeclaration
-from headrace.eventtime.timestamps import MAX_TIME
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.state.bins import BinnedState
@@ -231,12 +231,13 @@ class TimersHandle:
         _, _, found = self._found(keys, tags)
         return self.table.due_times(found, self.table.live(found))
 
-    def fire(self, until: int, cause_us: int | None) -> FiredBatch | None:
+    def fire(self, until: int, cause: tuple[int, int]) -> FiredBatch | None:
         """Remove the timers that are due by a time; return them in order, or None.
 
         Args:
-            cause_us: the event time that they cause productions at; by default what they were set
-                for.
+            until: the time.
+            cause: the event time that they cause productions at, and the earliest that these may have. An
+                event timer has its own, unless no record can have that.
         """
         table = self.table
         slots = table.pop_due(until)
@@ -249,9 +250,17 @@ class TimersHandle:
         table.remove(np.sort(slots))
         hashes, times, tags = hashes[order], times[order], tags[order]
         columns = [column[order] for column in identity[:-1]]
-        cause = times.copy() if cause_us is None else np.full(len(times), cause_us)
-        keys = Keys(table.keys, hashes, columns, lambda: (cause, cause))
+        causes = self._causes(times, cause)
+        keys = Keys(table.keys, hashes, columns, lambda: causes)
         return FiredBatch(self.name, self.domain, keys, times, tags)
+
+    def _causes(self, times: Times, cause: tuple[int, int]) -> tuple[Times, Times]:
+        """Return when productions of timers are, by default and at the earliest."""
+        if self.domain is EVENT_TIME and int(times.max()) <= LAST_DATE_US:
+            set_for = times.copy()
+            return set_for, set_for
+        own: Mask = (times <= LAST_DATE_US) & (self.domain is EVENT_TIME)
+        return np.where(own, times, cause[0]), np.where(own, times, cause[1])
 
 
 _TIME = ColumnType("times_us", pa.int64())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.eventtime.timestamps import MAX_TIME
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US, OUTSIDE
 from headrace.schema import NotExact, ValueType, exact_cast
 from headrace.schema.exact import Misfit
 from headrace.schema.forms import Plain
@@ -41,15 +41,20 @@ class Emitter:
 
         Raises:
             TypeError: for values that the stream cannot carry.
-            ValueError: for an event time before its cause's.
+            ValueError: for an event time before its cause's, or before the year 1.
         """
         if not len(keys):
             return
         earliest = keys.earliest_us
-        stamps = keys.times_us if times is None else _TIMES.coerced(times, len(keys))
-        if ((stamps < earliest) & (earliest < MAX_TIME)).any():
-            row = int(np.argmax((stamps < earliest) & (earliest < MAX_TIME)))
-            raise before_cause(int(stamps[row]), int(earliest[row]))
+        stamps = keys.times_us
+        if times is not None:
+            stamps = _TIMES.coerced(times, len(keys))
+            stamps = np.minimum(stamps, LAST_DATE_US)
+            if (stamps < FIRST_DATE_US).any():
+                raise ValueError(f"{stamps.min()} microseconds are no event time: {OUTSIDE}")
+            if (stamps < earliest).any():
+                row = int(np.argmax(stamps < earliest))
+                raise before_cause(int(stamps[row]), int(earliest[row]))
         columns = [pa.array(keys.hashes), pa.array(stamps), *keys.to_arrow()]
         columns += self._columns(values, len(keys))
         self.batches.append(pa.record_batch(columns, schema=stream_schema(self.stream)))

@@ -39,7 +39,8 @@ class IdCheck:
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, portions: int = 0,
+        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        portions: int = 0,
     ) -> NodeReport:  # fmt: skip
         """Check a step's records; see :meth:`headrace.step.visit.Visitor.step`."""
         report = NodeReport(

@@ -15,9 +15,15 @@ import pyarrow as pa
 
 from headrace.computation import EVENT_TIME, WALL_TIME
 from headrace.digest import add_digests, digest_of
-from headrace.errors import HeadraceError, InvariantBroken, SchemaChanged, ensure
+from headrace.errors import BadInput, HeadraceError, InvariantBroken, SchemaChanged, ensure
 from headrace.eventtime.delays import delays_of
-from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.timestamps import (
+    FIRST_DATE_US,
+    LAST_DATE_US,
+    MAX_TIME,
+    MIN_TIME,
+    OUTSIDE,
+)
 from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.ranges import Ranges
@@ -129,7 +135,7 @@ class Worker:
             return
         with self._phase(report, "route"):
             for partition, times in times_by_partition(table, split.partition):
-                self._see(plan, name, partition, times, report)
+                self._see(plan, name, partition, split.place, times, report)
             if split.partition is None:
                 table = table.drop_columns([PARTITION_COLUMN])
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
@@ -163,9 +169,23 @@ class Worker:
                     resting=plan.resting,
                 )  # fmt: skip
 
-    def _see(self, plan: Plan, name: str, partition: str, times: I64, report: TaskReport) -> None:
-        """Note what a partition's records in a split come to for the injector's watermark."""
+    def _see(
+        self, plan: Plan, name: str, partition: str, place: str, times: I64, report: TaskReport
+    ) -> None:
+        """Note what a partition's records in a split come to for the injector's watermark.
+
+        Raises:
+            BadInput: for a time that no record can have.
+        """
         seen = Seen(int(times.max()))
+        lowest_us = int(times.min())
+        if lowest_us < FIRST_DATE_US or seen.highest > LAST_DATE_US:
+            wrong = lowest_us if lowest_us < FIRST_DATE_US else seen.highest
+            raise BadInput(
+                f"injector {name!r} has a record at {wrong} microseconds: {OUTSIDE}",
+                place=place,
+                remedy="mend the record, or say the unit of its time (time_unit=)",
+            )
         if self.pipeline.injectors[name].rules.percentile is not None:
             before = plan.injectors[name].before.parts.get(partition, Frontier())
             seen = Seen(seen.highest, delays_of(times, before.highest))
@@ -194,19 +214,22 @@ class Worker:
         outbox = Outbox(plan.layout.workers)
         known: dict[str, Watermarks] = {}
         local: dict[str, Watermarks] = {}
+        latest = MIN_TIME
         with self._guard(report):
             _check_complete(plan, layer, parcels)
             known = self._known_watermarks(plan, layer, parcels)
+            latest = _latest(plan, layer, parcels)
             if not any(parcel.header.failed for parcel in parcels):
-                local = self._apply(plan, layer, worker, parcels, known, report, outbox)
+                local = self._apply(plan, layer, worker, parcels, known, latest, report, outbox)
         header = self._header(plan, report, local, known)
+        header.latest = latest
         header.failed |= any(parcel.header.failed for parcel in parcels)
         self._pass_on(layer, worker, parcels, outbox)
         return self._result(plan, report, header, outbox)
 
     def _apply(
         self, plan: Plan, layer: int, worker: int, parcels: list[Parcel],
-        known: dict[str, Watermarks], report: TaskReport, outbox: Outbox,
+        known: dict[str, Watermarks], latest: int, report: TaskReport, outbox: Outbox,
     ) -> dict[str, Watermarks]:  # fmt: skip
         """Run the computations of the layer; return the output watermarks of each of their streams."""
         layout = self.layout(plan)
@@ -224,7 +247,7 @@ class Worker:
         produced: dict[str, pa.RecordBatch] = {}
         for node in self.pipeline.nodes_of(layer):
             outputs = self._run_node(
-                plan, worker, node, entry, parcels, {**known, **local}, produced, report
+                plan, worker, node, entry, parcels, {**known, **local}, latest, produced, report
             )
             for name, stream in node.outputs.items():
                 done = report.nodes[node.name]
@@ -260,7 +283,8 @@ class Worker:
 
     def _run_node(
         self, plan: Plan, worker: int, node: Node, entry: WorkerState, parcels: list[Parcel],
-        watermarks: dict[str, Watermarks], produced: dict[str, pa.RecordBatch], report: TaskReport,
+        watermarks: dict[str, Watermarks], latest: int, produced: dict[str, pa.RecordBatch],
+        report: TaskReport,
     ) -> dict[str, pa.RecordBatch]:  # fmt: skip
         visitor = entry.visitors[node.name]
         before_in, before_out = plan.watermarks[node.name]
@@ -292,14 +316,16 @@ class Worker:
         ]
         percentile = min(of.percentile for of in feeding)
         low = percentile if node.by_percentile else min(of.low for of in feeding)
+        late_before = before_in if before_in < MAX_TIME else plan.reached.get(node.name, before_in)
         held = visitor.per_worker
         spent = report.phases.get("user code", 0.0) - visitor.state.opening.seconds
         with self._phase(report, "user code"):
             if held.handles:
                 begin_per_worker(held, node.name, plan, worker, entry.head, report)
             done = visitor.step(
-                inputs, entry.owned, step=plan.step, late_before=before_in, watermark=max(before_in, low),
-                output_before=before_out, clock_us=plan.clock_us, seed=plan.seed,
+                inputs, entry.owned, step=plan.step, late_before=late_before,
+                watermark=max(before_in, low), output_before=before_out, clock_us=plan.clock_us,
+                seed=plan.seed, latest=latest,
                 portions=plan.portions.get(node.name, 0),
             )  # fmt: skip
             if held.handles:
@@ -419,6 +445,14 @@ class Worker:
             text = "".join(traceback.format_exception(error))
             wrapped = InvariantBroken(f"{type(error).__name__}: {error}")
             report.failure = msgspec.structs.replace(failure_of(wrapped), traceback=text)
+
+
+def _latest(plan: Plan, layer: int, parcels: list[Parcel]) -> int:
+    """Return the latest event time that the pipeline has worked with, this step's records included."""
+    if layer > 1:
+        return parcels[0].header.latest
+    seen = merged_seen(parcel.header.seen for parcel in parcels)
+    return max([plan.latest, *(of.highest for parts in seen.values() for of in parts.values())])
 
 
 def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:

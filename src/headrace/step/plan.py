@@ -132,6 +132,8 @@ class Plan(msgspec.Struct, frozen=True):
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
+        reached: of computations whose input has ended, the event time up to which they have worked it off.
+        latest: the latest event time that the pipeline had worked with before the step.
         percentiles: the percentile watermark of what each computation produces, where it differs.
         resting: computations that do not work in this step, whatever comes to them.
         replays: whether the division is read again, for computations that are catching up.
@@ -163,6 +165,8 @@ class Plan(msgspec.Struct, frozen=True):
     cached_bytes: int
     slice: SlicePlan | None = None
     percentiles: dict[str, int] = {}
+    reached: dict[str, int] = {}
+    latest: int = MIN_TIME
     resting: list[str] = []
     replays: bool = False
     retained: Retained | None = None
@@ -225,6 +229,8 @@ class NodeReport(msgspec.Struct):
         duplicates, expired: records that a check of ids dropped: their id was seen; or they are so
             late that their id may be forgotten.
         backlog: whether timers or posts are left that are due, and fire in the next steps.
+        reached: the watermark that would have made all event timers, posts and ordered records due that
+            were due in this step; ``MIN_TIME`` for none.
     """
 
     records: int = 0
@@ -242,6 +248,7 @@ class NodeReport(msgspec.Struct):
     duplicates: int = 0
     expired: int = 0
     backlog: bool = False
+    reached: int = MIN_TIME
 
 
 class StreamReport(msgspec.Struct):

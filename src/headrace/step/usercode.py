@@ -11,7 +11,13 @@ import msgspec
 
 from headrace.computation import Fired, Record
 from headrace.errors import UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, from_micros
+from headrace.eventtime.timestamps import (
+    FIRST_DATE_US,
+    LAST_DATE_US,
+    MAX_TIME,
+    MIN_TIME,
+    from_micros,
+)
 from headrace.topology import DeadLetter, Node
 
 Sent = TypeVar("Sent")
@@ -91,6 +97,36 @@ def due_until(node: Node, watermark: int) -> int:
     if not node.ordered or watermark in (MIN_TIME, MAX_TIME):
         return watermark
     return watermark - 1
+
+
+class WallCause(msgspec.Struct, frozen=True):
+    """The event time that wall timers of a step produce at.
+
+    Attributes:
+        time_us: by default.
+        earliest_us: at the earliest.
+    """
+
+    time_us: int
+    earliest_us: int
+
+
+def wall_cause(output_before: int, latest: int, clock_us: int) -> WallCause:
+    """Return the event time that a computation's wall timers produce at in a step.
+
+    That is its output watermark of the step before. Where that is no event time (it is not known yet, or
+    all input has ended) it is the latest event time that the pipeline has worked with: no window that
+    has fired is behind that, and what is produced there is not late for anybody.
+
+    Args:
+        output_before: the output watermark of the step before.
+        latest: the latest event time that the pipeline has worked with.
+        clock_us: the step's clock reading, for a pipeline that has seen no event time at all.
+    """
+    if MIN_TIME < output_before < MAX_TIME:
+        return WallCause(output_before, output_before)
+    time_us = clock_us if latest <= MIN_TIME else latest
+    return WallCause(max(FIRST_DATE_US, min(time_us, LAST_DATE_US)), MIN_TIME)
 
 
 def user_error(error: Exception, place: str) -> UserCodeError:

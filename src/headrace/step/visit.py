@@ -22,7 +22,13 @@ import xxhash
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record, TimeDomain
 from headrace.errors import BadInput, HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
+from headrace.eventtime.timestamps import (
+    LAST_DATE_US,
+    MAX_TIME,
+    MIN_TIME,
+    TimeLike,
+    event_micros,
+)
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import NotExact, column_to_python, value_type_of
@@ -43,7 +49,7 @@ from headrace.step.portions import (
     without_end,
 )
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
+from headrace.step.usercode import StepContext, dead_letter, due_until, user_error, wall_cause
 from headrace.topology import DEAD_LETTER, Node, Stream
 
 
@@ -74,6 +80,8 @@ class KeyContext(StepContext[Produced]):
         self.key: Any = None
         self._hash = 0
         self._cause_us = 0
+        self._earliest_us: int | None = None  # where that is not the cause's time
+        self._latest_us = MIN_TIME
         self._draws = 0
         self._seed = 0
 
@@ -81,19 +89,36 @@ class KeyContext(StepContext[Produced]):
         """Say what the step's random numbers are a function of."""
         self._seed = seed
 
+    def produces_at_end(self, time_us: int) -> None:
+        """Say when productions of what is due only at the end of the input are, by default."""
+        self._latest_us = time_us
+
     def stand_on(self, cells: KeyCells) -> None:
         """Move to a key."""
         self.key = cells.key
         self._hash = cells.hash
         self._draws = 0
+        self._earliest_us = None
 
-    def caused_by(self, time_us: int) -> None:
-        """Say what the coming productions are caused by."""
+    def caused_by(self, time_us: int, earliest_us: int | None = None) -> None:
+        """Say when what the coming productions are caused by is; and when they are at the earliest."""
         self._cause_us = time_us
+        self._earliest_us = earliest_us
 
     def cause(self) -> int:
-        """Return the event time of what productions are caused by."""
-        return self._cause_us
+        """Return the event time that what is set and produced may not be before."""
+        return self._cause_us if self._earliest_us is None else self._earliest_us
+
+    def event_time(self, time: TimeLike) -> int:
+        """Return the event time that a handler gives to what it sends.
+
+        Raises:
+            ValueError: for one before its cause's, or before the year 1.
+        """
+        time_us, cause = event_micros(time), self.cause()
+        if time_us < cause <= LAST_DATE_US:
+            raise before_cause(time_us, cause)
+        return time_us
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
         """Send a record to this key; see :class:`headrace.computation.Context`."""
@@ -108,9 +133,10 @@ class KeyContext(StepContext[Produced]):
     def produce(self, stream: str, value: Any, *, timestamp: TimeLike | None = None) -> None:
         """Produce a record; see :class:`headrace.computation.Context`."""
         output = self.output(stream)
-        time = self._cause_us if timestamp is None else checked_micros(timestamp)
-        if time < self._cause_us < MAX_TIME:
-            raise before_cause(time, self._cause_us)
+        if timestamp is not None:
+            time = self.event_time(timestamp)
+        elif (time := self._cause_us) > LAST_DATE_US:
+            time = self._latest_us
         if not output.check(value):
             raise TypeError(
                 f"output {stream!r} of {self._node.name!r} carries "
@@ -153,7 +179,8 @@ class Visitor:
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, portions: int = 0,
+        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        portions: int = 0,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; leave productions and changes to be taken.
 
@@ -161,11 +188,13 @@ class Visitor:
             inputs: records of each input, in order.
             owned: which bins of the layout are this worker's.
             step: the step's number.
-            late_before: the input watermark of the step before, which lateness is judged by.
+            late_before: what lateness is judged by: the input watermark of the step before; where all input
+                had ended by then, the event time up to which that has been worked off.
             watermark: the input watermark of this step.
             output_before: the output watermark of the step before.
             clock_us: the step's clock reading.
             seed: the step's seed.
+            latest: the latest event time that the pipeline has worked with.
             portions: how many portions of timers have fired since all input has ended, if some are left.
         """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
@@ -173,9 +202,9 @@ class Visitor:
         self._is_last_portion = self._is_at_the_end and portions >= MOST_PORTIONS_AT_THE_END
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.draw_from(seed)
-        self._wall_cause = max(output_before, MIN_TIME + 1)
-        if output_before <= MIN_TIME:
-            self._wall_cause = clock_us
+        self._wall_cause = wall_cause(output_before, latest, clock_us)
+        self.context.produces_at_end(wall_cause(MIN_TIME, latest, clock_us).time_us)
+        self._reached = MIN_TIME
         self._step = step
         until = due_until(self.node, watermark)
         work = Work(self.node, self.state)
@@ -199,18 +228,25 @@ class Visitor:
         self._end()
         reached = min(watermark, self.state.lowest_hold())
         if report.backlog:
-            reached = min(reached, self._reached(until, clock_us, output_before))
+            reached = min(reached, self._passes(until, clock_us, output_before))
         report.output_watermark = max(output_before, reached)
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
+        if self._reached > MIN_TIME:
+            report.reached = self._reached + self.node.ordered
         return report
 
-    def _reached(self, until: int, clock_us: int, output_before: int) -> int:
+    def _passes(self, until: int, clock_us: int, output_before: int) -> int:
         """Return the time that the output watermark cannot pass, since timers are left that are due."""
         if self.state.queues[WALL_TIME].lowest() <= clock_us:
             return output_before
         return self.state.lowest_due()
+
+    def _reaches(self, time_us: int) -> None:
+        """Note that something of an event time was due."""
+        if self._reached < time_us <= LAST_DATE_US:
+            self._reached = time_us
 
     # What a computation with posts, or an ordered one, does otherwise: see ``visit_timeline``.
 
@@ -344,28 +380,35 @@ class Visitor:
     def _fire_one(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
         del cells.slots[slot][timer.tag]
         self.state.cursor.touched.setdefault(slot, set()).add(timer.tag)
-        cause = timer.time_us if timer.domain is EVENT_TIME else self._wall_cause
+        earliest: int | None = None
+        if timer.domain is EVENT_TIME:
+            cause = timer.time_us
+            self._reaches(cause)
+        else:
+            cause, earliest = self._wall_cause.time_us, self._wall_cause.earliest_us
         if timer.name in self._holding:
             hold = self.state.release(timer.name, timer.tag)
-            cause = cause if hold is None else hold
+            if hold is not None:
+                cause, earliest = hold, None
         handle = self.computation.process_timer
         if self.node.on_error != "stop":
-            self._guarded(handle, timer, cause, report)
+            self._guarded(handle, timer, cause, report, earliest)
             return
-        self.context.caused_by(cause)
+        self.context.caused_by(cause, earliest)
         try:
             handle(self.context, timer)
         except Exception as error:
             raise self._user_error(error, f"timer {timer!r}") from error
 
     def _guarded(
-        self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport
-    ) -> None:
+        self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport,
+        earliest: int | None = None,
+    ) -> None:  # fmt: skip
         """Call a handler; when it raises, undo all it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
         self.state.cursor.begin()
         self.per_worker.begin()
-        self.context.caused_by(cause)
+        self.context.caused_by(cause, earliest)
         try:
             handle(self.context, item)
             self._check_done(lengths)

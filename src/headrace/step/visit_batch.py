@@ -17,7 +17,9 @@ import pyarrow as pa
 from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
+from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.state.buffer import I64
 from headrace.state.perworker import PerWorkerState
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
@@ -35,7 +37,13 @@ from headrace.step.portions import (
 )
 from headrace.step.posts import BatchPosts
 from headrace.step.route import key_names
-from headrace.step.usercode import StepContext, dead_letter, due_until, user_error
+from headrace.step.usercode import (
+    StepContext,
+    dead_letter,
+    due_until,
+    user_error,
+    wall_cause,
+)
 from headrace.topology import DEAD_LETTER, Node
 
 
@@ -95,7 +103,8 @@ class BatchVisitor:
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, portions: int = 0,
+        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        portions: int = 0,
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; see :meth:`headrace.step.visit.Visitor.step`."""
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
@@ -103,7 +112,11 @@ class BatchVisitor:
         self.context.low_watermark_before_us, self.context.late = late_before, 0
         self._late.let_through = 0
         self.state.clock.now_us = clock_us
-        wall_cause = clock_us if output_before <= MIN_TIME else output_before
+        self._causes = {
+            EVENT_TIME: wall_cause(MIN_TIME, latest, clock_us),
+            WALL_TIME: wall_cause(output_before, latest, clock_us),
+        }
+        self._reached = MIN_TIME
         until = {EVENT_TIME: due_until(self.node, watermark), WALL_TIME: clock_us}
         for number, rows in enumerate(inputs):
             if rows is not None:
@@ -116,9 +129,10 @@ class BatchVisitor:
             self.state.load_due(domain, time, owned)
         if self._ordered is not None:
             for number, rows in in_turns(self._ordered.passed(until[EVENT_TIME])):
+                self._reaches(rows.column(TIMESTAMP_COLUMN).to_numpy())
                 self._process(number, rows, report)
         if self._timers or self.node.posts:
-            report.backlog = self._fire(until, wall_cause, report)
+            report.backlog = self._fire(until, report)
             self._posts.keep(step)
         if report.backlog:
             if watermark >= MAX_TIME and portions >= MOST_PORTIONS_AT_THE_END:
@@ -135,7 +149,15 @@ class BatchVisitor:
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
+        if self._reached > MIN_TIME:
+            report.reached = self._reached + self.node.ordered
         return report
+
+    def _reaches(self, times_us: I64) -> None:
+        """Note that something of these event times was due."""
+        times_us = times_us[times_us <= LAST_DATE_US]
+        if len(times_us):
+            self._reached = max(self._reached, int(times_us.max()))
 
     def _process(self, number: int, rows: pa.RecordBatch, report: NodeReport) -> None:
         stream = self.node.inputs[number]
@@ -172,7 +194,7 @@ class BatchVisitor:
             for domain, first in lowest.items()
         }
 
-    def _fire(self, until: dict[TimeDomain, int], wall_cause: int, report: NodeReport) -> bool:
+    def _fire(self, until: dict[TimeDomain, int], report: NodeReport) -> bool:
         """Fire what is due, and again what those have set behind the clock; say whether some is left."""
         rounds = Rounds()
         while True:
@@ -180,11 +202,14 @@ class BatchVisitor:
             for batch in self._posts.due(until[EVENT_TIME]):
                 found = (batch.keys.hashes, batch.keys.earliest_us) if rounds.is_watched else None
                 fired.setdefault(EVENT_TIME, []).extend([found] if found else [])
+                self._reaches(batch.timestamps_us)
                 self._process_batch(batch, report)
             for timer in self._timers:
-                cause = None if timer.domain is EVENT_TIME else wall_cause
-                due = timer.fire(until[timer.domain], cause)
+                cause = self._causes[timer.domain]
+                due = timer.fire(until[timer.domain], (cause.time_us, cause.earliest_us))
                 if due is not None:
+                    if timer.domain is EVENT_TIME:
+                        self._reaches(due.times_us)
                     fired.setdefault(timer.domain, []).append((due.keys.hashes, due.times_us))
                     report.timers += len(due)
                     self._fire_batch(due, report)

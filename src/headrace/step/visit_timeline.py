@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, TimeLike, checked_micros
+from headrace.eventtime.timestamps import MIN_TIME, TimeLike
 from headrace.schema import NotExact, ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.buffer import SEQUENCE, sequence, sequences
-from headrace.state.cells import KeyCells, before_cause
+from headrace.state.cells import KeyCells
 from headrace.state.keyed import KeyedState
 from headrace.state.runs import HASH
 from headrace.step.ordered import OrderedInputs
@@ -87,9 +87,7 @@ class TimelineContext(KeyContext):
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
         """Send a record to this key; see :class:`headrace.computation.Context`."""
         name = self.declared_post(stream)
-        time_us = checked_micros(time)
-        if time_us < self._cause_us < MAX_TIME:
-            raise before_cause(time_us, self._cause_us)
+        time_us = self.event_time(time)
         value = self.streams[name].checked(value, due=time_us <= self._until)
         self.posted.append((time_us, name, value))
 
@@ -235,6 +233,7 @@ class TimelineVisitor(Visitor):
         while turns:
             time, kind, order, tag, what = heapq.heappop(turns)
             if kind == _RECORD:
+                self._reaches(time)
                 waited -= 1
                 self._apply(what, report)
             elif kind == _POST:
@@ -244,6 +243,7 @@ class TimelineVisitor(Visitor):
                     heapq.heappush(turns, (time, kind, order, tag, what))
                     break
                 report.records += own
+                self._reaches(time)
                 self._apply(what, report)
             elif (cells.slots[what] or {}).get(tag) != time:
                 continue  # cancelled or replaced meanwhile
@@ -288,9 +288,11 @@ class TimelineVisitor(Visitor):
 
     # -- posts --------------------------------------------------------------------------------
 
-    def _guarded(self, handle: Any, item: Any, cause: int, report: NodeReport) -> None:
+    def _guarded(
+        self, handle: Any, item: Any, cause: int, report: NodeReport, earliest: int | None = None
+    ) -> None:
         skipped, self._posted_before = report.skipped, len(self.context.posted)
-        super()._guarded(handle, item, cause, report)
+        super()._guarded(handle, item, cause, report, earliest)
         if report.skipped > skipped:
             del self.context.posted[self._posted_before :]
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import msgspec
 import pyarrow as pa
 
+from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Seen, Watermarks
 
 
@@ -19,6 +20,8 @@ class Header(msgspec.Struct):
         local: output watermarks on this worker of each stream of this layer.
         known: output watermarks over all workers of each stream of earlier layers.
         seen: for layer 0: what the records read came to, by injector and partition.
+        latest: for later layers: the latest event time that the pipeline has worked with, this step's
+            records included.
         failed: whether a task before or here failed, so that there is nothing to work on.
     """
 
@@ -32,6 +35,7 @@ class Header(msgspec.Struct):
     known: dict[str, Watermarks] = {}
     seen: dict[str, dict[str, Seen]] = {}
     failed: bool = False
+    latest: int = MIN_TIME
 
 
 class Spooled(msgspec.Struct, frozen=True, array_like=True):

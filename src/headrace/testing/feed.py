@@ -174,6 +174,12 @@ class Feed(Source):
             part = self._part(partition)
             part.ended_at = part.pushed
 
+    def has_more_to_come(self) -> None:
+        """Take back that the input, or a partition, has ended: there may be more."""
+        self._ended = False
+        for part in self._parts.values():
+            part.ended_at = None
+
     def _part(self, name: str) -> _Part:
         """Return a partition that the test does something with: so it is there from now on."""
         part = self._parts.setdefault(name, _Part())

@@ -15,7 +15,7 @@ from headrace.change import Change
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control import Control
 from headrace.coordinator.changes import Begin, ChangePlan
-from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Wait
+from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Stop, Wait
 from headrace.coordinator.settings import Settings
 from headrace.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
@@ -48,6 +48,8 @@ CrashPoint = Literal["between_steps", "before_commit", "before_release"]
 
 _Known = TypeVar("_Known")
 _START = "2024-01-01T00:00:00Z"
+#: A run that is to end, and has waited so often, waits for what only the test can do.
+_WAITS = 100
 _EVERYTHING = Limit(rows=1 << 62, bytes=1 << 62)
 
 
@@ -245,6 +247,15 @@ class Harness(MovesState):
         for name in injectors or self._feeds:
             self._feed(name).end(partition)
 
+    def go_on(self, *injectors: str) -> None:
+        """Say that injectors (by default all) that were said to have ended have more to come.
+
+        Where a step has seen the end, the next start is refused with :class:`InputGoesOn`, unless it is
+        told to reopen them: ``resume(reopen=[...])``.
+        """
+        for name in injectors or self._feeds:
+            self._feed(name).has_more_to_come()
+
     def clock(self, to: Moment) -> None:
         """Move the clock, for wall timers and all that lives by it.
 
@@ -295,6 +306,41 @@ class Harness(MovesState):
             remedy="run for longer with run(at_most=…), if so many steps are meant",
         )
 
+    def catch_up(self) -> str:
+        """Run to the end that :meth:`headrace.Job.catch_up` makes; return why it has ended.
+
+        The next step begins with a restart.
+        """
+        return self._end(catch_up=True)
+
+    def drain(self) -> str:
+        """Run to the end that :meth:`headrace.Job.drain` makes; return why it has ended.
+
+        Raises:
+            DriveError: when not all input has ended.
+        """
+        return self._end(drain=True)
+
+    def _end(self, **how: bool) -> str:
+        if self._driver is None:
+            self.resume()
+        driver = self._driver
+        assert driver is not None
+        self._head = None
+        for feed in self._feeds.values():
+            feed.most = None
+        driver.ask_to_stop(**how)
+        waited = 0
+        while (stop := self._turn(driver)) is None:
+            waited = waited + 1 if isinstance(driver.upcoming, Wait) else waited
+            if waited > _WAITS:
+                raise DriveError(
+                    "the run does not end: it waits for input, or for the clock",
+                    remedy="end() the injectors, or move the clock to what holds watermarks back",
+                )
+        self.close()
+        return stop.why
+
     def crash(self, point: CrashPoint = "between_steps") -> None:
         """Let the process die: its memory is gone, storage and the outside world stay.
 
@@ -315,12 +361,16 @@ class Harness(MovesState):
                 )
         self._driver = None
 
-    def resume(self, *, workers: int | None = None, pipeline: Pipeline | None = None) -> None:
+    def resume(
+        self, *, workers: int | None = None, pipeline: Pipeline | None = None,
+        reopen: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """Start again from storage; a step after a crash does so by itself.
 
         Args:
             workers: from now on so many.
             pipeline: from now on this drawing, such as one with newer code.
+            reopen: injectors that are to go on, should their input have ended.
 
         Raises:
             HeadraceError: when what is stored cannot be gone on with.
@@ -332,10 +382,14 @@ class Harness(MovesState):
         driver = Driver(
             self._pipeline, self._store, InlineRunner(self._seed, self._processes, self._timer),
             workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
-            nonce=self._name, **self._policy,
+            nonce=self._name, reopen=reopen, **self._policy,
         )  # fmt: skip
         driver.listeners.append(self._note)
-        driver.open()
+        try:
+            driver.open()
+        except HeadraceError:
+            driver.close()
+            raise
         while not isinstance(driver.upcoming, Poll):
             driver.turn()
         self._driver, self._head = driver, None
@@ -447,9 +501,9 @@ class Harness(MovesState):
             made |= _is_commit_of_step(upcoming)
         return made
 
-    def _turn(self, driver: Driver) -> None:
+    def _turn(self, driver: Driver) -> Stop | None:
         try:
-            driver.turn()
+            return driver.turn()
         except HeadraceError as error:
             self.close()
             if isinstance(error, InvariantBroken):

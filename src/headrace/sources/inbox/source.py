@@ -149,6 +149,12 @@ class Inbox(Source):
 
     # -- dividing -----------------------------------------------------------------------------
 
+    def now(self, position: Position) -> dict[str, int]:
+        """Return the number after the newest batch of each producer."""
+        there = {*registered(self._store), *self._converted(position).next}
+        batches = {name: listed(self._store, name) for name in self._known(there)}
+        return {name: numbers[-1] + 1 for name, numbers in batches.items() if numbers}
+
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         at = self._converted(position)
         there = {*registered(self._store), *at.next}
@@ -217,7 +223,10 @@ class Inbox(Source):
         waiting.rotate(-sum(at.next.values()))
         while waiting and rows < limit.rows and size < limit.bytes and count < _MOST_BATCHES:
             name = waiting.popleft()
-            header = self._header(name, at.next.get(name, 0) + len(taken.get(name, ())))
+            number = at.next.get(name, 0) + len(taken.get(name, ()))
+            if limit.until is not None and number >= limit.until.get(name, 0):
+                continue
+            header = self._header(name, number)
             if header is None:
                 continue
             too_much = rows + header.rows > limit.rows or size + header.size > limit.bytes

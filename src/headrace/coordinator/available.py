@@ -1,0 +1,71 @@
+"""Catching up with what is there now: what a run has read of it, and when it is done.
+
+A run that catches up reads what the sources have when it begins to, and ends; nothing is declared about
+what comes later. An injector that was asked and had nothing more is not asked again in this run, so that
+input which comes faster than it is read does not keep the run going. (Spark calls such a run a query with
+``availableNow``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from headrace.coordinator.messages import Offered, Poll
+from headrace.sources.base import Limit, Offer
+
+
+class AvailableNow:
+    """How far a run is that catches up.
+
+    Attributes:
+        read: the injectors of which all that was there has been read.
+    """
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+        self._held: set[str] = set()  # those of which a limit on skew holds something back
+        self._without_skew = False
+
+    def paused(self, partitions: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        """Return which partitions a poll leaves out, of those that are far ahead of others.
+
+        None, once there is nothing else to read: what they wait for does not come in this run.
+        """
+        return {} if self._without_skew else partitions
+
+    def limits(self, limits: Mapping[str, Limit]) -> dict[str, Limit]:
+        """Return how much may be taken, of those injectors that are still to be read."""
+        return {
+            name: msgspec.structs.replace(limit, open_ended=True)
+            for name, limit in limits.items()
+            if name not in self.read
+        }
+
+    def heard(self, poll: Poll, event: Offered) -> dict[str, Offer]:
+        """Note what was offered; return it, without the ends that it declares."""
+        self._held = set(poll.limits) - set(poll.positions)
+        found: dict[str, Offer] = {}
+        for name in poll.positions:
+            offer = event.offers.get(name)
+            if offer is not None:
+                found[name] = offer = msgspec.structs.replace(offer, final=False)
+            if offer is not None and (not offer.empty or offer.pending):
+                continue
+            if poll.limits[name].paused:
+                self._held.add(name)
+            else:
+                self.read.add(name)
+        if any(not offer.empty for offer in found.values()):
+            self._without_skew = False
+        return found
+
+    def lift_skew(self) -> bool:
+        """Let what is held back for its skew be read, if there is any; say whether there is."""
+        self._without_skew = bool(self._held)
+        return self._without_skew
+
+    def is_done(self, injectors: Collection[str]) -> bool:
+        """Say whether all that was there of some injectors has been read."""
+        return self.read.issuperset(injectors)

@@ -1,0 +1,141 @@
+"""Input that had ended, and goes on: what a claim takes back of the end, and what it does not.
+
+The end of an injector's input moves watermarks to the end of time, and all event timers fire. A reopening
+takes back that nothing more will come. It does not take back what followed: a timer that has fired stays
+fired, and a window that was produced stays produced. So event time goes on where the work has got to:
+
+- The injector's watermark stands where its records had brought it before the end.
+- The watermark of each computation that it feeds stands there, too, but not before the latest event
+  timer that the end has fired. Records behind it are late, as usual.
+
+The same is true of computations that had read only input that has ended, and are drawn with a new
+injector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from headrace.coordinator.shape import Shape
+from headrace.errors import InputGoesOn, PipelineError
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
+from headrace.eventtime.watermark import Frontiers, changes
+from headrace.ledger.manifest import CatchUp, Head
+
+
+class Reopening(msgspec.Struct, frozen=True):
+    """What a claim says of ends that it takes back; empty where there are none.
+
+    Attributes:
+        reopened: injectors whose input had ended, and goes on.
+        frontiers: what is known of them.
+        watermarks, percentiles: of all computations, where any of them goes on.
+    """
+
+    reopened: list[str] = []
+    frontiers: dict[str, Frontiers] = {}
+    watermarks: dict[str, tuple[int, int]] = {}
+    percentiles: dict[str, int] = {}
+
+
+def reopening(head: Head | None, shape: Shape) -> Reopening:
+    """Return what a claim takes back: the ends that it is asked to, and what new injectors undo."""
+    if head is None:
+        return Reopening()
+    names = [name for name in shape.injectors if name in shape.reopened and name in head.ended]
+    live = [name for name in shape.injectors if name not in head.ended or name in names]
+    fed = {node for name in live for node in shape.readers[name]}
+    on = {
+        node: _goes_on(head, node) for node in shape.nodes
+        if node in fed and head.watermark_of(node)[0] >= MAX_TIME
+    }  # fmt: skip
+    before = {name: head.frontiers_of(name) for name in names}
+    frontiers = {
+        name: changed for name, of in before.items()
+        if (changed := changes(of, _without_end(of))) is not None
+    }  # fmt: skip
+    if not on:
+        return Reopening(names, frontiers)
+    ahead = {node for node in on if head.percentiles.get(node, on[node][1]) > on[node][1]}
+    return Reopening(
+        names,
+        frontiers,
+        {
+            **{node: head.watermark_of(node) for node in shape.nodes if node in head.watermarks},
+            **on,
+        },
+        {**head.percentiles, **{node: on[node][1] for node in ahead}},
+    )
+
+
+def catching_up_after(at: CatchUp | None, reopened: Collection[str]) -> CatchUp | None:
+    """Return how far those are that are catching up, without ends that are taken back."""
+    if at is None or not set(at.ended) & set(reopened):
+        return at
+    ended = [name for name in at.ended if name not in reopened]
+    frontiers = {
+        name: _without_end(of) if name in reopened and of.low >= MAX_TIME else of
+        for name, of in at.frontiers.items()
+    }
+    return msgspec.structs.replace(at, ended=ended, frontiers=frontiers)
+
+
+def _without_end(of: Frontiers) -> Frontiers:
+    """Return what is known of an injector without its end.
+
+    (A partition that has ended stays so, until the source says that it goes on.)
+    """
+    return msgspec.structs.replace(of, low=of.reached, percentile=of.reached, reached=MIN_TIME)
+
+
+def _goes_on(head: Head, node: str) -> tuple[int, int]:
+    """Return the watermarks that a computation goes on with. What it holds back stays held."""
+    at, before_out = head.reached_by(node), head.watermark_of(node)[1]
+    return (at, at) if before_out >= MAX_TIME else (max(at, before_out), before_out)
+
+
+def check_names(reopen: Collection[str], injectors: Collection[str]) -> None:
+    """Check that what is to be reopened is drawn.
+
+    Raises:
+        PipelineError: when it is not.
+    """
+    unknown = sorted(set(reopen) - set(injectors))
+    if unknown:
+        raise PipelineError(
+            f"there is no injector {unknown[0]!r} to be reopened",
+            remedy=f"the pipeline has: {', '.join(injectors) or 'none'}",
+        )
+
+
+def input_goes_on(
+    head: Head, readers: Mapping[str, Collection[str]], more: Mapping[str, str]
+) -> InputGoesOn:
+    """Return the error that input which had ended has more.
+
+    Args:
+        head: the committed state.
+        readers: the computations that an injector's records come to.
+        more: what has come, by injector.
+    """
+    told = "; ".join(f"injector {name!r}: {what}" for name, what in more.items())
+    late = {
+        node: head.reached_by(node)
+        for name in more
+        for node in readers[name]
+        if head.watermark_of(node)[0] >= MAX_TIME
+    }
+    behind = ", ".join(f"{node!r} before {show_time(at)}" for node, at in sorted(late.items()))
+    first = next(iter(more))
+    return InputGoesOn(
+        f"input that had ended goes on: {told}",
+        place=f"step {head.step}, where all event timers have fired for the end of the input",
+        remedy="choose one. (1) Reopen it: headrace.run(..., reopen=["
+        + ", ".join(map(repr, more))
+        + f"]), or headrace run --reopen {first}; windows that have fired stay as they are"
+        + (f", and what comes late is dropped as usual (for {behind})" if behind else "")
+        + ". (2) Start with a new storage, and let runs end with job.catch_up(), or headrace run "
+        "--available-now: then windows stay open from run to run. (3) Take back what has come",
+    )
