@@ -360,6 +360,15 @@ def test_every_column_arrives_under_a_name_of_its_own() -> None:
         assert rows.column(ours[0]).to_pylist() == ["a"]
 
 
+def test_columns_that_differ_in_capitals_alone_are_refused_where_readers_take_them_for_one() -> (
+    None
+):
+    columns = pa.schema([("key", pa.string()), ("n", pa.int64()), ("N", pa.int64())])
+    hr.sinks.Files("nowhere").check(columns)
+    with pytest.raises(PipelineError, match="'n' and 'N' differ in capitals alone"):
+        hr.sinks.Files("nowhere", format="parquet").check(columns)
+
+
 class Camel(msgspec.Struct, rename="camel"):
     user_id: int
     inner_one: list[Square] = []

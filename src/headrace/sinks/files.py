@@ -88,6 +88,8 @@ class Files(Sink):
                     f"column {field.name!r} is of type {field.type}, which {self._format} cannot hold",
                     remedy="use another format, or emit a value that it can hold",
                 )
+        if self._format == "parquet":
+            _check_apart(columns.names)
 
     def _can_hold(self, field: pa.Field) -> bool:
         if self._format == "csv" and any(of(field.type) for of in _NOT_IN_CSV):
@@ -205,6 +207,23 @@ def _without_extensions(rows: pa.Table) -> pa.Table:
         for f in rows.schema
     ]
     return rows.cast(pa.schema(schema))
+
+
+def _check_apart(names: list[str]) -> None:
+    """Check that no two columns have one name for readers that do not look at capitals.
+
+    Raises:
+        PipelineError: for the first that have.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise PipelineError(
+                f"the columns {other!r} and {name!r} differ in capitals alone: Spark and others would "
+                "take them for one",
+                remedy="rename one of the fields, or use another format",
+            )
 
 
 def _rows_of(parquet: bytes) -> bytes:
