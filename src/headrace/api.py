@@ -12,9 +12,9 @@ from typing import Literal
 from headrace.change import Change
 from headrace.control import Control
 from headrace.coordinator.changes import Begin
-from headrace.coordinator.settings import Settings, with_checkpoints
+from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
 from headrace.driver import Clock, Driver
-from headrace.errors import ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
@@ -30,6 +30,7 @@ from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 from headrace.summary import Listener
 from headrace.topology import Pipeline
+from headrace.watchdog import Watchdog
 
 #: How often a thread looks for an answer of its own process.
 _LOOK_EVERY_S = 0.005
@@ -55,13 +56,30 @@ class Job(PlacesWorkers):
         self._error: BaseException | None = None
         self._told: set[int] = set()  # the threads that the error was raised in
         self._why: str | None = None
+        self._watchdog = Watchdog(driver, self._give_up)
+
+    def _give_up(self, error: HeadraceError) -> None:
+        """End though the driver's thread is stuck, and leave that behind."""
+        if self._over.is_set():
+            return
+        if isinstance(error, Cancelled):
+            self._why = f"cancelled at {error.place}" if error.place else "cancelled"
+        else:
+            self._error = error
+        self._reign.give_up("failed" if self._why is None else self._why)
+        self._over.set()
 
     def _run(self) -> None:
+        why: str | None = None
+        failed: BaseException | None = None
         try:
-            self._why = self._reign.run()
+            why = self._reign.run()
         except BaseException as error:  # handed to whoever waits
-            self._error = error
+            failed = error
         finally:
+            self._watchdog.stop()
+            if not self._over.is_set():
+                self._why, self._error = why, failed
             try:
                 self._driver.close()
             except Exception as error:
@@ -71,6 +89,7 @@ class Job(PlacesWorkers):
 
     def __enter__(self) -> Job:
         self._thread.start()
+        self._watchdog.start()
         return self
 
     def __exit__(
@@ -281,6 +300,24 @@ class Job(PlacesWorkers):
             self._driver.ask_to_stop(drain=False)
         return self.wait(timeout)
 
+    def cancel(self, timeout: float | None = None) -> bool:
+        """End now: the tasks of the running step are ended, and the step is thrown away.
+
+        For what does not come to an end by itself. :attr:`ended` then says where it was: the
+        computation and the key whose handler ran, as far as that is known. What sinks have not received of
+        committed steps, they receive at the next start. A sink or a handler that Python cannot wake (one
+        that waits in C, inline or in a sink's thread) is left behind in its thread, and has no effect on
+        the storage any more; on Spark its process is ended.
+
+        Args:
+            timeout: seconds to wait for the end; None waits for ever.
+
+        Returns:
+            Whether it has ended.
+        """
+        self._driver.cancel()
+        return self.wait(timeout)
+
     def pause(self, *, at_step: int | None = None) -> None:
         """Run no more steps until :meth:`resume`, also after a restart.
 
@@ -345,6 +382,8 @@ def run(
     handover: bool = False,
     handover_timeout: float | None = 60.0,
     lease: Lease | None = None,
+    task_timeout: DurationLike | None = None,
+    sink_timeout: DurationLike | None = None,
     reopen: Collection[str] = (),
 ) -> Job:
     """Run a pipeline, or resume it where its storage says it was.
@@ -382,6 +421,9 @@ def run(
             was. Refused before anything stops if this pipeline does not fit what is stored. Where nobody
             runs it, begin when nobody was seen for long enough.
         handover_timeout: seconds to wait for that; None waits for ever. Who runs it then goes on.
+        task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour. Then
+            the pipeline ends with the place where it was (``TaskTimeout``).
+        sink_timeout: how long a sink may be at one delivery; by default ten minutes (``SinkTimeout``).
         lease: how often this process shows that it lives, and how long it waits for a sign of others.
         reopen: injectors that are to be read on where their input had ended (see :meth:`Job.drain`); others
             go on anyway. Timers that have fired for the end stay fired, and windows that were produced
@@ -396,6 +438,7 @@ def run(
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
+    settings = with_timeouts(settings, task_timeout, sink_timeout)
     chosen = _runner(runner)
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,

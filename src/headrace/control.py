@@ -11,6 +11,7 @@ import msgspec
 from headrace.coordinator.identity import removed_of
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
+from headrace.ledger.lease import Beats, leader_among
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Published, newest_measurements
@@ -76,14 +77,22 @@ class Control(PlacesWorkers):
 
     def ask(
         self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
-        forget: bool = False, at_step: int = 0,
+        forget: bool = False, at_step: int = 0, now: bool = False,
     ) -> int:  # fmt: skip
         """Ask for something (a stop or a pause at once, or at a step); return the command's number.
+
+        A stop *now* does not wait for the running step: its tasks are ended, and it is thrown away. Then no
+        step follows that could answer the command; :meth:`how_it_ended` tells.
 
         A pipeline that runs applies it between two of its steps; one that does not, when it is started
         (``stop`` and ``drain`` are refused then: there is nothing to stop).
         """
-        return self.put(Command(kind, names or [], sinks or [], forget, at_step=at_step))
+        return self.put(Command(kind, names or [], sinks or [], forget, at_step=at_step, now=now))
+
+    def how_it_ended(self) -> str:
+        """Return why the driver of the newest epoch has ended, as it says; empty while it has not."""
+        leader = leader_among(Beats(self._store).all(), self.head().epoch)
+        return leader.why if leader is not None and leader.role == "ended" else ""
 
     def answer(self, number: int) -> Answer | None:
         """Return what became of a command; None when it was not answered yet.

@@ -17,7 +17,7 @@ import msgspec
 from headrace.coordinator.messages import Released
 from headrace.errors import SinkTimeout
 from headrace.productions import Productions
-from headrace.proof import Proof, given_up
+from headrace.proof import NotBegun, Proof
 from headrace.sinks.base import Delivery
 from headrace.stopwatch import DELIVER, Stopwatch
 from headrace.storage.base import Store
@@ -118,6 +118,7 @@ class Deliveries:
             {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
         )
         self._failed: set[str] = set()
+        self._abandoned = False
         self._closed = False
         self._lock = threading.Lock()  # a delivery begins, or all are closed
         self._under_way: dict[str, UnderWay] = {}
@@ -191,10 +192,14 @@ class Deliveries:
                 )  # fmt: skip
 
     def abandon(self) -> None:
-        """Close without waiting for anything."""
-        self._timeout_s = 0.0
+        """Begin no delivery any more; :meth:`close` will wait for none. From any thread."""
+        self._abandoned = True
+        with self._lock:
+            self._closed = True
 
     def _left_s(self, one: UnderWay) -> float:
+        if self._abandoned:
+            return 0.0
         if self._timeout_s is None:
             return _FOREVER_S
         return max(0.0, one.since_s + self._timeout_s - time.monotonic())
@@ -206,6 +211,8 @@ class Deliveries:
         try:
             with self._stopwatch.phase(DELIVER):
                 self._receive(node, productions)
+        except NotBegun:
+            return
         except BaseException as raised:  # raised again where somebody can act on it
             error = raised
             self._failed.add(node.name)
@@ -223,7 +230,7 @@ class Deliveries:
         epoch = self._proof.require(lambda: self._closed)
         with self._lock:
             if self._closed:
-                raise given_up()
+                raise NotBegun
             self._under_way[node.name] = UnderWay(node.name, productions.step, time.monotonic())
         node.sink.receive(
             Delivery(origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch)

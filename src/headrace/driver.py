@@ -63,9 +63,11 @@ from headrace.coordinator.replayable import check_replayable
 from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import shape_of
 from headrace.coordinator.steering import Bounds, Steering
-from headrace.delivery import Deliveries
+from headrace.delivery import Deliveries, UnderWay
 from headrace.errors import (
+    Cancelled,
     Damaged,
+    Fenced,
     HeadraceError,
     NotFound,
     PipelineError,
@@ -85,8 +87,10 @@ from headrace.productions import Productions, checkpoint, stage
 from headrace.proof import Proof
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
+from headrace.runners.ending import cancelled
 from headrace.runners.fingerprint import fingerprint
 from headrace.sinks.base import Sink
+from headrace.step.plan import Plan
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
@@ -139,6 +143,11 @@ class Clock:
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
         """Wait until a time, or until somebody sets ``woken``."""
         woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
+
+
+def _cancelled_at(error: Cancelled) -> str:
+    """Return why a run ends that was cancelled."""
+    return f"cancelled at {error.place}" if error.place else "cancelled"
 
 
 def _head_of(on: Head | Fresh) -> Head | None:
@@ -195,6 +204,8 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = Pulse()
         self.woken = threading.Event()
+        self.cancel_asked_s: float | None = None  # since when somebody wants it cancelled
+        self._given_up = False
         self._look_us = 0
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
@@ -339,6 +350,10 @@ class Driver:
         while self._asked:
             self._told.append(self._asked.popleft())
             self._todo.extend(self._tell(self._told[-1]))
+        if self._given_up:
+            raise Fenced("this driver was given up, and does nothing more")
+        if self.cancel_asked_s is not None:
+            return Stop(_cancelled_at(cancelled(None)))
         instruction = self.upcoming
         self.pulse.begins(type(instruction).__name__)
         self._todo.popleft()
@@ -352,6 +367,8 @@ class Driver:
             return None
         try:
             event = self._do(instruction)
+        except Cancelled as error:
+            return Stop(_cancelled_at(error))
         except SourceChanged as error:
             self._check_leads(error)
             raise
@@ -444,10 +461,55 @@ class Driver:
         self.woken.set()
         self._deliveries.news.set()
 
+    def cancel(self) -> None:
+        """Ask for an end now: the running step is thrown away, and nothing is delivered. From any thread.
+
+        A try that runs is ended by whoever watches the driver; see :mod:`headrace.watchdog`.
+        """
+        if self.cancel_asked_s is None:
+            self.cancel_asked_s = self.pulse.clock()
+        self._deliveries.abandon()
+        self.woken.set()
+        self._deliveries.news.set()
+
+    def give_up(self) -> None:
+        """Let nothing that the driver's thread still does have an effect: it is stuck. From any thread."""
+        self._given_up = self.pulse.given_up = True
+        self._deliveries.abandon()
+
+    def look_for_stop_now(self) -> None:
+        """Look whether another process has asked for a stop at once; obey it. From any thread."""
+        head = self.coordinator.head
+        if head is None or self.pulse.epoch is None:
+            return
+        with contextlib.suppress(StorageError):  # it is looked for again
+            if self.requests.is_to_stop_now(head):
+                self.cancel()
+
+    @property
+    def settings(self) -> Settings:
+        """How it runs."""
+        return self._settings
+
+    @property
+    def running_plan(self) -> Plan | None:
+        """The newest try's plan; None before the first."""
+        return self._tries.plan
+
+    @property
+    def asked_source(self) -> str:
+        """The injector whose source was asked last."""
+        return self._intake.asked
+
+    @property
+    def deliveries_under_way(self) -> list[UnderWay]:
+        """The deliveries that sinks are at."""
+        return self._deliveries.under_way
+
     @property
     def stop_asked(self) -> bool:
         """Whether somebody wants it to stop that no coordinator was told of."""
-        return any(asked.at_once for asked in self._asked)
+        return self.cancel_asked_s is not None or any(asked.at_once for asked in self._asked)
 
     def ask_to_change(self, change: Change) -> None:
         """Ask for another drawing, between two steps. From any thread; the change says how it went."""
@@ -581,7 +643,7 @@ class Driver:
         while not self._is_followed():
             now_us = self.clock.now_us()
             until = min(until, now_us + within_us)  # (the clock may have gone back)
-            if now_us >= until or self._asked:
+            if now_us >= until or self._asked or self.cancel_asked_s is not None:
                 self._intake.open()
                 return Awaited(False)
             self.clock.wait_until(min(until, now_us + _CLAIM_LOOK_US), self.woken)
@@ -698,7 +760,8 @@ class Driver:
             self._tell_released()
             late = self.coordinator.lagging(instruction.await_)
             until = min(until, self.clock.now_us() + instruction.patience_us)
-            if not late or self.clock.now_us() >= until:
+            over = self.cancel_asked_s is not None or self.clock.now_us() >= until
+            if not late or over:
                 return HandedOut(late)
             self.clock.wait_until(until, self._deliveries.news)
 
@@ -735,7 +798,8 @@ class Driver:
     def _await_sinks(self) -> Woken:
         while True:
             self._tell_released()
-            if self._asked or not self.coordinator.waits:
+            stops = self._asked or self.cancel_asked_s is not None
+            if stops or not self.coordinator.waits:
                 return Woken()
             left_s = self._deliveries.next_timeout_s()
             self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from headrace.printable import HIDDEN, MOST_MESSAGE, hides_values, message, without_key
+
 
 class HeadraceError(Exception):
     """Base of all errors of this library.
+
+    Its texts are fit to be printed and logged: escaped, bounded, without passwords. With
+    ``HEADRACE_HIDE_VALUES=1`` in the environment they show no values of records, keys and state.
 
     Args:
         what: one sentence about what happened.
@@ -20,17 +25,27 @@ class HeadraceError(Exception):
     """
 
     code: ClassVar[str] = "HR000"
+    #: Whether what happened is said with values of records.
+    holds_values: ClassVar[bool] = False
 
     def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
-        self.what = what
-        self.place = place
-        self.remedy = remedy
-        lines = [f"[{self.code}] {what}"]
+        hides = hides_values()
+        if hides and self.holds_values:
+            what = self._without_values(what)
+        self.what = message(what)
+        self.place = message(without_key(place) if hides else place)
+        self.remedy = message(remedy)
+        lines = [f"[{self.code}] {self.what}"]
         if place:
-            lines.append(f"  at: {place}")
+            lines.append(f"  at: {self.place}")
         if remedy:
-            lines.append(f"  remedy: {remedy}")
+            lines.append(f"  remedy: {self.remedy}")
         super().__init__("\n".join(lines))
+
+    def _without_values(self, what: str) -> str:
+        """Return what happened without the values that it may name."""
+        kind = (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
+        return f"{kind} {HIDDEN}"
 
 
 # -- the author of the pipeline ---------------------------------------------------------------
@@ -49,14 +64,23 @@ class UserCodeError(HeadraceError):
     """
 
     code = "HR102"
+    holds_values = True
 
     def __init__(
         self, what: str, *, place: str = "", remedy: str = "", traceback_text: str = ""
     ) -> None:
         super().__init__(what, place=place, remedy=remedy)
-        self.traceback_text = traceback_text
+        if traceback_text and hides_values():
+            # (the lines of code, and of the error that is at their end its kind)
+            lines = [line for line in traceback_text.splitlines() if line.startswith(" ")]
+            traceback_text = "\n".join([*lines, self.what])
+        self.traceback_text = message(traceback_text, 4 * MOST_MESSAGE)
         if traceback_text:
-            self.args = (f"{self.args[0]}\n{traceback_text.rstrip()}",)
+            self.args = (f"{self.args[0]}\n{self.traceback_text.rstrip()}",)
+
+    def _without_values(self, what: str) -> str:
+        kind, colon, _ = what.partition(":")
+        return f"{kind}: {HIDDEN}" if colon and kind.isidentifier() else HIDDEN
 
 
 class SchemaChanged(HeadraceError):
@@ -78,6 +102,7 @@ class BadInput(HeadraceError):
     """A source holds something that cannot be read as what the pipeline says it is."""
 
     code = "HR201"
+    holds_values = True
 
 
 class SourceChanged(HeadraceError):

@@ -1,10 +1,12 @@
 """The heart of a driver's process: a thread that shows others that it lives.
 
 **What a beat rests on.** The process is scheduled, its storage takes a file, and the driver's loop goes
-on: each of its instructions must end in :attr:`Lease.hang_s`. A try is left out of that, since a long
-step is no death, and so is waiting for sinks and for input. A driver whose loop is stuck elsewhere, or
-whose storage is gone, falls silent, and a standby takes its place. (User code that never ends cannot be
-told apart from a long step.)
+on. Some of its instructions take as long as they do, and that is no death: a try, waiting for sinks and for
+input, asking sources, and all that works through the storage (a sweep of very many names). What never ends
+among them has an end elsewhere: tasks, sinks and sources have timeouts (see :mod:`headrace.watchdog`), and
+where the storage does not answer it takes no beat either. Each other instruction must end in
+:attr:`Lease.hang_s`. A driver whose loop is stuck there, that was given up, or whose storage is gone, falls
+silent, and a standby takes its place.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from headrace.ledger.lease import Beat, Beats, Lease, Role
 log = logging.getLogger("headrace")
 
 #: What a driver's loop may be at for as long as it takes.
-_LONG = frozenset({"Run", "AwaitSinks", "Wait"})
+_LONG = frozenset({
+    "Run", "AwaitSinks", "Wait", "AwaitClaim",
+    "Poll", "PollAgain", "Recall", "Regain",
+    "Sweep", "Clean", "LookForPins", "Stage", "Checkpoint", "HandOut", "Release",
+})  # fmt: skip
 
 
 class Pulse:
@@ -36,6 +42,7 @@ class Pulse:
     Attributes:
         epoch: the one that it reigns in; None before its claim is committed.
         claimed_s: when that was, by the clock.
+        given_up: whether nobody waits for the loop any more.
         not_deleted: how many names that nobody needs could not be deleted.
     """
 
@@ -44,7 +51,13 @@ class Pulse:
         self.epoch: int | None = None
         self.claimed_s = 0.0
         self.not_deleted = 0
+        self.given_up = False
         self._at: tuple[str, float] = "", clock()
+
+    @property
+    def at(self) -> tuple[str, float]:
+        """What the loop is at, and since when."""
+        return self._at
 
     def begins(self, what: str) -> None:
         """Note that the loop begins with something."""
@@ -61,6 +74,8 @@ class Pulse:
     def goes_on(self, hang_s: float) -> bool:
         """Say whether the loop is not stuck."""
         what, since = self._at
+        if self.given_up:
+            return False
         return self.epoch is None or what in _LONG or self.clock() - since < hang_s
 
 
@@ -102,6 +117,12 @@ class Heart:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        self.leave()
+
+    def leave(self) -> None:
+        """Beat no more; say with a last beat how it has ended, once."""
+        if self._closing.is_set():
+            return
         self._closing.set()
         self._thread.join()
         try:

@@ -29,6 +29,9 @@ class Intake:
 
     Args:
         store: the pipeline's storage.
+
+    Attributes:
+        asked: the injector whose source was asked last.
     """
 
     def __init__(self, store: Store) -> None:
@@ -37,6 +40,7 @@ class Intake:
         self._again: dict[str, Source] = {}  # those that are read again, for who catches up
         self._left: list[Source] = []  # those that were, for the drawing before
         self._opened: dict[int, Source] = {}  # by identity
+        self.asked = ""
         self._marks: dict[str, Any] = {}  # what was there when a run began to catch up
         self._taken: dict[int, tuple[Source, Position]] = {}  # since the last checkpoint
 
@@ -112,7 +116,7 @@ class Intake:
         """
         found = {}
         for name, position in poll.positions.items():
-            source = self._sources[name]
+            source = self._ask(name)
             found[name] = source.offer(position, self._bounded(name, position, poll))
             offer = found[name]
             _check_names(name, source, () if offer is None else offer.parts)
@@ -152,7 +156,7 @@ class Intake:
     def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
         """Return what injectors that are read again have next."""
         return {
-            name: self._source_again(name).offer_until(at, poll.until[name], poll.limit)
+            name: self._ask(name, again=True).offer_until(at, poll.until[name], poll.limit)
             for name, at in poll.positions.items()
         }
 
@@ -161,7 +165,7 @@ class Intake:
         if intent.replays:
             return True
         ready = [
-            self._sources[name].recover(positions[name], offer.end)
+            self._ask(name).recover(positions[name], offer.end)
             for name, offer in intent.offers.items()
             if name in self._sources and not offer.empty
         ]
@@ -191,6 +195,11 @@ class Intake:
             except StorageError as error:  # (it is told again, with the next checkpoint's position)
                 log.warning("a source could not clean up what was read: %s", error.what)
         self._taken.clear()
+
+    def _ask(self, name: str, *, again: bool = False) -> Source:
+        """Return the source of an injector, which is about to be asked."""
+        self.asked = name
+        return self._source(name, again)
 
     def _source(self, name: str, replays: bool) -> Source:
         """Return what reads an injector; a step that is recalled may be the first to read one again."""

@@ -31,9 +31,8 @@ _LOOKS = 4
 _PAUSE_S = 0.1
 
 
-def given_up() -> Fenced:
-    """Return the error of a delivery that does not begin, since the driver is about to end."""
-    return Fenced("this driver delivers nothing more: it is about to end")
+class NotBegun(Exception):
+    """A delivery does not begin, since the driver is about to end."""
 
 
 class Proof:
@@ -60,13 +59,14 @@ class Proof:
             closed: says whether nobody wants to know any more.
 
         Raises:
-            Fenced: when another driver leads, or nobody wants to know.
+            Fenced: when another driver leads.
+            NotBegun: when nobody wants to know.
             StorageError: when the storage does not tell.
         """
         failed = 0
         while True:
             if closed():
-                raise given_up()
+                raise NotBegun
             began = time.monotonic()
             try:
                 epoch = self._look()

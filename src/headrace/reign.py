@@ -122,6 +122,12 @@ class Reign:
                     log.warning("stands by again: %s", error.what)
                     self._driver.step_back()
 
+    def give_up(self, why: str) -> None:
+        """Beat no more, though the driver's thread is stuck; say why. From any thread."""
+        self._heart.ends(why)
+        self._driver.give_up()
+        self._heart.leave()
+
     def _get_ready(self) -> None:
         head = self._driver.ledger.open()
         if self._asks and head is not None:

@@ -170,6 +170,19 @@ class Requests:
         self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
         return _turn(current)
 
+    def is_to_stop_now(self, head: Head) -> bool:
+        """Say whether a command that is not answered yet asks for a stop at once. From any thread.
+
+        Raises:
+            StorageError: when it cannot be looked for.
+        """
+        asked = [one for one in self._commands.pending(head.commands) if one.command is not None]
+        return any(
+            one.command.kind == "stop" and one.command.now  # type: ignore[union-attr]
+            for one in asked
+            if one.number >= self._there_before
+        )
+
     def look_at_once(self) -> None:
         """Look for a command the next time, however lately that was done."""
         self._look_again_s = float("-inf")

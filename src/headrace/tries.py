@@ -60,6 +60,11 @@ class Tries:
         assert self._newest is not None
         return self._newest
 
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the newest try; None before the first."""
+        return None if self._newest is None else self._newest.plan
+
     def run(self, run: Run, head: Head) -> TryEnded | TryBroke:
         """Run a try on top of a head; return how it ended."""
         self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away

@@ -42,7 +42,7 @@ def rounds_of(wrong: dict[int, int], count: int = 8) -> list[Round]:
     return found
 
 
-@settings(max_examples=10)
+@settings(deadline=None, max_examples=10)
 @given(
     st.dictionaries(st.integers(0, 3), st.sampled_from([YEARS, YEARS // 3, -YEARS]), max_size=3),
 )
@@ -121,6 +121,7 @@ def manifest(step: int, now: int, **more: Any) -> Manifest:
 RIGHT = kept({})
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 80), st.integers(1, 20),
     st.sampled_from([YEARS, YEARS // 7, 3_600 * SECOND, -3_600 * SECOND, -YEARS]),
@@ -133,14 +134,23 @@ def test_clean_up_goes_on_as_if_the_clock_had_never_been_wrong(
     assert RIGHT[-1] > 80
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 100), st.sampled_from([YEARS, 3_600 * SECOND, -3_600 * SECOND, -YEARS]))
 def test_a_clock_that_is_wrong_for_one_step_lets_nothing_go_too_early(at: int, off: int) -> None:
     found = kept({at: off})
     assert all(boundary - 1 < step - 20 for step, boundary in enumerate(found, 1) if boundary)
 
 
-@given(st.dictionaries(st.integers(1, 80), st.integers(-YEARS, YEARS), max_size=5))
+@settings(deadline=None, max_examples=40)
+@given(
+    st.dictionaries(
+        st.integers(1, 80),
+        st.integers(-YEARS, YEARS).filter(lambda off: abs(off) > 300 * SECOND),
+        max_size=5,
+    )
+)
 def test_clean_up_goes_on_after_any_readings(wrong: dict[int, int]) -> None:
+    """(A clock that was ahead by less than what is kept lets some steps stay for so much longer.)"""
     assert kept(wrong)[-1] == RIGHT[-1]
 
 

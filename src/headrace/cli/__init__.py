@@ -33,16 +33,28 @@ from headrace.cli.common import (
     NOTHING_THERE,
     REFUSED,
     UNANSWERED,
+    hide_option,
 )
+from headrace.printable import MOST_MESSAGE, message
 
 __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headrace")
+@hide_option
 def main() -> None:
     """Stateful stream processing on Apache Spark, exactly once."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Printable("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
+class _Printable(logging.Formatter):
+    """What is logged, fit for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return message(super().format(record), 4 * MOST_MESSAGE)
 
 
 _ROOMS = [

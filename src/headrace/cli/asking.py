@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import click
@@ -19,6 +20,9 @@ from headrace.cli.common import (
 from headrace.control import Control
 from headrace.ledger.commands import Kind
 from headrace.storage import open_store
+
+#: So often it is looked whether a driver has ended.
+_LOOK_S = 0.1
 
 _wait = click.option(
     "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
@@ -85,22 +89,37 @@ def _halting(kind: Kind, help: str) -> click.Command:
                   help="Not before exactly step N is committed.  [default: the running step]")  # fmt: skip
     @_wait
     @output_option
-    def command(storage: str, at_step: int | None, seconds: float, output: str) -> None:
-        _ask(storage, kind, seconds, output, at_step=at_step or 0)
+    def command(
+        storage: str, at_step: int | None, seconds: float, output: str, now: bool = False
+    ) -> None:
+        _ask(storage, kind, seconds, output, at_step=at_step or 0, now=now)
 
+    if kind == "stop":
+        now_option = click.option(
+            "--now", is_flag=True,
+            help="Do not wait for the running step: end its tasks, and throw it away.",
+        )  # fmt: skip
+        return now_option(command)
     return command
 
 
 def _ask(
     storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
-    sinks: list[str] | None = None, forget: bool = False, at_step: int = 0,
+    sinks: list[str] | None = None, forget: bool = False, at_step: int = 0, now: bool = False,
 ) -> None:  # fmt: skip
     """Ask for something, wait for the answer, and end with the exit code that it has."""
     code = 0
     with typed_errors():
         control = _control_of(storage)
-        number = control.ask(kind, names, sinks=sinks, forget=forget, at_step=at_step)
-        answer = control.wait(number, seconds) if seconds else None
+        number = control.ask(kind, names, sinks=sinks, forget=forget, at_step=at_step, now=now)
+        if now and seconds:
+            ended = _ended_now(control, number, seconds)
+            if ended:
+                tell(
+                    {"command": number, "kind": kind, "answered": True, "why": ended}, ended, output
+                )
+                return
+        answer = control.wait(number, 0.0 if now else seconds) if seconds else None
         facts: dict[str, Any] = {"command": number, "kind": kind, "answered": answer is not None}
         if answer is not None:
             facts |= {"applied": answer.applied, "step": answer.step, "why": answer.why}
@@ -112,6 +131,22 @@ def _ask(
             text = f"command {number} is not answered yet: it is applied when the pipeline runs"
         tell(facts, text, output)
     sys.exit(code)
+
+
+def _ended_now(control: Control, number: int, seconds: float) -> str:
+    """Wait until the driver says that it was cancelled; return what it says.
+
+    Empty where it has answered as to any stop, or says nothing in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if control.answer(number) is not None:
+            return ""
+        how = control.how_it_ended()
+        if how.startswith("cancelled"):
+            return how
+        time.sleep(_LOOK_S)
+    return ""
 
 
 def _show_removal(

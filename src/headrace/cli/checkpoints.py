@@ -16,6 +16,7 @@ from headrace.cli.common import (
     Duration,
     checkpoints_of,
     output_option,
+    say,
     storage_option,
     tell,
     typed_errors,
@@ -89,7 +90,7 @@ def verify(storage: str, step: int | None, output: str) -> None:
         for finding in found.verify(step):
             findings.append(finding)
             if output == "text":
-                click.echo(f"{finding.file}: {finding.what}\n  remedy: {finding.remedy}")
+                say(f"{finding.file}: {finding.what}\n  remedy: {finding.remedy}")
         which = "all checkpoints are" if step is None else f"the checkpoint of step {step} is"
         tell(findings, f"{which} whole" if not findings else f"{len(findings)} found", output)
     if findings:

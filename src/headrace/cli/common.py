@@ -20,6 +20,13 @@ from headrace.ledger.commands import Command
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head
 from headrace.opened import pinned
+from headrace.printable import (
+    MOST_MESSAGE,
+    hide_values,
+    json_printable,
+    printable,
+    without_secrets,
+)
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,9 +76,35 @@ def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text for people: escaped, each line bounded, without passwords."""
+    lines = (printable(without_secrets(line), MOST_MESSAGE) for line in text.split("\n"))
+    click.echo("\n".join(lines), err=err)
+
+
+def say_json(facts: Any) -> None:
+    """Print data as a line of JSON, whole; a terminal obeys nothing in it."""
+    click.echo(json_printable(msgspec.json.encode(facts).decode()))
+
+
 def tell(facts: Any, text: str, output: str) -> None:
     """Print data as JSON, or as the text for people."""
-    click.echo(msgspec.json.encode(facts).decode() if output == "json" else text)
+    if output == "json":
+        say_json(facts)
+    else:
+        say(text)
+
+
+def _hide(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        hide_values()
+
+
+#: Of commands that show rows, or whose errors may.
+hide_option = click.option(
+    "--hide-values", is_flag=True, expose_value=False, is_eager=True, callback=_hide,
+    help="Show no values of records, keys and state, also in errors (HEADRACE_HIDE_VALUES=1).",
+)  # fmt: skip
 
 
 def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False) -> int:
@@ -166,8 +199,8 @@ def typed_errors() -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         sys.exit(FAILED)
     except NothingThere as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         sys.exit(NOTHING_THERE)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from headrace.cli.common import (
@@ -44,6 +45,7 @@ from headrace.migrating import PRICES_BY, Strategy, fact_of, planned, progress_o
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import batched
 from headrace.observe.lags import show_duration
+from headrace.printable import one_line
 from headrace.storage import open_store
 
 #: How many runs of neighbouring bins ``layout`` shows.
@@ -199,10 +201,12 @@ def _follow(control: Control, id_: int, output: str) -> None:
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         facts = fact_of(control.current(), id_)
-        task = shown.add_task(facts.what, text="", total=None)
+        task = shown.add_task(escape(one_line(facts.what)), text="", total=None)
         while not facts.is_over:
             far = progress_of(facts)
-            shown.update(task, text=str(far), total=far.of_bins or None, completed=far.bins)
+            shown.update(
+                task, text=escape(one_line(str(far))), total=far.of_bins or None, completed=far.bins
+            )
             control.pass_time()
             facts = fact_of(control.current(), id_)
     tell(_facts(facts), _text(facts), output)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.common import Duration, output_option, tell, typed_errors, with_options
+from headrace.cli.common import Duration, output_option, say, tell, typed_errors, with_options
 from headrace.cli.rows import aligned
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.errors import PipelineError
@@ -222,7 +222,7 @@ def _run(
     text = [f"{query}: {steps}, {seen.answers:,} answers in the whole run", *moved]
     tell(facts, "\n".join([*text, *aligned(latencies_of(facts))]), output)
     if (left := share_left_over(seen, load)) > _LEFT_OVER:
-        click.echo(
+        say(
             f"The rate is more than this machine does: {left:.0%} of these events were done when no more "
             "came. Latencies and migrations say little; take a lower --rate.", err=True,
         )  # fmt: skip

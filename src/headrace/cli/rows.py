@@ -9,7 +9,9 @@ import click
 import msgspec
 import pyarrow as pa
 
+from headrace.cli.common import say, say_json
 from headrace.eventtime.timestamps import show_time
+from headrace.printable import HIDDEN, csv_cell, hides_values, one_line, printable
 
 FORMATS = ["text", "json", "csv", "arrow"]
 
@@ -19,21 +21,32 @@ rows_option = click.option(
 )  # fmt: skip
 
 
-def tell_rows(rows: pa.Table, output: str) -> None:
-    """Print rows. In all but Arrow, times are RFC 3339 and bytes hexadecimal."""
+def tell_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
+    """Print rows. In all but Arrow, times are RFC 3339 and bytes hexadecimal.
+
+    Cells for people are escaped and bounded. JSON and Arrow are exact. In CSV texts are escaped, and one
+    that a spreadsheet would take for a formula gets an apostrophe before it.
+
+    Args:
+        rows: the rows.
+        output: one of :data:`FORMATS`.
+        secret: whether values are hidden where that is asked for.
+    """
+    if secret and hides_values():
+        rows = _hidden(rows)
     if output == "arrow":
         with pa.ipc.new_stream(sys.stdout.buffer, rows.schema) as writer:
             writer.write_table(rows)
         return
     if output == "text":
         for line in aligned(rows):
-            click.echo(line)
+            say(line)
         return
     columns = [_plain(column) for column in rows.columns]
     if output == "json":
         for row in zip(*columns, strict=True):
             pairs = dict(zip(rows.column_names, row, strict=True))
-            click.echo(msgspec.json.encode(pairs).decode())
+            say_json(pairs)
         return
     _tell_csv(rows.column_names, columns)
 
@@ -42,7 +55,8 @@ def aligned(rows: pa.Table) -> list[str]:
     """Return rows as lines for people, below the names of their columns."""
     columns = [_plain(column) for column in rows.columns]
     cells = [
-        [name, *map(_text, column)] for name, column in zip(rows.column_names, columns, strict=True)
+        [one_line(name), *map(_text, column)]
+        for name, column in zip(rows.column_names, columns, strict=True)
     ]
     widths = [max(map(len, column)) for column in cells]
     return [
@@ -63,15 +77,34 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
+def _hidden(rows: pa.Table) -> pa.Table:
+    """Return as many rows of the same columns, of which only is shown whether something is there."""
+    hidden = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        cells = [HIDDEN if is_there else None for is_there in column.is_valid().to_pylist()]
+        hidden[name] = pa.array(cells, pa.string())
+    return pa.table(hidden)
+
+
 def _text(value: Any) -> str:
+    return one_line(_whole(value))
+
+
+def _whole(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return msgspec.json.encode(value).decode()
+
+
+def _in_csv(value: Any) -> str:
+    """Return a value as a cell of CSV; numbers stay, whatever they begin with."""
+    text = _whole(value)
+    return csv_cell(printable(text)) if isinstance(value, str) else text
 
 
 def _tell_csv(names: list[str], columns: list[list[Any]]) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_text(value) for value in row] for row in zip(*columns, strict=True))
+    writer.writerow([csv_cell(printable(name)) for name in names])
+    writer.writerows([_in_csv(value) for value in row] for row in zip(*columns, strict=True))

@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from headrace.api import run as run_pipeline
-from headrace.cli.common import INTERRUPTED, storage_option, typed_errors, with_options
+from headrace.cli.common import (
+    INTERRUPTED,
+    hide_option,
+    say,
+    storage_option,
+    typed_errors,
+    with_options,
+)
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
@@ -41,6 +48,13 @@ _OPTIONS = [
         "--rows", type=click.IntRange(1), default=100_000, show_default=True,
         help="Records a step takes from each injector, at most.",
     ),
+    click.option("--task-timeout", metavar="TIME",
+                 help="The tasks of a step may take so long, such as 10m.  [default: 30m]"),
+    click.option("--sink-timeout", metavar="TIME",
+                 help="A sink may take so long for a delivery.  [default: 10m]"),
+    click.option("--recompute-shown", is_flag=True,
+                 help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    hide_option,
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
@@ -86,15 +100,18 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
 
 def _run(
     target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
-    checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool, name: str | None,
-    options: dict[str, str], policy_dry_run: bool, patience: float, **how: Any,
+    checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool,
+    name: str | None, options: dict[str, str], policy_dry_run: bool, patience: float,
+    recompute_shown: bool, **how: Any,
 ) -> None:  # fmt: skip
     if keep_running and available_now:
         raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
     with typed_errors():
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
-            Settings(limit=Limit(rows, 16 << 20), exchange=exchange),
+            Settings(
+                limit=Limit(rows, 16 << 20), exchange=exchange, recompute_shown=recompute_shown
+            ),
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
@@ -109,11 +126,11 @@ def _run(
                     wait_for = job.catch_up if available_now else job.drain
                     job.wait() if keep_running else wait_for()
                 except KeyboardInterrupt:
-                    click.echo("stopping after the running step", err=True)
+                    say("stopping after the running step", err=True)
                     job.stop()
                     sys.exit(INTERRUPTED)
         if job.ended is not None and job.ended.startswith((HANDED_OVER, CAUGHT_UP)):
-            click.echo(job.ended, err=True)
+            say(job.ended, err=True)
 
 
 def _steps_or_time(text: str | None) -> int | str | None:

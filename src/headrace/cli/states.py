@@ -13,7 +13,9 @@ from headrace.cli.common import (
     NOTHING_THERE,
     Duration,
     at_step_option,
+    hide_option,
     opened,
+    say,
     storage_option,
     typed_errors,
 )
@@ -43,6 +45,7 @@ def state() -> None:
 @_section_option
 @at_step_option
 @rows_option
+@hide_option
 def get(
     computation: str, key: tuple[str, ...], storage: str, section: str | None,
     at_step: int | None, output: str,
@@ -57,7 +60,7 @@ def get(
         rows = checkpoint.read(computation, section, key=parsed)
         tell_rows(rows, output)
     if not rows.num_rows:
-        click.echo(f"{computation} keeps nothing of {' '.join(key)}", err=True)
+        say(f"{computation} keeps nothing of {' '.join(key)}", err=True)
         sys.exit(NOTHING_THERE)
 
 
@@ -71,6 +74,7 @@ def get(
 @click.option("--limit", type=click.IntRange(1), help="So many rows at most.")
 @_pin_option
 @rows_option
+@hide_option
 def scan(
     computation: str, storage: str, section: str | None, at_step: int | None,
     bins: tuple[str, ...], limit: int | None, pin_for: int, output: str,
@@ -96,6 +100,7 @@ def scan(
 @_section_option
 @_pin_option
 @rows_option
+@hide_option
 def diff(
     before: int, after: int, computation: str, storage: str, section: str | None, pin_for: int,
     output: str,

@@ -34,7 +34,7 @@ def watermark() -> None:
 def watermark_list(storage: str, at_step: int | None, output: str) -> None:
     """Show the watermarks of all computations. Changes nothing."""
     with typed_errors():
-        tell_rows(opened(storage, at_step).watermarks(), output)
+        tell_rows(opened(storage, at_step).watermarks(), output, secret=False)
 
 
 @watermark.command("why")

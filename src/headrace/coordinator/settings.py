@@ -115,6 +115,17 @@ def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Se
     )
 
 
+def with_timeouts(
+    settings: Settings, task: DurationLike | None, sink: DurationLike | None
+) -> Settings:
+    """Return settings with other times that tasks and sinks may take; None leaves what there is."""
+    if task is not None:
+        settings = msgspec.structs.replace(settings, task_timeout_us=duration_micros(task))
+    if sink is not None:
+        settings = msgspec.structs.replace(settings, sink_timeout_us=duration_micros(sink))
+    return settings
+
+
 def check_settings(settings: Settings) -> None:
     """Check what no pipeline could run with.
 

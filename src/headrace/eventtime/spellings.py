@@ -32,9 +32,9 @@ _LONG_MONTHS = (
 )  # fmt: skip
 
 _OFFSET = r"(?P<off>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)"
-#: ISO 8601, and its relatives.
+#: ISO 8601, and its relatives; with slashes, as Go's logs have it.
 _ISO = (
-    r"(?P<Y>[+-]?\d{4,6})(?P<d1>-?)(?P<m>\d\d)(?P<d2>-?)(?P<d>\d\d)"
+    r"(?P<Y>[+-]?\d{4,6})(?P<d1>[-/]?)(?P<m>\d\d)(?P<d2>[-/]?)(?P<d>\d\d)"
     r"(?:[Tt ](?P<H>\d\d)(?:(?P<c1>:?)(?P<M>\d\d)(?:(?P<c2>:?)(?P<S>\d\d)(?:[.,](?P<f>\d+))?)?)?"
     # Java adds the zone in brackets, Go its abbreviation and a clock reading
     r"(?: ?"

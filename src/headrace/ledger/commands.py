@@ -60,6 +60,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         hosts: those that are drained, or not any more.
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
             ``withdraw_update``: the step from which the update would be in force.
+        now: ``stop``: the running step is not waited for, but thrown away.
         to: ``hand_over``: the token of the process that is ready to take over.
         by: who asks, and why, where that is to be remembered.
         nonce: tells this command from any other, when a reply was lost.
@@ -76,6 +77,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     migration: Whole = 0
     hosts: list[str] = []
     at_step: StepNumber = 0
+    now: bool = False
     to: str = ""
     by: str = ""
     nonce: str = ""
@@ -92,7 +94,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
             return f"withdraw the update of step {self.at_step}"
         number = [str(self.migration)] if self.migration else []
         at = [f"at step {self.at_step}"] if self.at_step else []
-        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at])
+        now = ["now"] if self.now else []
+        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at, *now])
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ FOLDER = "drivers/"
 #: it led, and says that it does so no more.
 Role = Literal["leads", "waits", "asks", "ended"]
 #: Ends after which nobody is to take over: somebody wanted the pipeline to end, or nothing is left to do.
-ENDS = frozenset({"stopped", "drained", "caught up"})
+ENDS = frozenset({"stopped", "drained", "caught up", "cancelled"})
 
 #: What the reason begins with why a reign is over that was handed over.
 HANDED_OVER = "handed over"
@@ -47,8 +47,8 @@ class Lease(msgspec.Struct, frozen=True):
         period_s: seconds between two beats. Each is one file created and one deleted.
         patience_s: after so many seconds without a sign a driver is taken for gone; but not before three of
             its own periods. Shorter is faster, and takes over more often without need, which costs a step.
-        hang_s: a driver whose loop is stuck for longer ceases to beat. Tries of steps, sinks and waiting
-            for input may take as long as they do.
+        hang_s: a driver whose loop is stuck for longer ceases to beat. Tries of steps, sinks, sources,
+            waiting, and clean-up may take as long as they do.
     """
 
     period_s: float = 0.5
@@ -219,7 +219,7 @@ class Watch:
         silent: Verdict = "gone" if self.silent_s >= self._patience_now else "lives"
         if leader is None or leader.role != "ended" or leader.why.startswith(HANDED_OVER):
             return silent
-        on_purpose = leader.why in ENDS and leader.token in self._lived
+        on_purpose = leader.why.partition(" ")[0] in ENDS and leader.token in self._lived
         return "ended" if on_purpose else "gone"
 
 

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
@@ -14,6 +15,7 @@ from headrace.eventtime.timestamps import MIN_TIME, show_time
 from headrace.ledger.manifest import Head
 from headrace.migrating import progress_of
 from headrace.observe.lags import lag_us, show_duration
+from headrace.printable import one_line
 from headrace.summary import StepSummary
 
 _LINE_EVERY_S = 5.0
@@ -51,7 +53,7 @@ class ProgressLine:
             console=console,
             transient=False,
         )
-        self._task = self._progress.add_task(name, text="starting", total=None)
+        self._task = self._progress.add_task(escape(one_line(name)), text="starting", total=None)
 
     def __enter__(self) -> ProgressLine:
         if self._live:
@@ -75,7 +77,7 @@ class ProgressLine:
         self._progress.update(self._task, text=text)
         moves, news = self._follow(summary.head)
         if not self._live and (news or now - self._printed >= self._every_s):
-            print(f"{self._name}  {text}{moves}", file=sys.stderr, flush=True)
+            print(one_line(f"{self._name}  {text}{moves}"), file=sys.stderr, flush=True)
             self._printed = now
 
     def _follow(self, head: Head) -> tuple[str, bool]:
@@ -89,7 +91,9 @@ class ProgressLine:
             if one.id not in self._moving and not one.is_under_way:
                 continue
             if one.id not in self._moving:
-                self._moving[one.id] = self._progress.add_task(one.what, text="", total=None)
+                self._moving[one.id] = self._progress.add_task(
+                    escape(one_line(one.what)), text="", total=None
+                )
                 news = True
             moves = f"{progress_of(one)}, {one.nbytes / 1e6:.1f} MB"
             self._progress.update(self._moving[one.id], text=moves)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headrace.observe.lags import show_duration
 from headrace.observe.top import Phase, View
+from headrace.printable import one_line
 
 _BAR = 24
 _LEAST = 0.0005  # a phase below it would show as nothing
@@ -63,6 +64,7 @@ def _totals(view: View) -> list[Text]:
         lines.append(f"sinks take {view.deliver_ms:.1f} ms a step")
     if view.waits_for:
         lines.append(f"the outbox is full: the input waits for sink {', '.join(view.waits_for)}")
+    lines = [one_line(line) for line in lines]
     return [Text(line, style="bold" if number == 0 else "") for number, line in enumerate(lines)]
 
 
@@ -77,7 +79,7 @@ def _phases(phases: list[Phase]) -> Table:
         if phase.share < _LEAST:
             continue
         table.add_row(
-            phase.name,
+            Text(one_line(phase.name)),
             _share(phase.share),
             ProgressBar(total=1.0, completed=phase.share, width=_BAR),
             f"{phase.ms:.2f}",
@@ -95,7 +97,7 @@ def _computations(view: View) -> Table:
     for name, of in view.computations.items():
         lag = "-" if of.lag_s is None else show_duration(round(of.lag_s * 1e6))
         table.add_row(
-            name, _rate(of.records_per_s), _rate(of.timers_per_s), f"{of.late:,}",
+            Text(one_line(name)), _rate(of.records_per_s), _rate(of.timers_per_s), f"{of.late:,}",
             f"{of.skipped:,}", lag, _to_seconds(of.watermark),
         )  # fmt: skip
     return table

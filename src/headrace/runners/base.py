@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
-from headrace.errors import PipelineError
+from headrace.errors import HeadraceError, PipelineError
 from headrace.ledger.places import Places
 from headrace.step.plan import Exchange, Plan, TaskReport
 from headrace.storage.base import Store
@@ -41,6 +41,16 @@ class Runner(ABC):
 
         Raises:
             TryFailed: when the engine failed; what the try has written is never used.
+            TaskTimeout: when a task took longer than the plan lets it.
+            Cancelled: when the try was to end.
+        """
+
+    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+        """Let the try that runs end, if there is one: :meth:`run` then raises. From any thread.
+
+        Args:
+            error: what it is to raise, unless a task says where it was.
+            force: whether tasks are ended that do not end by themselves, if that can be done.
         """
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:

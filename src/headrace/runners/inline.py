@@ -10,7 +10,9 @@ import random
 import time
 from collections.abc import Callable
 
+from headrace.errors import Cancelled, HeadraceError
 from headrace.runners.base import Runner
+from headrace.runners.ending import Watch
 from headrace.step.layer import TaskResult, Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
@@ -37,6 +39,7 @@ class InlineRunner(Runner):
         self._soft = [SoftState() for _ in range(processes)]
         self._soft_files = MemoryStore()  # all is on one host
         self._attempts = 0
+        self._watch = Watch()
         self._workers: list[Worker] = []
         self._drawings = 0
 
@@ -68,6 +71,14 @@ class InlineRunner(Runner):
             soft.forget()
 
     def run(self, plan: Plan) -> list[TaskReport]:
+        with self._watch.watching(plan):
+            return self._run(plan)
+
+    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+        if isinstance(error, Cancelled):
+            self._watch.cancel()
+
+    def _run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []
         results = [
             self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)

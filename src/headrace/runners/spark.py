@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -28,9 +29,16 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError, PipelineError, SessionUnsuitable, StorageNotShared
+from headrace.errors import (
+    Cancelled,
+    HeadraceError,
+    PipelineError,
+    SessionUnsuitable,
+    StorageNotShared,
+)
 from headrace.runners import spark_task
 from headrace.runners.base import Runner, TryFailed
+from headrace.runners.ending import cancel, ended
 from headrace.runners.shipping import pickled
 from headrace.runners.spark_crew import Crew, Crews
 from headrace.runners.spark_homes import Homes
@@ -59,6 +67,8 @@ SESSION_SETTINGS: list[tuple[str, str, str]] = [
     ("spark.locality.wait.node", "0", "tasks may wait for a busy host"),
     ("spark.scheduler.revive.interval", "50ms", "tasks may wait up to a second for a place"),
 ]
+#: Where a local session listens.
+LOOPBACK = "127.0.0.1"
 _QUIET: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -67,6 +77,18 @@ _QUIET: dict[str, str] = {
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()
+
+
+def _of_this_host_alone(asked: str) -> list[tuple[str, str]]:
+    """Return settings that keep the ports of a local session from others than this host.
+
+    Args:
+        asked: what the environment says of the session; where that names a master or an address, it
+            holds.
+    """
+    if "spark.master" in asked or "--master" in asked or "spark.driver." in asked:
+        return []
+    return [("spark.driver.bindAddress", LOOPBACK), ("spark.driver.host", LOOPBACK)]
 
 
 class SparkRunner(Runner):
@@ -96,6 +118,10 @@ class SparkRunner(Runner):
         self._spool_directory = ""
         self._properties: set[str] = set()
         self._frozen = False
+        self._group = f"headrace-{uuid.uuid4().hex}"
+        self._named: int | None = None  # the thread whose jobs bear it
+        self._running: Plan | None = None
+        self._ending: HeadraceError | None = None
 
     # -- session ------------------------------------------------------------------------------
 
@@ -114,11 +140,12 @@ class SparkRunner(Runner):
             return active
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("headrace")
-        if "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        asked = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+        if "spark.master" not in asked:
             builder = builder.master("local[*]")
         for key, value, _ in SESSION_SETTINGS:
             builder = builder.config(key, value)
-        for key, value in _QUIET.items():
+        for key, value in [*_QUIET.items(), *_of_this_host_alone(asked)]:
             builder = builder.config(key, value)
         self._owned = True
         context = builder.getOrCreate().sparkContext
@@ -254,6 +281,8 @@ class SparkRunner(Runner):
     # -- a try --------------------------------------------------------------------------------
 
     def run(self, plan: Plan) -> list[TaskReport]:
+        self._name_jobs()
+        self._running, self._ending = plan, None
         try:
             if plan.exchange == "shuffle":
                 return self._run_by_shuffle(plan)
@@ -262,10 +291,34 @@ class SparkRunner(Runner):
             raise
         except Exception as error:
             self._look_anew()
+            why = self._why_ended(plan)
+            if why is not None:
+                raise why from None
             raise TryFailed(_short(error)) from error
         finally:
+            self._running = None
             if self._spool is not None:
                 self._spool.clear()
+
+    def _name_jobs(self) -> None:
+        """Let the jobs of this thread be those that :meth:`end_try` ends."""
+        if self._named != threading.get_ident():
+            self._named = threading.get_ident()
+            self._sc.setJobGroup(self._group, "a step of Headrace", interruptOnCancel=True)
+
+    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+        plan, self._ending = self._running, error
+        if plan is None or self._worker is None:
+            return
+        if isinstance(error, Cancelled):
+            cancel(plan, self._worker.store)
+        if force:
+            self._sc.cancelJobGroup(self._group)
+
+    def _why_ended(self, plan: Plan) -> HeadraceError | None:
+        """Return why a try was ended, if somebody has ended it, or one of its tasks itself."""
+        assert self._worker is not None
+        return ended(plan, self._worker.store) or self._ending
 
     def _look_anew(self) -> None:
         """Rely on nothing that executors had: some may be gone."""

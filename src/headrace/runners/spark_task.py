@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import os
 import pickle
@@ -15,14 +16,15 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from headrace.errors import NotFound
+from headrace.errors import Cancelled, NotFound, TaskTimeout
+from headrace.runners.ending import Watch, leave_note, marked
 from headrace.runners.spool import HostSpool
 from headrace.step.layer import Worker
 from headrace.step.plan import Plan, TaskReport
 from headrace.step.soft import SoftState
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
-from headrace.storage.soft import HostFiles
+from headrace.storage.soft import HostFiles, own_directory
 
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
@@ -35,6 +37,7 @@ _encoder = msgspec.msgpack.Encoder()
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
+_watch = Watch()
 _rehearsed: set[str] = set()  # for which code
 
 
@@ -102,13 +105,27 @@ def _soft_directory(code: Code) -> str:
     Spark tells each executor a directory of its own; in a cluster it is in one of the application's,
     which all its executors on the host share. (A worker has a home host, and no home executor.)
     """
-    own = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    own = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not own:  # (there may be others' folders; only this user's own is used)
+        return own_directory(os.path.join(tempfile.gettempdir(), f"headrace-{os.geteuid()}"))
     alone = code.spool is not None  # all tasks are in one process of the driver's host
     return os.path.join(own if alone else os.path.dirname(own), "headrace")
 
 
 def _plan(context: Any) -> Plan:
     return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
+
+
+@contextlib.contextmanager
+def _watched(plan: Plan, context: Any) -> Iterator[None]:
+    """Let a task end that takes too long, or that was cancelled; leave a note of where it was."""
+    store = open_store(plan.store)
+    try:
+        with _watch.watching(plan, marked(plan, store)):
+            yield
+    except (TaskTimeout, Cancelled) as error:
+        leave_note(plan, store, str(context.taskAttemptId()), error)
+        raise
 
 
 # -- driver and host exchange: a job for each layer -------------------------------------------
@@ -120,7 +137,8 @@ def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
     (number,) = list(numbers)
     context = TaskContext.get()
     plan = _plan(context)
-    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    with _watched(plan, context):
+        result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
     yield _encoder.encode(result)
 
 
@@ -134,7 +152,8 @@ def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]
         unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
     )
     attempt = str(context.taskAttemptId())
-    result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
+    with _watched(plan, context):
+        result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
     result.report.notes["pid"] = os.getpid()
     yield _encoder.encode(result)
 
@@ -148,7 +167,8 @@ def read_one(code: Code, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
     (number,) = list(numbers)
     context = TaskContext.get()
     plan = _plan(context)
-    result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
+    with _watched(plan, context):
+        result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
     for consumer, parcel in enumerate(result.parcels):
         yield consumer, _PARCEL + parcel
     yield number, _REPORTS + _encoder.encode([result.report])
@@ -172,7 +192,8 @@ def apply_shuffled(
     plan = _plan(context)
     attempt = str(context.taskAttemptId())
     worker = _worker(code, plan)
-    result = worker.apply(plan, layer, number, attempt, payload)
+    with _watched(plan, context):
+        result = worker.apply(plan, layer, number, attempt, payload)
     result.report.notes["pid"] = os.getpid()
     reports.append(result.report)
     if layer == worker.pipeline.layers:

@@ -7,15 +7,19 @@ reach the disk. Losing them loses the try and nothing else.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 
 from headrace.step.wire import ParcelLost, Spool, Spooled
+from headrace.storage.local import private
 
 _PREFIX = "headrace-parcels-"
+_PID = re.compile(r"([1-9][0-9]{0,8})-[A-Za-z0-9_]+")
 
 
 class HostSpool(Spool):
@@ -35,7 +39,7 @@ class HostSpool(Spool):
             spooled.append(Spooled(name, offset, len(body)))
             offset += len(body)
         try:
-            with open(path, "xb") as file:
+            with open(path, "xb", opener=private) as file:
                 file.writelines(bodies)
         except OSError:  # no room, for instance: the parcels then travel in band
             path.unlink(missing_ok=True)
@@ -64,11 +68,29 @@ def make_directory(parent: str | None) -> str:
     """
     root = Path(parent or tempfile.gettempdir())
     own = f"{_PREFIX}{os.uname().nodename}-"  # process numbers are those of a host
-    for left in root.glob(f"{own}*"):
-        pid = left.name.removeprefix(own).partition("-")[0]
-        if pid.isdigit() and not _is_alive(int(pid)):
+    for left in _entries(root):
+        found = _PID.fullmatch(left.name.removeprefix(own)) if left.name.startswith(own) else None
+        if found is not None and _is_our_folder(left) and not _is_alive(int(found[1])):
             shutil.rmtree(left, ignore_errors=True)
     return tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=root)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder, whose other names may be anything, and anybody's."""
+    try:
+        with os.scandir(folder) as entries:
+            return [folder / entry.name for entry in entries]
+    except OSError:
+        return []
+
+
+def _is_our_folder(path: Path) -> bool:
+    """Say whether this is a folder of this user's, and no link to one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _is_alive(pid: int) -> bool:

@@ -8,11 +8,14 @@ from typing import TextIO
 import pyarrow as pa
 
 from headrace.jsonlines import json_lines
+from headrace.printable import json_printable
 from headrace.sinks.base import Sink
 
 
 class Console(Sink):
     """Prints each production as a line of JSON. At least once: a crash may print a step again.
+
+    What a terminal would obey is escaped, in a way that means the same in JSON.
 
     Args:
         stream: where to; standard output if not given.
@@ -23,5 +26,5 @@ class Console(Sink):
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         stream = self._stream or sys.stdout
-        stream.write(json_lines(rows).decode())
+        stream.write(json_printable(json_lines(rows).decode()))
         stream.flush()

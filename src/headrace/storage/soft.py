@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from pathlib import Path
 
-from headrace.errors import NotFound, StateLost
+from headrace.errors import NotFound, StateLost, StorageDenied
 from headrace.storage.base import Store
 from headrace.storage.local import make_directory, private, read_range, typed_errors, within
 from headrace.storage.memory import MemoryStore
@@ -25,6 +26,24 @@ SOFT = "soft/"
 def is_soft(name: str) -> bool:
     """Say whether a name is that of a soft file."""
     return name.startswith(SOFT)
+
+
+def own_directory(path: str) -> str:
+    """Return a directory, made if it is not there, that belongs to this user and nobody else.
+
+    Raises:
+        StorageDenied: when it belongs to another user, is a link, or others can write there.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode=0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise StorageDenied(
+            "the place for files of this host belongs to another user, or others can write there",
+            place=path,
+            remedy="remove it, or set TMPDIR to a directory of this user's own",
+        )
+    return path
 
 
 class HostFiles(Store):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ _ROW = np.dtype(
     ]
 )  # fmt: skip
 Rows = npt.NDArray[np.void]
-_WHOLE, _UNENDED = 1, 2
+_WHOLE, _UNENDED, _LEFT = 1, 2, 4
 
 
 def name_hash(name: str) -> int:
@@ -72,11 +72,6 @@ class Catalog:
         found = self.rows["name"][at] == hashes if len(self.rows) else np.zeros(len(hashes), bool)
         return np.where(found, at, -1)
 
-    def get(self, name: str) -> FileRead | None:
-        """Return what is known of a file by its (escaped) name."""
-        (at,) = self.find(np.array([name_hash(name)], dtype=np.uint64))
-        return None if at < 0 else self.entry(int(at), name)
-
     def with_id(self, of: str) -> list[int]:
         """Return where files are that are known by an id."""
         if not len(self.rows):
@@ -87,6 +82,11 @@ class Catalog:
         low = np.searchsorted(ids, wanted, "left", sorter=self._by_id)
         high = np.searchsorted(ids, wanted, "right", sorter=self._by_id)
         return [int(at) for at in self._by_id[low:high]]
+
+    def is_left(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say of which rows the file has another name by now."""
+        left: npt.NDArray[np.bool_] = (self.rows["flags"][at] & _LEFT) != 0
+        return left
 
     def hash_at(self, at: int) -> int:
         """Return the hash of the name of a file."""
@@ -104,8 +104,8 @@ class Catalog:
         )  # fmt: skip
 
 
-def rows_of(entries: Iterable[FileRead]) -> Rows:
-    """Return files as rows of a catalog, sorted."""
+def rows_of(entries: Sequence[FileRead]) -> Rows:
+    """Return files as rows of a catalog, sorted; and the names that they have left."""
     rows = np.array(
         [
             (
@@ -117,6 +117,10 @@ def rows_of(entries: Iterable[FileRead]) -> Rows:
         ],
         dtype=_ROW,
     )  # fmt: skip
+    left = [int(hash_, 16) for of in entries for hash_ in of.left]
+    gone = np.zeros(len(left), dtype=_ROW)
+    gone["name"], gone["flags"] = left, _LEFT
+    rows = np.concatenate([rows, gone[~np.isin(gone["name"], rows["name"])]])
     return rows[np.argsort(rows["name"], kind="stable")]
 
 

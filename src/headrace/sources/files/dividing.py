@@ -339,8 +339,9 @@ class Divider:
         entry = waiting.entry
         if file.facts == waiting.facts:
             return entry
-        if file.facts.id != waiting.facts.id:
-            raise _NotAsItWas
+        packed = kind_of(file.opened.name).compression is not None
+        if file.facts.id != waiting.facts.id or (packed and entry is None):
+            raise _NotAsItWas  # (it may be another file, compressed, of which more can be seen now)
         if entry is not None and not has_print(entry, file, is_text=self._format.is_text):
             raise _NotAsItWas
         return entry
@@ -400,9 +401,10 @@ class Divider:
         if not cut.parts and not ended and entry is not None and entry.read == offset:
             return
         read = cut.parts[-1][1] if cut.parts else offset
+        left = [] if entry is None else entry.left
         unended = is_text and bool(cut.parts) and not _ends_line(file, read)
         after = with_print(
-            FileRead(name, read, whole=ended, unended=unended), file, is_text=is_text
+            FileRead(name, read, whole=ended, unended=unended, left=left), file, is_text=is_text
         )
         if cut.parts or ended or entry is not None:
             state.known.set(after)

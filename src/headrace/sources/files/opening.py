@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -103,7 +103,7 @@ def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
     tail = _tail(file, entry.read) if is_text else b""
     return FileRead(
         entry.name, entry.read, file.facts.size, file.facts.id, file.facts.modified,
-        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended,
+        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended, entry.left,
     )  # fmt: skip
 
 
@@ -124,9 +124,10 @@ def has_head(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
     return len(head) == entry.head_bytes and (not head or _digest(head) == entry.head)
 
 
-def print_of_head(file: OpenFile) -> str:
-    """Return the digest of a text's beginning, as a print has it."""
-    return _digest(_head(file, PRINT_BYTES, is_text=True))
+def prints_of_head(file: OpenFile) -> Callable[[int], str]:
+    """Return what gives the digest of so many bytes of a text's beginning; ``""`` where it has fewer."""
+    head = _head(file, PRINT_BYTES, is_text=True)
+    return lambda size: _digest(head[:size]) if size <= len(head) else ""
 
 
 def _head(file: OpenFile, size: int, *, is_text: bool) -> bytes:

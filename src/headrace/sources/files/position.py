@@ -30,6 +30,7 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
         tail: a digest of the last bytes before ``read``.
         whole: whether ``read`` was all of it.
         unended: whether its last record was read without the newline that should end it.
+        left: the names that it had before, as catalogs may know it by them: their hashes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: str = ""
     whole: bool = True
     unended: bool = False
+    left: list[str] = []
 
 
 class CatalogRef(msgspec.Struct, frozen=True):

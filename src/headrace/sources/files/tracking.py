@@ -25,7 +25,7 @@ from headrace.sources.files.opening import (
     has_head,
     has_print,
     open_file,
-    print_of_head,
+    prints_of_head,
     typed_errors,
 )
 from headrace.sources.files.position import FileRead
@@ -96,18 +96,20 @@ class _Changes:
 
     Attributes:
         moved: files that have other names now, by these.
-        left: the names that they had.
+        left: the hashes of the names that they had.
         links: names of files that are read under another one, or compressed copies of them.
         fresh: names of files that are new.
+        emptied: names of files that have others now, and no more what was read of them.
         rewritten: names that have files with other content now.
         lost: what was read of files that are gone, or were written again.
     """
 
     def __init__(self) -> None:
-        self.moved: dict[str, FileRead] = {}
-        self.left: set[str] = set()
+        self.moved: dict[str, Elsewhere] = {}
+        self.left: set[int] = set()
         self.links: dict[str, None] = {}
         self.fresh: list[str] = []
+        self.emptied: set[str] = set()
         self.rewritten: list[str] = []
         self.lost: list[FileRead] = []
 
@@ -250,12 +252,14 @@ class Tracker:
         changes = _Changes()
         if not self._find_renamed(state.known, seen, changes, everything):
             return False
-        changes.lost = [of for of in gone if of.name not in changes.left]
+        at_moved = [known for name in changes.moved if (known := state.known.get(name)) is not None]
+        replaced = [*gone, *at_moved]
+        changes.lost += [of for of in replaced if name_hash(of.name) not in changes.left]
         settled = {*changes.moved, *changes.links}
         fresh = [name for name in seen.facts if name not in settled]
         for name in fresh:
             entry = state.known.get(name)
-            if entry is None or name in changes.left:
+            if entry is None or name_hash(name) in changes.left:
                 changes.fresh.append(name)
             elif not self._goes_on(name, seen.facts[name], entry, state):
                 changes.lost.append(entry)
@@ -272,21 +276,27 @@ class Tracker:
     def _find_renamed(self, known: Known, seen: _Seen, changes: _Changes, everything: bool) -> bool:
         """Find files that are known by what they are, under new names; False where that cannot be told."""
         for name, facts in seen.facts.items():
-            at_name = known.get(name)
-            if at_name is not None and _is(at_name, facts):
+            holders = known.with_id(facts.id) if facts.id else []
+            if any(of.hash == name_hash(name) for of in holders):
                 continue
-            for other in known.with_id(facts.id) if facts.id else ():
-                if other.hash == name_hash(name):
-                    continue
+            for other in holders:
+                if not other.entry.read:
+                    continue  # (what nothing was read of has nothing to be known by)
                 where = self._still_there(other, facts, seen, everything)
                 if where is None:
                     return False
                 if where:
                     changes.links[name] = None
-                elif _may_be(other.entry, facts) and self._has_print(name, other.entry):
-                    changes.moved[name] = other.entry
-                    changes.left.add(other.entry.name)
+                elif self._has_print(name, other.entry):
+                    if not _may_be(other.entry, facts):
+                        continue
+                    changes.moved[name] = other
+                    changes.left.add(other.hash)
                     break
+                else:
+                    changes.emptied.add(other.entry.name)
+                    if not other.entry.name:
+                        changes.lost.append(other.entry)
         return True
 
     def _still_there(
@@ -348,9 +358,10 @@ class Tracker:
                 changes.links[name] = None
                 continue
             for entry in changes.lost:
-                mayhap = entry.read and entry.head and (packed or entry.name in changes.rewritten)
+                emptied = entry.name in changes.emptied or entry.name in changes.rewritten
+                mayhap = entry.read and entry.head and (packed or emptied)
                 if mayhap and self._has_print(name, entry):
-                    changes.moved[name] = entry
+                    changes.moved[name] = Elsewhere(entry, name_hash(entry.name))
                     changes.lost.remove(entry)
                     break
             else:
@@ -366,7 +377,8 @@ class Tracker:
         original = state.known.get(stem)
         if original is None or any(of.name == stem for of in lost):
             return False
-        if self._folder.facts(unescaped(stem)) is None:
+        now = self._folder.facts(unescaped(stem))
+        if now is None or not _is(original, now):
             return False
         if not original.whole:
             state.more = True
@@ -375,21 +387,24 @@ class Tracker:
             with open_file(self._folder, unescaped(name), "look") as file:
                 if has_print(original, file, is_text=True):
                     return True
-                return file.torn and has_head(original, file, is_text=True)
+                begun = not file.opened.reaches(original.head_bytes)
+                return file.torn and (begun or has_head(original, file, is_text=True))
         except OSError:
             return True
 
-    def _packed_long_ago(self, name: str, state: State, seen: _Seen) -> FileRead | None:
+    def _packed_long_ago(self, name: str, state: State, seen: _Seen) -> Elsewhere | None:
         """Return what was read, of a file that is in a catalog, and is gone, and compressed in this one."""
-        if not state.known.catalogs or not seen.hashes:
-            return None
+        original = state.known.get(name.rpartition(".")[0])
         try:
             with open_file(self._folder, unescaped(name), "look") as file:
-                found = state.known.with_head(print_of_head(file))
-                for other in found:
+                if original is not None and has_print(original, file, is_text=True):
+                    return Elsewhere(original, name_hash(original.name))
+                if not seen.hashes:
+                    return None
+                for other in state.known.with_head(prints_of_head(file)):
                     there = any(bool((of == np.uint64(other.hash)).any()) for of in seen.hashes)
                     if not there and has_print(other.entry, file, is_text=True):
-                        return other.entry
+                        return other
         except OSError:
             pass
         return None
@@ -397,14 +412,15 @@ class Tracker:
     def _apply(self, state: State, seen: _Seen, changes: _Changes) -> None:
         """Note all of it."""
         known = state.known
-        for entry in changes.moved.values():
+        for entry, _ in changes.moved.values():
             known.drop(entry.name)
             state.waiting.pop(entry.name, None)
-        for name, entry in changes.moved.items():
+        for name, (entry, hash_) in changes.moved.items():
+            moved = msgspec.structs.replace(entry, left=[*entry.left, f"{hash_:016x}"])
             facts = seen.facts[name]
             packed = kind_of(name).compression != kind_of(entry.name or name).compression
             longer = self._format.is_text and (packed or facts.size != entry.size)
-            self._note_longer(name, facts, entry, state, longer=longer)
+            self._note_longer(name, facts, moved, state, longer=longer)
         for name in changes.rewritten:
             log.warning(
                 "%s was written again, and is read from its beginning",

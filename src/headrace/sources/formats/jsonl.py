@@ -151,6 +151,10 @@ def _check_objects(data: bytes) -> None:
         pa.ArrowInvalid: when one is not.
     """
     if not _begin_with_braces(data) and _NO_OBJECT.search(data.removeprefix(_MARK)):
+        if data.removeprefix(_MARK).lstrip().startswith(b"["):
+            raise pa.ArrowInvalid(
+                "it is an array, and JSON lines have an object on each line (jq -c '.[]' makes these)"
+            )
         raise pa.ArrowInvalid("it is no object")
     if data.isascii():
         return

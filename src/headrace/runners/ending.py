@@ -1,0 +1,256 @@
+"""Ending tasks: those that take too long, and those of a pipeline that somebody has cancelled.
+
+A task cannot be asked to end while user code runs. So a thread beside it looks now and then, and lets an
+exception rise in the task's own thread, wherever that is. By then it is known where it was, and so the
+pipeline ends with the computation and the key. What rises is no ``Exception``: user code that catches those
+does not catch it.
+
+In a Python process of Spark tasks run in the main thread, which a signal wakes from whatever it waits in.
+Elsewhere (inline, in the thread of a job) it rises once the interpreter is back: a call that waits in C for
+ever is not woken. Spark ends such a process; inline, the thread is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, TaskTimeout
+from headrace.ledger.envelope import Sealed
+from headrace.step.failures import error_of, failure_of
+from headrace.step.plan import Failure, Plan
+from headrace.storage.base import Store
+
+log = logging.getLogger("headrace")
+
+#: Tasks are looked at so often.
+_LOOK_S = 0.25
+#: Whether somebody has cancelled the pipeline is looked for so often, of tasks that take as long.
+_CANCEL_LOOK_S = 1.0
+#: The signal that wakes a main thread. Its handler is in place while a task runs.
+_SIGNAL = signal.SIGUSR2
+
+
+class TaskEnded(BaseException):
+    """Rises in a task that is to end."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a task that was ended leaves in the storage: why, and where it was."""
+
+    failure: Failure
+
+
+NOTES = Sealed("headrace-ended-task", Note)
+
+
+def cancel_name(plan: Plan) -> str:
+    """Return the name whose existence cancels a try. It is swept like what a lost try leaves."""
+    return f"outputs/{plan.file_stem(0, 0, 'cancel')}"
+
+
+def note_name(plan: Plan, attempt: str) -> str:
+    """Return the name of the note that an attempt leaves."""
+    return f"outputs/{plan.file_stem(0, 0, f'ended.{attempt}')}"
+
+
+def cancel(plan: Plan, store: Store) -> None:
+    """Let the tasks of a try end, wherever they run."""
+    with contextlib.suppress(StorageError):
+        store.write(cancel_name(plan), b"")
+
+
+def ended(plan: Plan, store: Store) -> HeadraceError | None:
+    """Return why a try was ended, if one of its tasks says that it was; forget what they have left."""
+    found: HeadraceError | None = None
+    try:
+        for name in store.list(f"outputs/{plan.file_stem(0, 0, 'ended.')}"):
+            with contextlib.suppress(NotFound):
+                found = error_of(NOTES.decode(store.read(name), name).failure)
+    except StorageError as error:
+        log.warning("could not look where a task was: %s", error.what)
+    return found
+
+
+def timed_out(plan: Plan, place: str = "") -> TaskTimeout:
+    """Return the error about a task that has taken too long."""
+    return TaskTimeout(
+        f"a task of step {plan.step} has not come to its end in {plan.timeout_us / 1e6:g} s",
+        place=place or f"step {plan.step}",
+        remedy="nothing of the step was committed: see what the handler waits for, and start again; or let "
+        "tasks take longer (Settings.task_timeout_us, headrace run --task-timeout)",
+    )
+
+
+def cancelled(plan: Plan | None, place: str = "") -> Cancelled:
+    """Return the error about a pipeline that was cancelled."""
+    step = "" if plan is None else f"step {plan.step}"
+    return Cancelled(
+        f"cancelled{step and ' in '}{step}",
+        place=place or step,
+        remedy="nothing of the running step was committed; start again to go on",
+    )
+
+
+class _Task:
+    """A task that is watched."""
+
+    def __init__(self, plan: Plan, is_cancelled: Callable[[], bool]) -> None:
+        self.plan = plan
+        self.thread = threading.get_ident()
+        self.in_main = threading.current_thread() is threading.main_thread()
+        self.began_s = time.monotonic()
+        self.looked_s = self.began_s
+        self.is_cancelled = is_cancelled
+        self.error: HeadraceError | None = None
+
+
+class Watch:
+    """Watches the task of a process, from a thread of its own; one task at a time."""
+
+    def __init__(self) -> None:
+        self._task: _Task | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Let the task that runs end, and those to come: for a pipeline of this very process."""
+        self._cancelled = True
+        self._changed.set()
+
+    @contextlib.contextmanager
+    def watching(
+        self, plan: Plan, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
+        """Watch what is done within a ``with``.
+
+        Args:
+            plan: of which the task is.
+            is_cancelled: looks whether somebody has cancelled it; asked seldom, in another thread.
+
+        Raises:
+            TaskTimeout: when it takes too long.
+            Cancelled: when somebody has cancelled it.
+        """
+        task = _Task(plan, is_cancelled)
+        before: Any = signal.signal(_SIGNAL, self._on_signal) if task.in_main else None
+        self._begin(task)
+        try:
+            yield
+        except TaskEnded:
+            pass
+        finally:
+            with self._lock:
+                self._task = None
+            if task.in_main:
+                signal.signal(_SIGNAL, before or signal.SIG_DFL)
+        if task.error is not None:
+            raise task.error
+
+    def _begin(self, task: _Task) -> None:
+        with self._lock:
+            self._task = task
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="headrace-watch", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._changed.wait(_LOOK_S)
+            if self._changed.is_set():
+                time.sleep(_LOOK_S / 5)
+            task = self._task
+            if task is None:
+                self._changed.clear()
+                continue
+            if task.error is None:
+                self._look(task)
+            if task.error is not None:
+                self._interrupt(task)
+
+    def _look(self, task: _Task) -> None:
+        now = time.monotonic()
+        timeout_s = task.plan.timeout_us / 1e6
+        if timeout_s and now - task.began_s >= timeout_s:
+            task.error = timed_out(task.plan, _place_of(task))
+        elif self._cancelled or (
+            now - task.looked_s >= _CANCEL_LOOK_S and self._is_cancelled(task, now)
+        ):
+            task.error = cancelled(task.plan, _place_of(task))
+
+    def _is_cancelled(self, task: _Task, now: float) -> bool:
+        task.looked_s = now
+        try:
+            return task.is_cancelled()
+        except StorageError:  # it is looked for again
+            return False
+
+    def _interrupt(self, task: _Task) -> None:
+        """Let the exception rise; again and again, until the task has ended."""
+        with self._lock:
+            if self._task is not task:
+                return
+            if task.in_main:
+                signal.pthread_kill(task.thread, _SIGNAL)
+            else:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(task.thread), ctypes.py_object(TaskEnded)
+                )
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        task = self._task
+        if task is not None and task.error is not None:
+            raise TaskEnded
+
+
+def _place_of(task: _Task) -> str:
+    """Return where a task is: the computation and the key whose handler runs, if one does."""
+    step = f"step {task.plan.step}"
+    frame = sys._current_frames().get(task.thread)
+    while frame is not None:
+        here = frame.f_locals.get("self") if "/headrace/step/" in frame.f_code.co_filename else None
+        node, context = getattr(here, "node", None), getattr(here, "context", None)
+        name = getattr(node, "name", None)
+        if name is not None and context is not None:
+            key = getattr(context, "_cells", None) is not None or hasattr(context, "key")
+            return f"computation {name!r}{_key_of(context) if key else ''}, {step}"
+        frame = frame.f_back
+    return step
+
+
+def _key_of(context: Any) -> str:
+    try:
+        return f", key {context.key!r}"
+    except Exception:  # (a handler of all keys at once has none)
+        return ""
+
+
+def marked(plan: Plan, store: Store) -> Callable[[], bool]:
+    """Return what looks whether a try was cancelled, from any process that sees the storage."""
+
+    def look() -> bool:
+        try:
+            store.read(cancel_name(plan), 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    return look
+
+
+def leave_note(plan: Plan, store: Store, attempt: str, error: HeadraceError) -> None:
+    """Leave a note of where a task was that was ended."""
+    with contextlib.suppress(StorageError):
+        store.write(note_name(plan, attempt), NOTES.encode(Note(failure_of(error))))

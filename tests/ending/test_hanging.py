@@ -1,0 +1,264 @@
+"""What never returns has an end: tasks, sinks and sources have timeouts, and a job can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace import watchdog
+from headrace.errors import SinkTimeout, SourceTimeout, TaskTimeout
+from headrace.heart import Pulse
+from headrace.ledger.lease import Beats, leader_among
+from headrace.ledger.log import Ledger
+from headrace.runners.base import Runner
+from headrace.runners.inline import InlineRunner
+from headrace.sinks import Calls
+from headrace.sources.base import Limit, Offer, Position
+from headrace.storage import LocalStore
+from tests.support.pipelines import Elsewhere
+
+COUNT = 6
+#: Set once a handler hangs.
+BEGUN = threading.Event()
+
+
+class Item(msgspec.Struct):
+    name: str
+    at: int
+
+
+class Spins(hr.Computation):
+    """Never ends with one key: it computes, and catches what it can."""
+
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        while record.value.name == "n3":
+            BEGUN.set()
+            try:
+                time.sleep(0.001)
+            except Exception:
+                continue
+        ctx.produce("out", record.value.name)
+
+
+class Waits(hr.Computation):
+    """Waits in C for one key; Python cannot wake it in a thread."""
+
+    out = hr.Output(str)
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate = gate
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        if record.value.name == "n3":
+            BEGUN.set()
+            self.gate.wait(60)
+        ctx.produce("out", record.value.name)
+
+
+class Echo(hr.Computation):
+    out = hr.Output(str)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value.name)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    BEGUN.clear()
+    monkeypatch.setattr(watchdog, "GRACE_S", 0.3)
+    monkeypatch.setattr(watchdog, "LOOK_S", 0.02)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def drawn(computation: hr.Computation, sink: Callable[..., None] = lambda d: None) -> hr.Pipeline:
+    pipeline = hr.Pipeline("hangs")
+    items = [Item(f"n{n}", n) for n in range(1, COUNT + 1)]
+    stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    node = pipeline.compute("slow", computation, keys={stream: "name"})
+    pipeline.sink("out", node, Calls(sink))
+    return pipeline
+
+
+def job(pipeline: hr.Pipeline, folder: Path, runner: Runner | None = None, **more: Any) -> hr.Job:
+    return hr.run(
+        pipeline, storage=folder, runner=runner or InlineRunner(), workers=1,
+        settings=hr.Settings(limit=Limit(1, 1 << 20), **more.pop("settings", {})), **more,
+    )  # fmt: skip
+
+
+def committed(folder: Path) -> int:
+    head = Ledger(LocalStore(folder)).open()
+    assert head is not None
+    return head.done
+
+
+def goes_on(folder: Path) -> None:
+    """The next start goes on where it was: nothing is to be repaired."""
+    names: list[str] = []
+    sink = Calls(lambda d: names.extend(d.rows.column("value").to_pylist()))
+    pipeline = drawn(Echo())
+    pipeline.sinks["out"].sink = sink
+    with job(pipeline, folder) as runs:
+        assert runs.drain(60)
+    assert names[-1] == f"n{COUNT}"
+    assert committed(folder) >= COUNT
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_handler_that_never_ends_is_ended_with_its_place(tmp_path: Path) -> None:
+    with (
+        pytest.raises(TaskTimeout) as raised,
+        job(drawn(Spins()), tmp_path, task_timeout="1s") as runs,
+    ):
+        runs.drain()
+    assert raised.value.place == "computation 'slow', key 'n3', step 3"
+    assert committed(tmp_path) == 2
+    goes_on(tmp_path)
+
+
+def test_a_job_that_is_cancelled_ends_with_the_place(tmp_path: Path) -> None:
+    with job(drawn(Spins()), tmp_path) as runs:
+        assert BEGUN.wait(60)
+        assert runs.cancel(60)
+        assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
+    assert committed(tmp_path) == 2
+    goes_on(tmp_path)
+
+
+def test_who_stands_by_does_not_take_over_what_was_cancelled(tmp_path: Path) -> None:
+    quick = hr.Lease(period_s=0.05, patience_s=1.0)
+    with job(drawn(Spins()), tmp_path, lease=quick) as runs:
+        until(lambda: runs.leads)
+        with job(drawn(Spins()), tmp_path, lease=quick, standby=True) as waits:
+            until(lambda: len(Beats(LocalStore(tmp_path)).all()) == 2)
+            assert BEGUN.wait(60)
+            time.sleep(0.2)
+            assert runs.cancel(60)
+            assert waits.wait(60)
+            assert (waits.ended or "").startswith("cancelled")
+
+
+def test_inline_a_handler_that_cannot_be_woken_is_left_behind(
+    tmp_path: Path, gate: threading.Event
+) -> None:
+    with job(drawn(Waits(gate)), tmp_path) as runs:
+        assert BEGUN.wait(60)
+        begun = time.monotonic()
+        assert runs.cancel(60)
+        assert time.monotonic() - begun < 30
+        assert (runs.ended or "").startswith("cancelled at")
+    leader = leader_among(Beats(LocalStore(tmp_path)).all(), 1)
+    assert leader is not None and leader.why.startswith("cancelled")
+    gate.set()
+    runs._thread.join(30)
+    assert not runs._thread.is_alive()
+    assert committed(tmp_path) == 2, "what the thread did afterwards has no effect"
+    goes_on(tmp_path)
+
+
+@pytest.mark.parametrize("concurrent", [True, False])
+def test_a_sink_that_never_returns_ends_the_job(
+    tmp_path: Path, gate: threading.Event, concurrent: bool
+) -> None:
+    def hangs(delivery: hr.sinks.Delivery) -> None:
+        if delivery.step == 3:
+            gate.wait(60)
+
+    runner: Runner = Elsewhere() if concurrent else InlineRunner()
+    with (
+        pytest.raises(SinkTimeout, match="'out'") as raised,
+        job(drawn(Echo(), hangs), tmp_path, runner, sink_timeout="500ms") as runs,
+    ):
+        runs.drain(60)
+    assert raised.value.place == "sink 'out', step 3"
+    gate.set()
+    goes_on(tmp_path)
+
+
+def test_a_sink_that_hangs_does_not_hang_a_cancellation(
+    tmp_path: Path, gate: threading.Event
+) -> None:
+    with job(drawn(Echo(), lambda d: gate.wait(60) and None), tmp_path, Elsewhere()) as runs:
+        until(lambda: runs.head is not None and runs.head.done == COUNT)
+        assert runs.cancel(30)
+        assert runs.ended == "cancelled"
+    gate.set()
+    goes_on(tmp_path)
+
+
+class Stuck(hr.sources.Iterable):  # type: ignore[type-arg, unused-ignore]
+    """A source of which a look takes long, or for ever."""
+
+    gate = threading.Event()
+
+    def offer(self, position: Position, limit: Limit) -> Offer | None:
+        self.gate.wait(60)
+        return super().offer(position, limit)
+
+
+def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> None:
+    pipeline = drawn(Echo())
+    source = pipeline.injectors["items"].source
+    source.__class__ = Stuck
+    Stuck.gate.clear()
+    with (
+        pytest.raises(SourceTimeout, match="items"),
+        job(pipeline, tmp_path, settings={"source_timeout_us": 500_000}) as runs,
+    ):
+        runs.wait(60)
+    Stuck.gate.set()
+    goes_on(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["Sweep", "Clean", "Poll", "Recall", "Release", "HandOut"])
+def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: str) -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.claimed(1)
+    pulse.begins(what)
+    now[0] = 1e6
+    assert pulse.goes_on(60.0)
+    pulse.begins("Commit")
+    now[0] += 61
+    assert not pulse.goes_on(60.0)
+    pulse.begins(what)
+    pulse.given_up = True
+    assert not pulse.goes_on(60.0), "whom nobody waits for any more is silent"
+
+
+def test_a_slow_look_at_a_source_is_not_taken_for_the_end_of_its_driver(tmp_path: Path) -> None:
+    lease = hr.Lease(period_s=0.05, patience_s=0.6, hang_s=0.2)
+    pipeline = drawn(Echo())
+    pipeline.injectors["items"].source.__class__ = Stuck
+    Stuck.gate.clear()
+    with job(pipeline, tmp_path, lease=lease) as runs:
+        until(lambda: runs.leads)
+        with job(drawn(Echo()), tmp_path, lease=lease, standby=True) as waits:
+            time.sleep(2.0)
+            assert not waits.leads
+            assert runs.leads
+            waits._driver.ask_to_stop(drain=False)
+        Stuck.gate.set()
+        assert runs.drain(60)
+    assert runs.head is not None and runs.head.epoch == 1

@@ -1,0 +1,311 @@
+"""A random writer beside a watched directory, and a reader that crashes: each record is read once.
+
+The writer creates, appends, renames, rotates, copies and truncates, truncates and writes again, compresses,
+deletes, and publishes hidden files. It knows which records stand in whole lines of visible files. Whenever
+the reader says that nothing is left, it must have read all of these, and none twice. It may stop with a
+typed error only when the writer destroyed what was not read.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput, SourceChanged
+from headrace.sources import Files, Limit
+from headrace.sources.files import known
+from headrace.storage import MemoryStore
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd,
+}  # fmt: skip
+
+
+class Writer:
+    """Writes, and knows what stands where.
+
+    Attributes:
+        texts: the content of each file, unpacked, by its path below the folder.
+        read: the records that were read, as the reader says.
+        destroyed: whether records were destroyed that were not read.
+    """
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder = folder
+        self.chance = chance
+        self.texts: dict[str, str] = {}
+        self.read: Counter[int] = Counter()
+        self.destroyed = False
+        self.next = 0
+        self.packing: tuple[str, str] | None = None
+        self.cut: set[str] = set()  # files that were copied and truncated since the reader looked
+
+    def lines(self, count: int) -> str:
+        rows = range(self.next, self.next + count)
+        self.next += count
+        pad = "x" * self.chance.choice([0, 0, 30, 700])
+        return "".join(f'{{"at": {n}, "n": {n}, "pad": "{pad}"}}\n' for n in rows)
+
+    def there(self) -> set[int]:
+        """Return the records in whole lines of visible files."""
+        return {
+            json.loads(line)["n"]
+            for name, text in self.texts.items()
+            if not name.startswith((".", "_"))
+            for line in text.splitlines(keepends=True)
+            if line.endswith("\n")
+        }
+
+    def plain(self) -> list[str]:
+        busy = self.packing[0] if self.packing else None
+        return sorted(of for of in self.texts if not of.endswith(tuple(PACKERS)) and of != busy)
+
+    def pick(self) -> str | None:
+        names = self.plain()
+        return self.chance.choice(names) if names else None
+
+    def fresh_name(self) -> str:
+        return f"{self.chance.choice('abcdm.')}{self.chance.randrange(10**6):06d}.jsonl"
+
+    def lose(self, name: str) -> None:
+        """Note that what a file holds is destroyed."""
+        text = self.texts.pop(name)
+        unread = not text.endswith("\n") and bool(text)
+        for line in text.splitlines(keepends=True):
+            unread = unread or (line.endswith("\n") and not self.read[json.loads(line)["n"]])
+        self.destroyed = self.destroyed or unread
+
+    # -- what it does -------------------------------------------------------------------------
+
+    def create(self) -> None:
+        name = self.fresh_name()
+        self.texts[name] = self.lines(self.chance.randrange(4))
+        (self.folder / name).write_text(self.texts[name])
+
+    def append(self) -> None:
+        name = self.pick()
+        if name is None:
+            return
+        text = self.lines(self.chance.randrange(1, 4))
+        old = self.texts[name]
+        if old and not old.endswith("\n"):
+            text = self.torn.pop(name) + text
+        cut = self.chance.choice([0, 0, 5])
+        self.torn[name] = text[len(text) - cut :] if cut else ""
+        text = text[: len(text) - cut] if cut else text
+        self.texts[name] = old + text
+        with (self.folder / name).open("a") as file:
+            file.write(text)
+
+    @property
+    def torn(self) -> dict[str, str]:
+        return self.__dict__.setdefault("_torn", {})
+
+    def rename(self) -> None:
+        name = self.pick()
+        if name is not None:
+            self.move(name, self.fresh_name())
+
+    def move(self, name: str, to: str) -> None:
+        if to.startswith(".") and not name.startswith("."):  # (it is as good as gone)
+            text = self.texts[name]
+            self.lose(name)
+            self.texts[name] = text
+        (self.folder / name).rename(self.folder / to)
+        self.texts[to] = self.texts.pop(name)
+        if name in self.torn:
+            self.torn[to] = self.torn.pop(name)
+        if name in self.cut:
+            self.cut.add(to)
+            self.cut.remove(name)
+
+    def rotate(self) -> None:
+        """As log rotation does: app.2 goes, app.1 becomes app.2, app becomes app.1, and app begins anew."""
+        if "app.2.jsonl" in self.plain() and "app.2.jsonl" not in self.cut:
+            (self.folder / "app.2.jsonl").unlink()
+            self.lose("app.2.jsonl")
+        for old, new in (("app.1.jsonl", "app.2.jsonl"), ("app.jsonl", "app.1.jsonl")):
+            if old in self.plain() and new not in self.texts:
+                self.move(old, new)
+        if "app.jsonl" not in self.texts:
+            self.texts["app.jsonl"] = self.lines(2)
+            (self.folder / "app.jsonl").write_text(self.texts["app.jsonl"])
+
+    def copy_and_truncate(self) -> None:
+        name = self.pick()
+        if name is None or not self.texts[name] or not self.texts[name].endswith("\n"):
+            return
+        if name.startswith(".") or not self.is_read(name):
+            return  # (who copies what was not looked at yet makes other records of it)
+        to = "b" + self.fresh_name()
+        (self.folder / to).write_text(self.texts[name])
+        os.truncate(self.folder / name, 0)
+        self.cut.add(name)
+        self.texts[to], self.texts[name] = self.texts[name], ""
+
+    def is_read(self, name: str) -> bool:
+        lines = self.texts[name].splitlines()
+        return all(self.read[json.loads(line)["n"]] for line in lines)
+
+    def write_again(self) -> None:
+        name = self.pick()
+        if name is None:
+            return
+        self.lose(name)
+        self.torn.pop(name, None)
+        self.texts[name] = self.lines(self.chance.randrange(1, 5))
+        (self.folder / name).write_text(self.texts[name])
+
+    def delete(self) -> None:
+        name = self.pick()
+        if name is not None and name not in self.cut:  # (then nothing would say that it is a copy)
+            (self.folder / name).unlink()
+            self.lose(name)
+
+    def pack(self) -> None:
+        """Compress a file as gzip does: its result grows beside it, and then the file goes."""
+        if self.packing is not None:
+            name, ending = self.packing
+            whole = PACKERS[ending](self.texts[name].encode())
+            (self.folder / (name + ending)).write_bytes(whole)
+            (self.folder / name).unlink()
+            self.texts[name + ending] = self.texts.pop(name)
+            self.packing = None
+            return
+        name = self.pick() or ""
+        if self.texts.get(name, "").endswith("\n") and not name.startswith("."):
+            ending = self.chance.choice([*PACKERS])
+            self.packing = name, ending
+            whole = PACKERS[ending](self.texts[name].encode())
+            (self.folder / (name + ending)).write_bytes(whole[: self.chance.randrange(len(whole))])
+
+    def create_packed(self) -> None:
+        ending = self.chance.choice([*PACKERS])
+        name = self.fresh_name() + ending
+        self.texts[name] = "".join(self.lines(1) for _ in range(self.chance.randrange(1, 3)))
+        halves = [line + "\n" for line in self.texts[name].splitlines()]
+        (self.folder / name).write_bytes(b"".join(PACKERS[ending](of.encode()) for of in halves))
+
+    def publish(self) -> None:
+        hidden = [name for name in self.plain() if name.startswith(".")]
+        if hidden:
+            self.move(self.chance.choice(hidden), "a" + self.fresh_name().lstrip("."))
+
+
+ACTS = [
+    "create", "create", "append", "append", "append", "rename", "rotate", "rotate", "copy_and_truncate",
+    "write_again", "delete", "pack", "pack", "create_packed", "publish",
+]  # fmt: skip
+
+
+class Reader:
+    """Reads in steps of random size, and crashes now and then."""
+
+    def __init__(self, folder: Path, writer: Writer, chance: random.Random) -> None:
+        self.folder, self.writer, self.chance = folder, writer, chance
+        self.store = MemoryStore()
+        self.restart()
+        self.position: Any = self.source.start()
+
+    def restart(self) -> None:
+        self.source = Files(
+            self.folder, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
+        )
+        self.source.open(self.store)
+
+    def rows(self, end: Any) -> list[int]:
+        tasks = self.source.for_tasks()
+        splits = self.source.splits(self.position, end)
+        return [n for split in splits for n in tasks.read(split)["n"].to_pylist()]
+
+    def drain(self) -> None:
+        for _ in range(200):
+            limit = Limit(self.chance.choice([1, 2, 100]), self.chance.choice([50, 1 << 20]))
+            offer = self.source.offer(self.position, limit)
+            if offer is None:
+                break
+            end = json.loads(json.dumps(offer.end))
+            fate = self.chance.randrange(6)
+            if fate == 0:  # the step is lost before anything says what it was to read
+                self.restart()
+                continue
+            rows = self.rows(end)
+            if fate == 1:  # the step is known, and is run again by another process
+                self.restart()
+                assert self.rows(end) == rows
+            self.writer.read.update(rows)
+            self.position = end
+            self.writer.cut.clear()  # (the position says by now where the content went)
+        else:
+            raise AssertionError("the reader never came to rest")
+        assert max(self.writer.read.values(), default=1) == 1, "a record was read twice"
+        missing = self.writer.there() - self.writer.read.keys()
+        assert not missing, f"records were not read: {missing}"
+
+
+def run(folder: Path, acts: list[str], seed: int) -> None:
+    chance = random.Random(seed)
+    writer = Writer(folder, chance)
+    reader = Reader(folder, writer, chance)
+    for act in acts:
+        if act == "read":
+            try:
+                reader.drain()
+            except (SourceChanged, BadInput):
+                if not writer.destroyed:
+                    raise
+                return
+        elif act == "crash":
+            reader.restart()
+        else:
+            getattr(writer, act)()
+    if not writer.destroyed:
+        reader.restart()
+        reader.drain()
+
+
+steps = st.lists(st.sampled_from([*ACTS, "read", "read", "read", "read", "crash"]), max_size=40)
+
+
+@pytest.mark.parametrize("named", [2, 64], ids=["in catalogs", "by name"])
+@given(acts=steps, seed=st.integers(0, 1 << 32))
+@settings(max_examples=150)
+def test_each_record_is_read_once_whatever_becomes_of_the_files(
+    named: int, acts: list[str], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "_NAMED_FILES", named)
+        run(Path(folder), acts, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("named", [2, 64], ids=["in catalogs", "by name"])
+@given(acts=st.lists(st.sampled_from([*ACTS, *["read"] * 5, "crash"]), min_size=30, max_size=200),
+       seed=st.integers(0, 1 << 32))  # fmt: skip
+@settings(max_examples=2000)
+def test_each_record_is_read_once_in_long_runs(named: int, acts: list[str], seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "_NAMED_FILES", named)
+        run(Path(folder), acts, seed)
