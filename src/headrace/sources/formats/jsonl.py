@@ -193,9 +193,7 @@ def _check_names(data: bytes) -> None:
     Raises:
         pa.ArrowInvalid: when one has.
     """
-    there = data.count(b'":')  # (or more: texts may look so)
-    apart = any(space in data for space in (b" :", b"\t:", b"\r:"))
-    if not apart and there == sum(map(_names_in, _ANYTHING.decode_lines(data))):
+    if _are_as_many_as_there_seem(data):
         return
     for line in data.split(b"\n"):
         if line.strip():
@@ -203,6 +201,17 @@ def _check_names(data: bytes) -> None:
                 _NAMES.decode(line.decode())
             except RecursionError as error:
                 raise pa.ArrowInvalid(str(error)) from error
+
+
+def _are_as_many_as_there_seem(data: bytes) -> bool:
+    """Say whether objects have as many different names as there can be at most: then none is twice."""
+    if any(space in data for space in (b" :", b"\t:", b"\r:")):
+        return False
+    try:
+        objects = _ANYTHING.decode_lines(data)
+    except (ValueError, RecursionError):  # (in what is not read)
+        return False
+    return data.count(b'":') == sum(map(_names_in, objects))
 
 
 def _names_in(value: Any) -> int:
