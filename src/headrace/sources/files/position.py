@@ -137,7 +137,9 @@ def decoded(position: Position) -> FilesPosition | OldPosition:
     except msgspec.ValidationError as error:
         raise _no_position(str(error)) from error
     for name in names:
-        if name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        # (older versions noted whole paths; whether these are of the folder is seen when it is known)
+        is_whole = name.startswith("/") and isinstance(found, FilesPosition)
+        if is_whole or "\0" in name or ".." in name.split("/"):
             raise _no_position(f"{name[:80]!a} leads out of the folder")
     return found
 
