@@ -444,6 +444,61 @@ def test_nan_is_a_value_as_any_other_when_a_step_is_delivered_again(point: Any) 
         assert math.isnan(sent.value.x) and math.isnan(sent.value.all[0])
 
 
+class ChangesWhatItSent(hr.Computation):
+    """Produces a value and then changes a part of it."""
+
+    out = hr.Output(msgspec.defstruct("Free", [("any", Any)]))
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        value: Any = type(self).out.type({"n": [1]})
+        ctx.produce("out", value)
+        value.any["n"].append(2)
+
+
+def test_what_was_sent_stays_as_it_was_however_it_is_changed_afterwards() -> None:
+    pipeline = hr.Pipeline("changes")
+    stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+    pipeline.compute("it", ChangesWhatItSent(), keys={stream: "who"})
+    with drive(pipeline) as harness:
+        harness.push("in", Asked("a", 1, ""))
+        harness.run()
+        assert [record.value.any for record in harness.outputs("it.out")] == [{"n": [1]}]
+
+
+class Fails(hr.Computation):
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        raise ValueError("no")
+
+
+def test_a_dead_letter_tells_numbers_that_json_has_no_name_for() -> None:
+    holds = holder(list[float])
+    pipeline = hr.Pipeline("letters")
+    stream = pipeline.inject("in", hr.sources.Iterable([], holds, event_time="at"))
+    pipeline.compute("it", Fails(), keys={stream: "who"}, on_error="dead_letter")
+    with drive(pipeline) as harness:
+        harness.push("in", holds("a", 1, [math.nan, -math.inf, 0.5]))
+        harness.run()
+        (letter,) = harness.outputs("it.dead_letter")
+    assert '["NaN","-Infinity",0.5]' in letter.value.value
+
+
+def test_a_table_has_no_column_that_may_not_hold_all_that_its_arrow_type_can() -> None:
+    for kind in (Colour, UUID, Decimal, int | str):
+
+        class Keeps(hr.ColumnarComputation):
+            table = hr.TableState({"c": kind})
+
+            def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+                """Does nothing."""
+
+        pipeline = hr.Pipeline("table")
+        stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+        with pytest.raises(PipelineError, match="which a table cannot have"):
+            pipeline.compute("it", Keeps(), keys={stream: "who"})
+
+
 def test_a_type_that_no_column_can_hold_is_refused_when_it_is_drawn() -> None:
     class Strange:
         pass
