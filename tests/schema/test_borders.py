@@ -20,7 +20,7 @@ from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeErro
 from headrace.sources.inbox import Inbox, Producer
 from headrace.storage import MemoryStore
 from headrace.testing import drive
-from tests.support.values import Circle, Colour, Square, Typed, records, same
+from tests.support.values import Circle, Colour, Square, Typed, kinds, records, same
 
 
 def holder(kind: Any) -> Any:
@@ -66,7 +66,18 @@ def drawn(source: Any, kind: Any, **how: Any) -> hr.Pipeline:
 @settings(max_examples=15)
 @given(st.data())
 def test_a_value_is_the_same_behind_each_border(data: st.DataObject) -> None:
-    typed: Typed = data.draw(records())
+    passes_all_borders(data)
+
+
+@pytest.mark.soak
+@settings(max_examples=3_000)
+@given(st.data())
+def test_many_values_are_the_same_behind_each_border(data: st.DataObject) -> None:
+    passes_all_borders(data)
+
+
+def passes_all_borders(data: st.DataObject) -> None:
+    typed: Typed = data.draw(records() | kinds())
     values: list[Any] = data.draw(st.lists(typed.values, min_size=1, max_size=3))
     holds = holder(typed.kind)
     items = [holds("a", n, value) for n, value in enumerate(values)]
