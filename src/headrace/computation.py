@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import TimeLike, from_micros
+from headrace.eventtime.timestamps import DurationLike, TimeLike, duration_micros, from_micros
 from headrace.schema import ValueType, value_type_of
 from headrace.versions import Upgrade, UpgradeLike, upgrades_of
 
@@ -96,7 +96,36 @@ class Declaration:
         )
 
 
-class ValueState(Declaration, Generic[V]):
+class Lasting(Declaration):
+    """What value, list and map state have in common: an own encoding, a version, a time to live.
+
+    Attributes:
+        ttl_us: how long what is written lives, in microseconds; None for as long as it is not removed.
+        ttl_domain: by which clock.
+    """
+
+    ttl_us: int | None = None
+    ttl_domain: TimeDomain = TimeDomain.EVENT_TIME
+
+    def _lives_for(self, ttl: DurationLike | None, domain: TimeDomain) -> None:
+        """Note the time to live.
+
+        Raises:
+            PipelineError: for one that is not positive.
+        """
+        self.ttl_us = None if ttl is None else duration_micros(ttl)
+        self.ttl_domain = TimeDomain(domain)
+        if self.ttl_us is not None and self.ttl_us <= 0:
+            raise PipelineError(
+                f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
+            )
+
+    def ttl_shape(self) -> dict[str, str]:
+        """Return what the storage remembers of the time to live: by which clock, not how long."""
+        return {} if self.ttl_us is None else {"ttl": self.ttl_domain.value}
+
+
+class ValueState(Lasting, Generic[V]):
     """One value a key.
 
     Args:
@@ -108,6 +137,11 @@ class ValueState(Declaration, Generic[V]):
         upgrade: how rows of older versions are read: version → a function of the old value as plain
             data (numbers, texts, lists, dicts), or (old type, function of such values), or None, where
             such rows are given up. The function must be pure.
+        ttl: how long a value lives after it was last set, such as ``"1h"``: in event time after what
+            the handler that sets it was called for, in wall time after the step's clock reading. From
+            then on it is not there. Setting it again, before or after, gives it a new time, which is
+            never before the old one; reading it, or changing it in place, does not.
+        ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
 
     Guarantees: part of the key's state: commits with its timers and productions, moves with its
     bin. A mutable value that was read counts as changed, so changing it in place is safe; values
@@ -119,7 +153,9 @@ class ValueState(Declaration, Generic[V]):
     def __init__(
         self, type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
         self.type = type
         self.default = default
         self.codec = codec
@@ -133,10 +169,11 @@ class ValueState(Declaration, Generic[V]):
         return self if instance is None else self._handle(instance)
 
 
-class ListState(Declaration, Generic[V]):
+class ListState(Lasting, Generic[V]):
     """A list a key, whose elements are stored one by one: appending costs one element.
 
-    ``version`` and ``upgrade`` are of its elements; see :class:`ValueState`.
+    ``version`` and ``upgrade`` are of its elements; see :class:`ValueState`. With ``ttl`` each element
+    lives that long after it was added.
     """
 
     kind = "list"
@@ -144,7 +181,9 @@ class ListState(Declaration, Generic[V]):
     def __init__(
         self, type: Any, *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
         self.type = type
         self.codec = codec
         self.version, self.upgrades = version, upgrades_of(version, upgrade)
@@ -157,10 +196,11 @@ class ListState(Declaration, Generic[V]):
         return self if instance is None else self._handle(instance)
 
 
-class MapState(Declaration, Generic[K, V]):
+class MapState(Lasting, Generic[K, V]):
     """A map a key, whose entries are stored one by one: a change costs the entries it touches.
 
     ``version`` and ``upgrade`` are of its values, see :class:`ValueState`; the type of its keys stays.
+    With ``ttl`` each entry lives that long after it was last set.
     """
 
     kind = "map"
@@ -168,7 +208,9 @@ class MapState(Declaration, Generic[K, V]):
     def __init__(
         self, key_type: Any, type: Any, *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
         self.key_type = key_type
         self.type = type
         self.codec = codec

@@ -47,6 +47,7 @@ class Component(msgspec.Struct, frozen=True):
         counts: what it has done so far.
         removed: since which step it is not drawn any more, its state kept; None for one that works.
         place: the part of the hash space that its keys lie in.
+        expiring: whether some of its per-record state has a time to live.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Component(msgspec.Struct, frozen=True):
     counts: Counts
     removed: int | None
     place: Group
+    expiring: bool = False
 
     @property
     def key_names(self) -> list[str]:
@@ -130,6 +132,10 @@ class Component(msgspec.Struct, frozen=True):
         return holding[0]
 
 
+#: The kinds of state whose rows are cells of a key.
+_CELL_KINDS = ("value", "list", "map")
+
+
 def components_of(head: Head) -> dict[str, Component]:
     """Return the computations of a pipeline as of a step, by name; also those whose state alone is kept."""
     groups = Groups(head.identity.get("groups", []))
@@ -149,6 +155,10 @@ def components_of(head: Head) -> dict[str, Component]:
             counts=head.counts.get(name, Counts()),
             removed=removed.get(name),
             place=groups.group(facts.get("group")),
+            expiring=any(
+                "ttl" in shape and shape.get("kind") in _CELL_KINDS
+                for shape in facts.get("shapes", {}).values()
+            ),
         )
     return found
 
@@ -159,7 +169,7 @@ def _sections(cells: dict[str, str]) -> Iterator[str]:
         kind = described.partition(" ")[0]
         if described.startswith(PER_WORKER):
             yield WORKERS
-        elif kind in ("value", "list", "map"):
+        elif kind in _CELL_KINDS:
             yield CELLS
         elif kind == "table":
             yield table_section(name)

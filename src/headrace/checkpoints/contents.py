@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.checkpoints.components import TIMERS, WORKERS, Component
 from headrace.computation import hold_cell
@@ -22,6 +23,8 @@ from headrace.state.sections import (
     CELL,
     CELLS,
     DUE,
+    EXPIRES,
+    EXPIRES_WALL,
     SUB,
     SUB_PREFIX,
     VALUE,
@@ -75,7 +78,8 @@ def schema_of(component: Component, section: str, stored: pa.Schema | None) -> p
         return pa.schema(_WORKERS)
     keys = _key_fields(component)
     if section in (CELLS, TIMERS):
-        return pa.schema([*keys, *(_STATE if section == CELLS else _TIMERS)])
+        state = [*_STATE, pa.field("expires", TIME)] if component.expiring else _STATE
+        return pa.schema([*keys, *(state if section == CELLS else _TIMERS)])
     if stored is None:
         return pa.schema(keys)
     names = _readable_names(component, section, stored.names)
@@ -174,7 +178,13 @@ def _state(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         told.append((cell, kind, _sub_of(kind, sub), *_told(described, value)))
         return True
 
-    return _with_keys(component, rows, tell, told, schema)
+    chosen, told_of = _with_keys(component, rows, tell, told, schema)
+    if not component.expiring:
+        return told_of
+    names = [name for name in (EXPIRES, EXPIRES_WALL) if name in rows.column_names]
+    expires = pc.coalesce(*(rows.column(name).take(chosen) for name in names)) if names else None
+    column = pa.nulls(len(chosen), TIME) if expires is None else expires.cast(TIME)
+    return pa.table([*told_of.columns, column], schema=schema)
 
 
 def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -212,13 +222,14 @@ def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table
 def _with_keys(
     component: Component, rows: pa.Table, tell: Callable[[str, bytes, bytes], bool],
     told: list[tuple[Any, ...]], schema: pa.Schema,
-) -> pa.Table:  # fmt: skip
-    """Return what is told of some of the rows, behind the keys of these."""
+) -> tuple[pa.Array, pa.Table]:  # fmt: skip
+    """Return which rows something is told of, and that, behind their keys."""
     cells = zip(*(rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)), strict=True)
     chosen = pa.array([n for n, cell in enumerate(cells) if tell(*cell)], pa.int64())
     keys = [rows.column(name).take(chosen) for name in _stored_keys(component)]
-    own = _table(told, pa.schema(list(schema)[len(keys) :]))
-    return pa.table([*keys, *own.columns], schema=schema)
+    fields = [*list(schema)[: len(keys)], *_STATE]
+    own = _table(told, pa.schema(_STATE))
+    return chosen, pa.table([*keys, *own.columns], schema=pa.schema(fields))
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

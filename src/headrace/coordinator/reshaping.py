@@ -176,9 +176,19 @@ class _State:
                 found.append(f"the type of a map's keys cannot change, here from {words}")
         if list(was.get("sub", {}).items()) != list(is_.get("sub", {}).items()):
             found.append("sub columns cannot change: they tell rows apart")
-        if was.get("ttl") != is_.get("ttl"):
+        if was.get("ttl") != is_.get("ttl") and not self._may_change_ttl(was, is_):
             found.append(f"ttl was {was.get('ttl', 'none')}, is {is_.get('ttl', 'none')}")
         return found
+
+    def _may_change_ttl(self, was: Facts, is_: Facts) -> bool:
+        """Say whether a time to live may come or go: with a new version, where each row has its own.
+
+        What is stored stays until it is written again, and what had one has none any more. The clock
+        stays. A list that had one has gaps, so it keeps it.
+        """
+        if "columns" in is_ or self.version == self.stored_version:
+            return False
+        return "ttl" not in was or ("ttl" not in is_ and is_["kind"] != "list")
 
     def _problem(self, why: str, remedy: str = MEND) -> Problem:
         was = self._text if self.was is None else self.in_words(self.was)
@@ -197,7 +207,8 @@ class _State:
             told = ", ".join(f"{name}: {of['type']}" for name, of in columns.items())
             return f"{shape['kind']} ({told}){version}"
         keys = f" {in_words(shape['keys'])} →" if "keys" in shape else ""
-        return f"{shape['kind']}{keys} {_type_in_words(shape)}{version}"
+        ttl = f" with ttl in {shape['ttl']}" if "ttl" in shape else ""
+        return f"{shape['kind']}{keys} {_type_in_words(shape)}{ttl}{version}"
 
 
 def column_differences(was: Facts, is_: Facts) -> list[str]:

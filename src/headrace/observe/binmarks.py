@@ -100,7 +100,7 @@ def _note(
 ) -> None:  # fmt: skip
     """Note the rows of a section that are due in event time, in their bins."""
     for batch in rows.combine_chunks().to_batches():
-        found = due_rows(batch, dated)
+        found = due_rows(batch, dated, expiring=False)
         if found is None:
             continue
         numbers, times, is_wall = found

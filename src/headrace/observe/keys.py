@@ -177,7 +177,7 @@ class StoredKeys:
 
 
 def _content(cell: CellType, cells: KeyCells) -> Any:
-    content = cells.slots[cell.slot]
+    content = cell.plain(cells.slots[cell.slot])
     if cell.kind == "value":
         return copy.deepcopy(cell.default) if content is MISSING else content
     if cell.kind == "list":

@@ -13,9 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema import NotExact, exact_cast
-from headrace.schema.declared import form_of
-from headrace.schema.forms import Plain
+from headrace.schema import NotExact, arrow_type_of, exact_cast
 
 Column = npt.NDArray[Any]
 
@@ -37,10 +35,7 @@ class ColumnType:
         Raises:
             PipelineError: when a table cannot have it.
         """
-        arrow = kind
-        if not isinstance(kind, pa.DataType):
-            form = form_of(kind, place)
-            arrow = form.arrow if isinstance(form, Plain) else pa.null()  # (which no table has)
+        arrow = kind if isinstance(kind, pa.DataType) else arrow_type_of(kind, place=place)
         if not name.isidentifier() or name.startswith("_"):
             raise PipelineError(f"{name!r} cannot be the name of a column", place=place)
         try:

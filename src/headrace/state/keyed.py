@@ -17,6 +17,7 @@ from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain, hold_cell
 from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.schema import column_to_python
 from headrace.state.bins import BinnedState
@@ -33,14 +34,33 @@ from headrace.state.cells import (
     Waiting,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.expiring import (
+    NEVER,
+    Clocks,
+    ExpiringContent,
+    ExpiringListHandle,
+    ExpiringMapHandle,
+    ExpiringValueHandle,
+    Lifetime,
+)
 from headrace.state.mapkeys import MapKeyCodec
 from headrace.state.relayout import changed_bins
 from headrace.state.runs import HASH, LAST_TIMER, Part
-from headrace.state.sections import CELL, CELLS, SUB, VALUE, VERSION
+from headrace.state.sections import (
+    CELL,
+    CELLS,
+    EXPIRES,
+    EXPIRES_WALL,
+    SUB,
+    VALUE,
+    VERSION,
+    due_rows,
+)
 from headrace.state.upgrading import CellRows, ValueUpgrades
 from headrace.topology import Node
 
-#: A row of the section of cells: hash, key, slot, sub, value (None when it is gone).
+#: A row of the section of cells: hash, key, slot, sub, value (None when it is gone). When it expires is
+#: noted beside it, by the row's number.
 CellRow = tuple[int, Any, int, bytes, bytes | None]
 
 _ORDERED = (int, float, str, bytes, bool)
@@ -73,14 +93,45 @@ class CellType:
             self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{name}")
             natural = declared.key_type in _ORDERED
             self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
+        self.ttl_us: int | None = getattr(declared, "ttl_us", None)
+        self.ttl_domain: TimeDomain | None = None
+        self.expiring: ExpiringContent | None = None
+        if self.ttl_us is not None:
+            self.ttl_domain = declared.ttl_domain
+            self.expiring = self._expiring()
+        #: Whether its rows are not just those of values, elements or entries.
+        self.is_special = self.kind in _DATED or self.expiring is not None
+
+    def _expiring(self) -> ExpiringContent:
+        if self.kind == "map":
+            return ExpiringContent("map", self.codec, self.sub_codec.keep, self.sub_codec.decode)
+        return ExpiringContent(
+            self.kind,
+            self.codec,
+            lambda at: (_index(at), at),
+            lambda sub: int.from_bytes(sub, "big"),
+        )
+
+    def has(self, content: Any) -> bool:
+        """Say whether a slot holds anything."""
+        if self.kind == "value":
+            return content is not MISSING
+        return content is not None and len(content) > 0
 
     @property
     def empty(self) -> Any:
         """What the slot of a key without content holds."""
         return MISSING if self.kind == "value" else None
 
-    def handle(self, cursor: Cursor) -> Any:
+    def handle(self, cursor: Cursor, clocks: Clocks) -> Any:
         """Return the handle through which user code sees the slot."""
+        if self.ttl_us is not None and self.ttl_domain is not None:
+            lifetime = Lifetime(self.ttl_us, self.ttl_domain, clocks)
+            if self.kind == "value":
+                return ExpiringValueHandle(cursor, self.slot, self.codec, lifetime, self.default)
+            if self.kind == "map":
+                return ExpiringMapHandle(cursor, self.slot, self.codec, lifetime, self.order)
+            return ExpiringListHandle(cursor, self.slot, self.codec, lifetime)
         if self.kind == "value":
             of = FrozenValueHandle if self.codec.immutable else ValueHandle
             return of(cursor, self.slot, self.codec, self.default)
@@ -131,8 +182,15 @@ class CellType:
             rows.append((_index(position), encoded))
         return rows + [(_index(at), None) for at in range(len(content), touched.stored)]
 
-    def load(self, slots: list[Any], sub: bytes, value: bytes) -> None:
+    def plain(self, content: Any) -> Any:
+        """Return what a slot holds, without the times at which it expires."""
+        return content if self.expiring is None else self.expiring.plain(content)
+
+    def load(self, slots: list[Any], sub: bytes, value: bytes, until: int = NEVER) -> None:
         """Put a stored row into its slot. Rows of a list come in ascending order."""
+        if self.expiring is not None:
+            self.expiring.load(slots, self.slot, sub, value, until)
+            return
         if self.kind == "value":
             slots[self.slot] = self.codec.decode(value)
             return
@@ -189,7 +247,7 @@ class TimerQueue:
         """Let a key wait under a timer's time, unless it waits under an earlier one."""
         queued = cells.queued
         if queued is None:
-            queued = cells.queued = [None, None, None]
+            queued = cells.queued = [None] * _QUEUES
         before = queued[self._place]
         if before is None:
             self._keys += 1
@@ -205,6 +263,10 @@ class TimerQueue:
         time = self._lowest_of(cells)
         if time is not None:
             self.push(time, cells)
+
+    def lowest_of(self, cells: KeyCells) -> int | None:
+        """Return the lowest pending time of a key, or None."""
+        return self._lowest_of(cells)
 
     def _lowest_of(self, cells: KeyCells) -> int | None:
         tags = [tags for slot in self._slots if (tags := cells.slots[slot])]
@@ -268,6 +330,26 @@ class TimerQueue:
         return due
 
 
+class ExpiryQueue(TimerQueue):
+    """Keys with values, elements or entries that expire, of one time domain, by the first of these.
+
+    Args:
+        place: the queue's position in ``KeyCells.queued``.
+        cells: the states that have a time to live in that domain.
+    """
+
+    def __init__(self, place: int, cells: list[CellType]) -> None:
+        super().__init__(place, [cell.slot for cell in cells])
+        self._contents = [(cell.slot, cell.expiring) for cell in cells if cell.expiring is not None]
+
+    def _lowest_of(self, cells: KeyCells) -> int | None:
+        found = [content.lowest(cells.slots[slot]) for slot, content in self._contents]
+        lowest = min(found, default=NEVER)
+        return None if lowest == NEVER else lowest
+
+
+#: Timers and what expires in each domain, and holds.
+_QUEUES = 2 * len(TimeDomain) + 1
 #: So many stale entries are not worth a walk.
 _FEWEST_STALE = 1_024
 
@@ -288,13 +370,23 @@ class KeyedState(BinnedState):
             CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
         ]
         self._slots = {cell.name: cell.slot for cell in self.cells}
+        self._clocks = Clocks()
         self.handles = {c.name: self._handle(c) for c in self.cells if c.kind != "hold"}
         self.queues = {
             domain: TimerQueue(place, [c.slot for c in self.cells if c.domain is domain])
             for place, domain in enumerate(TimeDomain)
         }
         self.holds = TimerQueue(len(self.queues), [c.slot for c in self.cells if c.kind == "hold"])
-        self._all_queues = [*self.queues.values(), self.holds]
+        self._expiring = {
+            domain: [cell for cell in self.cells if cell.ttl_domain is domain]
+            for domain in TimeDomain
+        }
+        self.expiry = {
+            domain: ExpiryQueue(place, self._expiring[domain])
+            for place, domain in enumerate(TimeDomain, len(self.queues) + 1)
+            if self._expiring[domain]
+        }
+        self._all_queues = [*self.queues.values(), self.holds, *self.expiry.values()]
         self._empty = [cell.empty for cell in self.cells]
         self._schema = state_schema(node)
         self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
@@ -304,12 +396,14 @@ class KeyedState(BinnedState):
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # how many keys are in _bins
         self._delta: list[CellRow] = []
+        self._until: dict[int, int] = {}  # when rows of the delta expire, by their numbers
+        self._has_expired = False
 
     def _handle(self, cell: CellType) -> Any:
         holds = self._slots.get(hold_cell(cell.name))
         if holds is not None:
             return HoldingTimerHandle(self.cursor, cell.slot, holds)
-        return cell.handle(self.cursor)
+        return cell.handle(self.cursor, self._clocks)
 
     # -- bins ---------------------------------------------------------------------------------
 
@@ -345,6 +439,10 @@ class KeyedState(BinnedState):
             keys = self._bins.pop(bin_)
             self._cached -= len(keys)
             for cells in keys.values():
+                for domain, waiting in self.expiry.items():
+                    first = waiting.lowest_of(cells)
+                    if first is not None:
+                        lowest[domain][at] = min(int(lowest[domain][at]), LAST_TIMER, first)
                 for cell in timers:
                     times = cells.slots[cell.slot]
                     if times:
@@ -381,7 +479,8 @@ class KeyedState(BinnedState):
         """
         queue = self.queues[domain]
         if domain is WALL_TIME:
-            return queue.lowest()
+            expiry = self.expiry.get(domain)
+            return queue.lowest() if expiry is None else min(queue.lowest(), expiry.lowest())
         return min(queue.bound(), self.lowest_hold())
 
     def lowest_hold(self) -> int:
@@ -407,9 +506,11 @@ class KeyedState(BinnedState):
         columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
         hash_list = hashes.tolist()
         changed: set[tuple[KeyCells, int]] = set()
+        if self.expiry:
+            self._absorb_expiring(table, bins, keys, columns)
         for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
             cell = by_name.get(name)
-            if cell is None:
+            if cell is None or cell.expiring is not None:
                 continue  # a declaration that the code no longer has; kept in storage
             cells = self.find(bin_, key, hash_)
             if value is None:
@@ -423,6 +524,33 @@ class KeyedState(BinnedState):
         for cells, slot in changed:
             self._queue(slot).push_lowest(cells)
 
+    def _absorb_expiring(
+        self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
+    ) -> None:
+        """Take rows of states with a time to live over what is there."""
+        by_name = {cell.name: cell for cells in self._expiring.values() for cell in cells}
+        never: list[Any] = [None] * table.num_rows
+        untils = {
+            domain: table.column(name).to_pylist() if name in table.column_names else never
+            for domain, name in _EXPIRES.items()
+        }
+        hashes = table.column(HASH).to_pylist()
+        changed: set[KeyCells] = set()
+        for row, (name, sub, value) in enumerate(zip(*columns, strict=True)):
+            cell = by_name.get(name)
+            if cell is None or cell.expiring is None or cell.ttl_domain is None:
+                continue
+            cells = self.find(bins[row], keys[row], hashes[row])
+            if value is None:
+                cell.expiring.remove(cells.slots, cell.slot, sub)
+                continue
+            until = untils[cell.ttl_domain][row]
+            cell.load(cells.slots, sub, value, NEVER if until is None else until)
+            changed.add(cells)
+        for cells in changed:
+            for queue in self.expiry.values():
+                queue.push_lowest(cells)
+
     def _queue(self, slot: int) -> TimerQueue:
         domain = self.cells[slot].domain
         return self.holds if domain is None else self.queues[domain]
@@ -431,6 +559,7 @@ class KeyedState(BinnedState):
 
     def set_clocks(self, until: Mapping[TimeDomain, int]) -> None:
         """Say where the clocks stand in this step."""
+        self._clocks.now_us = until[WALL_TIME]
         for cell in self.cells:
             if cell.domain is not None:
                 self.handles[cell.name].due_until = until[cell.domain]
@@ -442,6 +571,7 @@ class KeyedState(BinnedState):
             time: the output watermark of the step before.
             cause: returns the event time of what a handler was called for.
         """
+        self._clocks.cause = cause
         for name in self.node.shape.holding:
             self.handles[name].earliest, self.handles[name].cause = time, cause
 
@@ -482,8 +612,8 @@ class KeyedState(BinnedState):
         for slot, touched in self.cursor.touched.items():
             cell = self.cells[slot]
             content = slots[slot]
-            if cell.kind in _DATED:
-                self._leave_timer(cells, slot, touched)
+            if cell.is_special:
+                self._leave_special(cells, cell, touched)
                 continue
             try:
                 if cell.kind == "value":
@@ -494,13 +624,56 @@ class KeyedState(BinnedState):
                     continue
                 rows = cell.changed_rows(content, touched)
             except TypeError as error:
-                raise UserCodeError(
-                    f"state {cell.name!r} was given a value that it cannot keep: {error}",
-                    place=f"computation {self.node.name!r}, key {cells.key!r}",
-                    remedy=f"set values of the declared type of {cell.name!r}",
-                ) from error
+                raise self._cannot_keep(cell, key, error) from error
             for sub, value in rows:
                 delta.append((hash_, key, slot, sub, value))
+
+    def _cannot_keep(self, cell: CellType, key: Any, error: TypeError) -> UserCodeError:
+        return UserCodeError(
+            f"state {cell.name!r} was given a value that it cannot keep: {error}",
+            place=f"computation {self.node.name!r}, key {key!r}",
+            remedy=f"set values of the declared type of {cell.name!r}",
+        )
+
+    def _leave_special(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
+        if cell.expiring is None or cell.ttl_domain is None:
+            self._leave_timer(cells, cell.slot, touched)
+            return
+        try:
+            rows = cell.expiring.changed(cells.slots, cell.slot, touched)
+        except TypeError as error:
+            raise self._cannot_keep(cell, cells.key, error) from error
+        lowest = NEVER
+        for sub, value, until in rows:
+            if until != NEVER:
+                self._until[len(self._delta)] = until
+                lowest = min(lowest, until)
+            self._delta.append((cells.hash, cells.key, cell.slot, sub, value))
+        if lowest != NEVER:
+            self.expiry[cell.ttl_domain].push(lowest, cells)
+
+    def expire(self, domain: TimeDomain, until: int) -> None:
+        """Delete what expires up to a time. Costs what does, and the keys that have some of it."""
+        queue = self.expiry.get(domain)
+        if queue is None:
+            return
+        for cells in queue.due_keys(until):
+            for cell in self._expiring[domain]:
+                assert cell.expiring is not None
+                for sub in cell.expiring.take_expired(cells.slots, cell.slot, until):
+                    self._delta.append((cells.hash, cells.key, cell.slot, sub, None))
+                    self._has_expired = True
+            queue.push_lowest(cells)
+            if not any(self.cells[n].has(content) for n, content in enumerate(cells.slots)):
+                self._drop_key(cells)
+
+    def _drop_key(self, cells: KeyCells) -> None:
+        """Forget a key of which nothing is left."""
+        (bin_,) = self.layout.starts_of(np.array([cells.hash], dtype=np.uint64)).tolist()
+        if self._bins.get(bin_, {}).pop(cells.key, None) is not None:
+            self._cached -= 1
+        for queue in self._all_queues:
+            queue.forget(cells)
 
     def _leave_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
         content = cells.slots[slot] or {}
@@ -515,13 +688,30 @@ class KeyedState(BinnedState):
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return what the keys at hand have, in some ranges of hashes."""
         keys = sorted(self._keys_in(ranges), key=lambda cells: cells.hash)
-        rows = [
+        rows: list[CellRow] = [
             (cells.hash, cells.key, cell.slot, sub, value)
             for cells in keys
             for cell in self.cells
+            if cell.expiring is None
             for sub, value in cell.whole_rows(cells.slots[cell.slot])
         ]
-        return {CELLS: pa.Table.from_batches([self._batch(rows)])} if rows else {}
+        if not self.expiry:
+            return {CELLS: pa.Table.from_batches([self._batch(rows, {})])} if rows else {}
+        expiring = [
+            (cells.hash, cells.key, cell.slot, *row)
+            for cells in keys
+            for cell in self.cells
+            if cell.expiring is not None
+            for row in cell.expiring.whole(cells.slots[cell.slot])
+        ]
+        numbered = enumerate(expiring, len(rows))
+        until = {number: row[5] for number, row in numbered if row[5] != NEVER}
+        rows += [row[:5] for row in expiring]
+        if not rows:
+            return {}
+        table = pa.Table.from_batches([self._batch(rows, until)])
+        order = order_by_hash(table.column(HASH).to_numpy())
+        return {CELLS: table.take(pa.array(order)).combine_chunks()}
 
     def _keys_in(self, ranges: Ranges) -> Iterator[KeyCells]:
         for first, last in ranges.pairs():
@@ -540,6 +730,9 @@ class KeyedState(BinnedState):
         """
         for slot, touched in self.cursor.touched.items():
             cell, content = self.cells[slot], self.cursor.slots[slot]
+            if cell.expiring is not None:
+                cell.expiring.check(content, touched)
+                continue
             if cell.kind == "value":
                 values = [] if content is MISSING else [content]
             elif cell.kind == "list":
@@ -556,9 +749,15 @@ class KeyedState(BinnedState):
     def changed_parts(self) -> list[Part]:
         """Return what the step changed, to be written, and forget it."""
         delta, self._delta = self._delta, []
+        until, self._until = self._until, {}
         if not delta:
             return []
-        return [Part(self.node.name, CELLS, self._batch(delta), self._due(delta))]
+        if self._has_expired:
+            delta, until = _newest(delta, until)
+            self._has_expired = False
+        batch = self._batch(delta, until)
+        due = self._due(delta) if not until else due_rows(batch, self.node.shape.dated_cells)
+        return [Part(self.node.name, CELLS, batch, due)]
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""
@@ -576,11 +775,19 @@ class KeyedState(BinnedState):
         numbers, values, walls = zip(*found, strict=True)
         return np.array(numbers), np.frombuffer(b"".join(values), dtype="<i8"), np.array(walls)
 
-    def _batch(self, rows: Sequence[CellRow]) -> pa.RecordBatch:
+    def _batch(self, rows: Sequence[CellRow], until: Mapping[int, int]) -> pa.RecordBatch:
         hashes, keys, slots, subs, values = zip(*rows, strict=True)
         names = pa.array([cell.name for cell in self.cells], pa.string())
         parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
         version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
+        expires = [
+            pa.array(
+                [until.get(n) if self.cells[slot].ttl_domain is domain else None
+                 for n, slot in enumerate(slots)],
+                pa.int64(),
+            )
+            for domain in self.expiry
+        ]  # fmt: skip
         return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),
@@ -592,6 +799,7 @@ class KeyedState(BinnedState):
                 pa.array(subs, pa.binary()),
                 pa.array(values, pa.binary()),
                 *version,
+                *expires,
             ],
             schema=self._schema,
         )
@@ -608,8 +816,29 @@ def state_schema(node: Node) -> pa.Schema:
             pa.field(SUB, pa.binary(), nullable=False),
             pa.field(VALUE, pa.binary()),
             *([pa.field(VERSION, pa.uint16())] if versioned else []),
+            *(pa.field(_EXPIRES[domain], pa.int64()) for domain in _ttl_domains(node)),
         ]
     )
+
+
+#: The columns that say when rows expire.
+_EXPIRES = {EVENT_TIME: EXPIRES, WALL_TIME: EXPIRES_WALL}
+
+
+def _ttl_domains(node: Node) -> list[TimeDomain]:
+    """Return the domains in which a computation has state with a time to live."""
+    states = node.shape.states.values()
+    found = {item.ttl_domain for item in states if getattr(item, "ttl_us", None) is not None}
+    return [domain for domain in TimeDomain if domain in found]
+
+
+def _newest(delta: list[CellRow], until: Mapping[int, int]) -> tuple[list[CellRow], dict[int, int]]:
+    """Return the last of all rows that are the same row, by hash: what has expired is gone."""
+    last = {row[:4]: number for number, row in enumerate(delta)}
+    stays = sorted(last.values(), key=lambda number: (delta[number][0], number))
+    numbers = {before: now for now, before in enumerate(stays)}
+    moved = {numbers[number]: time for number, time in until.items() if number in numbers}
+    return [delta[number] for number in stays], moved
 
 
 def _remove(cell: CellType, cells: KeyCells, sub: bytes) -> None:

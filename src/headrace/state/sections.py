@@ -28,6 +28,8 @@ DUE = "due"
 _WHOLE = "whole:"
 SUB_PREFIX = "sub:"
 COLUMN_PREFIX = "column:"
+#: When a value, element or entry with a time to live expires: in event time, or by the clock.
+EXPIRES, EXPIRES_WALL = "expires", "expires on the clock"
 #: Which version of its state's shape a row is of; 1 where it says nothing.
 VERSION = "version"
 
@@ -84,7 +86,7 @@ def identity_of(schema: pa.Schema) -> list[str]:
     return [
         name
         for name in schema.names
-        if name not in (VALUE, DELETED, DUE, VERSION) and not is_column(name)
+        if name not in (VALUE, DELETED, DUE, VERSION, EXPIRES, EXPIRES_WALL) and not is_column(name)
     ]
 
 
@@ -97,12 +99,13 @@ def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
     return absent
 
 
-def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain]) -> Any:
+def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain], *, expiring: bool = True) -> Any:
     """Return (row indices, times, is_wall) of the rows of a section that will be due at a time.
 
     Args:
         batch: rows of a section.
         dated: the cells of a per-record computation that hold times.
+        expiring: whether values that expire count.
     """
     if DUE in batch.schema.names:
         field = batch.schema.field(DUE)
@@ -111,8 +114,28 @@ def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain]) -> Any:
         times = batch.column(DUE).to_numpy()[rows]
         wall = (field.metadata or {}).get(b"domain") == TimeDomain.WALL_TIME.encode()
         return rows, times, np.full(len(rows), wall)
-    if CELL not in batch.schema.names or not dated:
+    if CELL not in batch.schema.names:
         return None
+    parts = [_dated_rows(batch, dated)] if dated else []
+    parts += _expiring_rows(batch) if expiring else []
+    found = [part for part in parts if part is not None and len(part[0])]
+    if not found:
+        return None
+    return tuple(np.concatenate(column) for column in zip(*found, strict=True))
+
+
+def _expiring_rows(batch: pa.RecordBatch) -> list[Any]:
+    found = []
+    for name in (EXPIRES, EXPIRES_WALL):
+        if name in batch.schema.names:
+            times = batch.column(name)
+            rows = np.flatnonzero(pc.is_valid(times).to_numpy(zero_copy_only=False))
+            taken = times.take(pa.array(rows)).to_numpy()
+            found.append((rows, taken, np.full(len(rows), name == EXPIRES_WALL)))
+    return found
+
+
+def _dated_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain]) -> Any:
     names = batch.column(CELL).to_pylist()
     values = batch.column(VALUE).to_pylist()
     found = [

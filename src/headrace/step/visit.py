@@ -32,7 +32,6 @@ from headrace.eventtime.timestamps import (
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import NotExact, column_to_python, value_type_of
-from headrace.schema.forms import Mapped, Plain
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, before_cause
 from headrace.state.codecs import is_immutable
@@ -231,12 +230,22 @@ class Visitor:
         if report.backlog:
             reached = min(reached, self._passes(until, clock_us, output_before))
         report.output_watermark = max(output_before, reached)
+        if self.state.expiry:
+            self._expire(until, clock_us, report)
         report.produced = sum(len(output.values) for output in self.outputs.values())
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         if self._reached > MIN_TIME:
             report.reached = self._reached + self.node.ordered
         return report
+
+    def _expire(self, until: int, clock_us: int, report: NodeReport) -> None:
+        """Delete what has expired; but not what timers that are left for the next steps may still see."""
+        if report.backlog:
+            until = min(until, self.state.lowest_due() - 1)
+            clock_us = min(clock_us, self.state.queues[WALL_TIME].lowest() - 1)
+        self.state.expire(EVENT_TIME, until)
+        self.state.expire(WALL_TIME, clock_us)
 
     def _passes(self, until: int, clock_us: int, output_before: int) -> int:
         """Return the time that the output watermark cannot pass, since timers are left that are due."""
@@ -590,6 +599,6 @@ def copier(python_type: Any) -> Callable[[Any], Any] | None:
     """Return how to copy a value that its producer may still change; None when it cannot be changed."""
     if is_immutable(python_type):
         return None
-    parts = value_type_of(python_type).parts
-    flat = all(isinstance(part.form, Plain | Mapped) for part in parts)
-    return copy.copy if flat else copy.deepcopy
+    value_type = value_type_of(python_type)
+    nested = any(pa.types.is_nested(field.type) for field in value_type.schema)
+    return copy.deepcopy if nested else copy.copy

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.computation import Lasting
 from headrace.recordids import IDS
 from headrace.schema import defaults_of, describe
 from headrace.state.codecs import StateCodec
@@ -30,7 +31,8 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
             shape = StateCodec(item.type, item.codec, place=node.name).shape()
         if item.kind == "map":
             shape["keys"] = StateCodec(item.key_type, None, place=node.name).shape()["type"]
-        found[name] = {"kind": item.kind, **shape, **_version(item.version)}
+        ttl = item.ttl_shape() if isinstance(item, Lasting) else {}
+        found[name] = {"kind": item.kind, **shape, **ttl, **_version(item.version)}
     for name, stream in node.posts.items():
         found[name] = {"kind": "posted", **_columns(stream)}
     if node.ordered:
