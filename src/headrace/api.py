@@ -255,7 +255,7 @@ class Job(PlacesWorkers):
             HeadraceError: what made the pipeline fail.
         """
         self._driver.ask_to_stop(catch_up=True)
-        return self.wait(timeout)
+        return self._wait(timeout)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until all input has ended and is committed and released.
@@ -274,6 +274,7 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        self._driver.declares_ends = True
         self._driver.ask_to_stop(drain=True)
         return self.wait(timeout)
 
@@ -298,7 +299,7 @@ class Job(PlacesWorkers):
             self._ask(Command("stop"))  # (which takes back what was to come)
         else:
             self._driver.ask_to_stop(drain=False)
-        return self.wait(timeout)
+        return self._wait(timeout)
 
     def cancel(self, timeout: float | None = None) -> bool:
         """End now: the tasks of the running step are ended, and the step is thrown away.
@@ -316,7 +317,7 @@ class Job(PlacesWorkers):
             Whether it has ended.
         """
         self._driver.cancel()
-        return self.wait(timeout)
+        return self._wait(timeout)
 
     def pause(self, *, at_step: int | None = None) -> None:
         """Run no more steps until :meth:`resume`, also after a restart.
@@ -341,10 +342,20 @@ class Job(PlacesWorkers):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; return whether it was reached.
 
+        From now on the end of an injector's input counts: the watermark goes to the end of time. (Before
+        somebody waits, or drains, a job that has read all that there is goes on as if there could be more:
+        so :meth:`catch_up` can be called at any time.)
+
         Raises:
             HeadraceError: what made the pipeline fail.
             PipelineError: when it has not begun.
         """
+        if not self._driver.declares_ends:
+            self._driver.declares_ends = True
+            self._driver.woken.set()
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
         if self._thread.ident is None:
             raise PipelineError(
                 "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
@@ -446,6 +457,7 @@ def run(
         reopen=[reopen] if isinstance(reopen, str) else reopen,
     )  # fmt: skip
     driver.listeners += listeners or []
+    driver.declares_ends = False  # until somebody waits for the end
     reign = Reign(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
     return Job(driver, reign)
 

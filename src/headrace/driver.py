@@ -90,6 +90,7 @@ from headrace.runners.base import Runner
 from headrace.runners.ending import cancelled
 from headrace.runners.fingerprint import fingerprint
 from headrace.sinks.base import Sink
+from headrace.sources.base import Offer
 from headrace.step.plan import Plan
 from headrace.stopwatch import Lap, Stopwatch
 from headrace.storage.base import Store
@@ -154,6 +155,11 @@ def _head_of(on: Head | Fresh) -> Head | None:
     return on if isinstance(on, Head) else None
 
 
+def _without_end(offer: Offer | None) -> Offer | None:
+    """Return an offer as if there could be more after it."""
+    return None if offer is None else msgspec.structs.replace(offer, final=False)
+
+
 def _nothing() -> None:
     """Rehearse nothing."""
 
@@ -180,6 +186,7 @@ class Driver:
 
     Attributes:
         pulse: what it is at, for those who show others that it lives.
+        declares_ends: whether the end of an injector's input is taken for one; may be set from any thread.
     """
 
     def __init__(
@@ -210,6 +217,7 @@ class Driver:
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
+        self.declares_ends = True
         if workers is not None and not 1 <= workers <= self._settings.most_workers:
             raise PipelineError(
                 f"{workers:,} is no number of workers",
@@ -596,7 +604,10 @@ class Driver:
             return PinsFound(self._head.boundary)
 
     def _poll(self, instruction: Poll) -> Offered:
-        return Offered(self._intake.offers(instruction), self.clock.now_us())
+        offers = self._intake.offers(instruction)
+        if not self.declares_ends:
+            offers = {name: _without_end(offer) for name, offer in offers.items()}
+        return Offered(offers, self.clock.now_us())
 
     def _poll_again(self, instruction: PollAgain) -> OfferedAgain:
         return OfferedAgain(self._intake.offers_again(instruction), self.clock.now_us())
@@ -711,6 +722,7 @@ class Driver:
             asked = StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
             if event.answer.applied:
                 self._told.append(asked)
+                self.declares_ends |= asked.drain
         return event
 
     def _redraw(self) -> Opened:

@@ -140,6 +140,25 @@ class Ticks(hr.Computation):
         self.tick.set(timer.time_us + 1)
 
 
+def test_a_job_that_has_read_everything_before_it_is_asked_declares_no_end(tmp_path: Path) -> None:
+    offered: list[bool] = []
+
+    class Told(hr.sources.Iterable):
+        def offer(self, position: Position, limit: Limit) -> Offer | None:
+            offer = super().offer(position, limit)
+            offered.append(offer is not None and offer.final and offer.empty)
+            return offer
+
+    site = Site(tmp_path)
+    source = Told([Hit("a", 1), Hit("a", 12)], Hit, event_time="at")
+    with hr.run(site.pipeline([], source), storage=site.storage, runner="inline") as job:
+        while offered.count(True) < 3:
+            assert job.pass_time()
+        assert job.catch_up(60)
+    assert job.head is not None and job.head.ended == []
+    assert site.run("drain", source=source) == Counter({("a", 10): 1})
+
+
 @pytest.mark.parametrize("end", ["catch_up", "drain"])
 def test_a_wall_timer_that_is_set_again_and_again_does_not_keep_it_going(
     tmp_path: Path, end: str

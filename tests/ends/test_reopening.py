@@ -90,7 +90,7 @@ def test_a_refused_start_leaves_the_storage_to_whoever_leads(tmp_path: Path) -> 
     made = site.pipeline([])
     with hr.run(made, storage=site.storage, runner="inline") as job:
         while job.head is None or not job.head.ended:
-            job.pass_time()
+            job.wait(0.01)
         site.write("2.jsonl", [("a", 2)])
         with pytest.raises(InputGoesOn):
             site.run("drain")
@@ -102,7 +102,7 @@ def test_a_change_while_it_runs_is_refused_like_a_start(tmp_path: Path) -> None:
     site.write("1.jsonl", [("a", 1)])
     with hr.run(site.pipeline([]), storage=site.storage, runner="inline") as job:
         while job.head is None or not job.head.ended:
-            job.pass_time()
+            job.wait(0.01)
         watched = hr.sources.Files(site.hits, type=Hit, event_time="at", format="jsonl", watch=True)
         change = job.change(site.pipeline([], watched))
         with pytest.raises(InputGoesOn, match="waits for more"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from headrace.checkpoints.catalog import Checkpoints
@@ -14,9 +15,13 @@ from headrace.keyspace.layout import Bin
 from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import MANIFESTS, Head, Manifest, manifest_name
+from headrace.sources.files.catalog import Catalogs, _digest
+from headrace.sources.files.position import FORM, CatalogRef, decoded
+from headrace.sources.inbox.position import position_of
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
 from headrace.storage.base import Store as Base
 from headrace.storage.cache import CachedStore
+from headrace.storage.hdfs import HdfsStore
 from headrace.storage.soft import HostFiles, WithSoftFiles
 from tests.checkpoints.worlds import driven
 from tests.hostile.spoiling import NAMES, sealed
@@ -261,3 +266,47 @@ def test_what_was_written_is_within_the_bounds() -> None:
 def test_a_text_that_names_no_bin_is_refused(text: str) -> None:
     with pytest.raises(PipelineError):
         Bin.named(text)
+
+
+# -- positions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../victim", "/etc/passwd", "a/../../b", "a\0b"])
+def test_a_position_leads_no_source_of_files_out_of_its_folder(name: str) -> None:
+    newest = {"form": FORM, "parts": [{"name": name, "first": 0, "last": 1}]}
+    older = [{"name": name}, {"parts": [[name, 0, 1]]}] if name[0] != "/" else []
+    for position in (newest, *older):
+        with pytest.raises(Damaged, match="leads out of the folder"):
+            decoded(position)
+    assert decoded({"form": FORM, "parts": [{"name": "a..b/é \x1b", "first": 0, "last": 1}]})
+
+
+@pytest.mark.parametrize(
+    "position", [7, [], {"form": FORM, "files": 3}, {"next": {"ann": -7}}, {"parts": "x"}]
+)
+def test_a_position_that_is_none_is_damage(position: Any) -> None:
+    with pytest.raises(Damaged):
+        position_of(position)
+    if not isinstance(position, dict) or "next" not in position:
+        with pytest.raises(Damaged):
+            decoded(position)
+
+
+@pytest.mark.parametrize("size", [0, 7, 1 << 40, (1 << 64) - 1])
+def test_a_catalog_that_says_more_than_it_has_is_damage(size: int) -> None:
+    store = MemoryStore()
+    data = size.to_bytes(8, "big") + pa.compress(b"x" * 100, "zstd", asbytes=True)
+    name = f"files-read/owner/{_digest(data)}"
+    store.write(name, data)
+    for file in (name, "files-read", "x/y/z"):
+        with pytest.raises((Damaged, UnsafeName)):
+            Catalogs(store, "owner").load([CatalogRef(file, 1)])
+
+
+def test_files_of_a_user_may_have_any_name_in_hdfs(hdfs: Any) -> None:
+    store = HdfsStore(hdfs.location())
+    for name in ("a b.jsonl", "é.jsonl", ".hidden"):
+        store._client.write(store._path(name), b"content")
+        assert store.read_file(name, 1, 3) == b"ont"
+        with pytest.raises(UnsafeName):
+            store.read(name)

@@ -242,9 +242,8 @@ def case(number: int, seed: int, kind: str, remote: str) -> tuple[str, list[str]
                 with within(MOST_S):
                     do()
                 place.check()
-            except HeadraceError as error:
-                if type(error).code == "HR999":
-                    problems.append(f"{name}: {error}")
+            except HeadraceError:
+                pass
             except Exception:
                 problems.append(f"{name}: {traceback.format_exc(limit=-6)}")
             try:

@@ -20,7 +20,7 @@ from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeErro
 from headrace.sources.inbox import Inbox, Producer
 from headrace.storage import MemoryStore
 from headrace.testing import drive
-from tests.support.values import Circle, Colour, Square, Typed, records, same
+from tests.support.values import Circle, Colour, Square, Typed, kinds, records, same
 
 
 def holder(kind: Any) -> Any:
@@ -66,7 +66,18 @@ def drawn(source: Any, kind: Any, **how: Any) -> hr.Pipeline:
 @settings(max_examples=15)
 @given(st.data())
 def test_a_value_is_the_same_behind_each_border(data: st.DataObject) -> None:
-    typed: Typed = data.draw(records())
+    passes_all_borders(data)
+
+
+@pytest.mark.soak
+@settings(max_examples=3_000)
+@given(st.data())
+def test_many_values_are_the_same_behind_each_border(data: st.DataObject) -> None:
+    passes_all_borders(data)
+
+
+def passes_all_borders(data: st.DataObject) -> None:
+    typed: Typed = data.draw(records() | kinds())
     values: list[Any] = data.draw(st.lists(typed.values, min_size=1, max_size=3))
     holds = holder(typed.kind)
     items = [holds("a", n, value) for n, value in enumerate(values)]
@@ -442,6 +453,61 @@ def test_nan_is_a_value_as_any_other_when_a_step_is_delivered_again(point: Any) 
         harness.run()
         (sent,) = harness.outputs("out", everything=True)
         assert math.isnan(sent.value.x) and math.isnan(sent.value.all[0])
+
+
+class ChangesWhatItSent(hr.Computation):
+    """Produces a value and then changes a part of it."""
+
+    out = hr.Output(msgspec.defstruct("Free", [("any", Any)]))
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        value: Any = type(self).out.type({"n": [1]})
+        ctx.produce("out", value)
+        value.any["n"].append(2)
+
+
+def test_what_was_sent_stays_as_it_was_however_it_is_changed_afterwards() -> None:
+    pipeline = hr.Pipeline("changes")
+    stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+    pipeline.compute("it", ChangesWhatItSent(), keys={stream: "who"})
+    with drive(pipeline) as harness:
+        harness.push("in", Asked("a", 1, ""))
+        harness.run()
+        assert [record.value.any for record in harness.outputs("it.out")] == [{"n": [1]}]
+
+
+class Fails(hr.Computation):
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        raise ValueError("no")
+
+
+def test_a_dead_letter_tells_numbers_that_json_has_no_name_for() -> None:
+    holds = holder(list[float])
+    pipeline = hr.Pipeline("letters")
+    stream = pipeline.inject("in", hr.sources.Iterable([], holds, event_time="at"))
+    pipeline.compute("it", Fails(), keys={stream: "who"}, on_error="dead_letter")
+    with drive(pipeline) as harness:
+        harness.push("in", holds("a", 1, [math.nan, -math.inf, 0.5]))
+        harness.run()
+        (letter,) = harness.outputs("it.dead_letter")
+    assert '["NaN","-Infinity",0.5]' in letter.value.value
+
+
+def test_a_table_has_no_column_that_may_not_hold_all_that_its_arrow_type_can() -> None:
+    for kind in (Colour, UUID, Decimal, int | str):
+
+        class Keeps(hr.ColumnarComputation):
+            table = hr.TableState({"c": kind})
+
+            def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+                """Does nothing."""
+
+        pipeline = hr.Pipeline("table")
+        stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+        with pytest.raises(PipelineError, match="which a table cannot have"):
+            pipeline.compute("it", Keeps(), keys={stream: "who"})
 
 
 def test_a_type_that_no_column_can_hold_is_refused_when_it_is_drawn() -> None:

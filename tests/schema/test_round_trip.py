@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +18,17 @@ from tests.support.values import Typed, kinds, records, same
 @settings(max_examples=60)
 @given(st.data())
 def test_values_come_back_from_their_columns(data: st.DataObject) -> None:
+    come_back(data)
+
+
+@pytest.mark.soak
+@settings(max_examples=10_000)
+@given(st.data())
+def test_many_values_come_back_from_their_columns(data: st.DataObject) -> None:
+    come_back(data)
+
+
+def come_back(data: st.DataObject) -> None:
     typed: Typed = data.draw(records() | kinds())
     drawn: list[Any] = data.draw(st.lists(typed.values, max_size=4))
     values = value_type_of(typed.kind)
@@ -24,6 +38,7 @@ def test_values_come_back_from_their_columns(data: st.DataObject) -> None:
         column.validate(full=True)
     assert same(values.to_python(columns), drawn)
     batch = pa.record_batch(columns, schema=values.schema)
+    assert same(values.to_python(through_file(batch).columns), drawn)
     for start in range(len(drawn)):
         part = values.to_python(batch.slice(start, 2).columns)
         assert same(part, drawn[start : start + 2])
@@ -46,3 +61,12 @@ def test_what_goes_outside_is_read_as_it_was(data: st.DataObject) -> None:
         assert same(part.to_python(whole), part.to_python(read[-1]))
     assert same(values.to_python(read), drawn)
     assert same(values.to_python(values.inward(outward)), drawn)
+
+
+def through_file(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what comes back from a Parquet file, and from Arrow's own format."""
+    data = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([batch]), data)
+    table = pq.read_table(data).cast(batch.schema).combine_chunks()
+    found = table.to_batches()[0] if table.num_rows else batch
+    return pa.ipc.read_record_batch(found.serialize(), found.schema)

@@ -281,6 +281,22 @@ def test_no_line_of_files_of_several_processes_is_late(
     assert sorted(closed) == windows_of(parts)
 
 
+def test_a_list_that_grows_does_not_end_its_partitions_while_it_is_only_caught_up_with() -> None:
+    items = [Said("a", 5), Said("b", 7)]
+    source = hr.sources.Iterable(items, Said, event_time="at", partition="who")
+    offer = source.offer(0, Limit(5, 1 << 20, open_ended=True))
+    assert offer is not None
+    assert not any(part.final for part in offer.parts.values())
+    items += [Said("c", 3)]
+    source.open(MemoryStore())
+    offer = source.offer(2, Limit(5, 1 << 20))
+    assert offer is not None
+    assert {name for name, part in offer.parts.items() if part.final} == {"a", "b", "c"}
+    offer = source.offer(0, Limit(2, 1 << 20))
+    assert offer is not None
+    assert {name for name, part in offer.parts.items() if not part.final} == {"c"}
+
+
 class Happens(msgspec.Struct):
     """Some records come, of one partition; so much time passes; and a step may take so many records."""
 

@@ -63,7 +63,7 @@ def test_a_rename_that_was_never_made_is_not_taken_for_a_name_that_exists(hdfs: 
 def test_what_a_killed_process_was_writing_is_tidied_away(hdfs: Hdfs) -> None:
     store = HdfsStore(hdfs.location())
     for name in ("a/name", "a/.old.1-1.tmp", "a/.young.1-2.tmp"):
-        store.write(name, b"")
+        store._client.write(store._path(name), b"")
     then = store._entries("a")["name"]["modificationTime"] - 10_000_000
     store._client.set_times(store._path("a/.old.1-1.tmp"), modification_time=then)
     store.tidy()

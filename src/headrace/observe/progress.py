@@ -29,6 +29,8 @@ class ProgressLine:
     highest event time seen, the time of the last step, and how many workers there are. Of a migration:
     where it stands, the round, bins and bytes that have moved.
 
+    Where there is no terminal, leaving its context prints how it was in the end.
+
     Args:
         name: what the line begins with.
         every_s: how often there is a line where there is no terminal; there is one, too, when a migration
@@ -43,6 +45,7 @@ class ProgressLine:
         self._rate = 0.0
         self._last = time.monotonic()
         self._printed = 0.0
+        self._unsaid = ""  # the newest line, until it is printed
         console = Console(file=sys.stderr)
         self._live = console.is_terminal
         self._progress = Progress(
@@ -66,6 +69,8 @@ class ProgressLine:
     ) -> None:  # fmt: skip
         if self._live:
             self._progress.stop()
+        elif self._unsaid:
+            print(self._unsaid, file=sys.stderr, flush=True)  # how it was in the end
 
     def __call__(self, summary: StepSummary) -> None:
         now = time.monotonic()
@@ -76,9 +81,10 @@ class ProgressLine:
         text = self._text(summary)
         self._progress.update(self._task, text=text)
         moves, news = self._follow(summary.head)
+        self._unsaid = one_line(f"{self._name}  {text}{moves}")
         if not self._live and (news or now - self._printed >= self._every_s):
-            print(one_line(f"{self._name}  {text}{moves}"), file=sys.stderr, flush=True)
-            self._printed = now
+            print(self._unsaid, file=sys.stderr, flush=True)
+            self._printed, self._unsaid = now, ""
 
     def _follow(self, head: Head) -> tuple[str, bool]:
         """Show the migration that is under way, in a line of its own, and how the one before has ended.
@@ -112,7 +118,9 @@ class ProgressLine:
         late = sum(counts.late for counts in head.counts.values())
         duplicates = sum(counts.duplicates for counts in head.counts.values())
         expired = sum(counts.expired for counts in head.counts.values())
-        dropped = f"duplicates {duplicates}  expired {expired}  " if duplicates or expired else ""
+        skipped = sum(counts.skipped for counts in head.counts.values())
+        dropped = f"skipped {skipped}  " if skipped else ""
+        dropped += f"duplicates {duplicates}  expired {expired}  " if duplicates or expired else ""
         waits = f"  waits for sink {', '.join(head.waits_for)}" if head.waits_for else ""
         return (
             f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "

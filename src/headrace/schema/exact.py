@@ -452,14 +452,23 @@ def present_rows(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
 
 
 def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
-    """Return values at the rows that they are of, and null at all others."""
+    """Return structs at the rows that they are of, and null at all others.
+
+    Below a null there is some value: a field that may not be null is not, as Parquet wants it.
+    """
     if len(there) == length:
         return found
+    if not len(there) or not found.type.num_fields:
+        values: list[Any] = [None] * length
+        for row in there.tolist():
+            values[row] = {}
+        return pa.array(values, found.type)
     at = np.zeros(length, dtype=np.int64)
     at[there] = np.arange(len(there))
     missing = np.ones(length, dtype=bool)
     missing[there] = False
-    return found.take(pa.array(at, mask=missing))
+    parts = [part.take(pa.array(at)) for part in found.flatten()]
+    return pa.StructArray.from_arrays(parts, fields=list(found.type), mask=pa.array(missing))
 
 
 def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -77,9 +77,8 @@ class Iterable(Source):
         self._partition = partition
         self.partitioned = partition is not None
         self._list = items if isinstance(items, list | tuple) else None
-        self._lasts: dict[str, int] | None = (
-            None  # behind the last item of each partition of a list
-        )
+        self._lasts: dict[str, int] = {}  # behind the last item of each partition of a list
+        self._named = 0  # how many items of a list that is known of
         if isinstance(partition, str) and partition not in self._values.schema.names:
             raise PipelineError(
                 f"the items have no field {partition!r} to name partitions",
@@ -113,17 +112,17 @@ class Iterable(Source):
         end = min(self._read, most)
         final = end == self._read and self._read < position + limit.rows
         rows = end - position
-        parts = self._parts(end)
+        parts = self._parts(end, goes_on=limit.open_ended)
         return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
 
-    def _parts(self, end: int) -> dict[str, Part]:
+    def _parts(self, end: int, *, goes_on: bool) -> dict[str, Part]:
         """Return what is known of the partitions when so many items were read."""
         if self._list is None or self._partition is None:
             return {}
-        if self._lasts is None:
-            names = self._names(self._list, 0)
-            self._lasts = {name: number + 1 for number, name in enumerate(names)}
-        return {name: Part(final=last <= end) for name, last in self._lasts.items()}
+        for number, name in enumerate(self._names(self._list[self._named :], self._named)):
+            self._lasts[name] = self._named + number + 1
+        self._named = len(self._list)
+        return {name: Part(final=last <= end and not goes_on) for name, last in self._lasts.items()}
 
     def _read_to(self, end: int) -> None:
         """Take items from the iterator, if it has so many."""
@@ -135,8 +134,8 @@ class Iterable(Source):
 
     def again(self) -> Source:
         other = copy.copy(self)
-        other._iterator, other._window = None, []
-        other._read = other._window_start = 0
+        other._iterator, other._window, other._lasts = None, [], {}
+        other._read = other._window_start = other._named = 0
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
@@ -146,7 +145,8 @@ class Iterable(Source):
         if until <= position:
             return None
         rows = until - position
-        return Offer(until, rows, rows * 64, parts=self._parts(until))
+        parts = self._parts(until, goes_on=limit.open_ended)
+        return Offer(until, rows, rows * 64, parts=parts)
 
     def _seek(self, position: int) -> None:
         if self._iterator is None or position < self._window_start:

@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema import NotExact, arrow_type_of, exact_cast
+from headrace.schema import NotExact, exact_cast
+from headrace.schema.declared import form_of
+from headrace.schema.forms import Plain
 
 Column = npt.NDArray[Any]
 
@@ -35,7 +37,10 @@ class ColumnType:
         Raises:
             PipelineError: when a table cannot have it.
         """
-        arrow = kind if isinstance(kind, pa.DataType) else arrow_type_of(kind, place=place)
+        arrow = kind
+        if not isinstance(kind, pa.DataType):
+            form = form_of(kind, place)
+            arrow = form.arrow if isinstance(form, Plain) else pa.null()  # (which no table has)
         if not name.isidentifier() or name.startswith("_"):
             raise PipelineError(f"{name!r} cannot be the name of a column", place=place)
         try:

@@ -152,12 +152,16 @@ def dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
     return DeadLetter(stream, _as_text(why), _as_text(user_traceback(error)), encoded)
 
 
+#: The numbers that JSON has no name for, as Spark and the sinks write them.
+_NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
 def _finite(content: Any) -> Any:
     """Return a value with texts for the numbers that JSON has no name for."""
     plain = msgspec.to_builtins(content, enc_hook=repr, str_keys=True)
     match plain:
         case float() if not math.isfinite(plain):
-            return str(plain)
+            return _NAMED.get(plain, "NaN")
         case dict():
             return {name: _finite(item) for name, item in plain.items()}
         case list() | tuple():

@@ -32,6 +32,7 @@ from headrace.eventtime.timestamps import (
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.schema import NotExact, column_to_python, value_type_of
+from headrace.schema.forms import Mapped, Plain
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, before_cause
 from headrace.state.codecs import is_immutable
@@ -599,6 +600,6 @@ def copier(python_type: Any) -> Callable[[Any], Any] | None:
     """Return how to copy a value that its producer may still change; None when it cannot be changed."""
     if is_immutable(python_type):
         return None
-    value_type = value_type_of(python_type)
-    nested = any(pa.types.is_nested(field.type) for field in value_type.schema)
-    return copy.deepcopy if nested else copy.copy
+    parts = value_type_of(python_type).parts
+    flat = all(isinstance(part.form, Plain | Mapped) for part in parts)
+    return copy.copy if flat else copy.deepcopy

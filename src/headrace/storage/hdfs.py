@@ -114,6 +114,10 @@ class HdfsStore(Store):
         self._write_side_by_side(files, _AT_ONCE)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self.read_file(name, offset, length)
+
+    def read_file(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a range of a file that others have written, whose name may be any; see :meth:`read`."""
         return tried_again(lambda: self._read(name, offset, length))
 
     def _read(self, name: str, offset: int, length: int | None) -> bytes:

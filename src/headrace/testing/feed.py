@@ -117,12 +117,13 @@ class Feed(Source):
                 remedy="push before end()",
             )
         typed = [self._typed(value) for value in values]
+        columns = self._columns(typed)
         micros = self._times(typed) if times is None else [moment_us(when) for when in times]
         if len(micros) != len(typed):
             raise DriveError(f"{len(micros)} times were given for {len(typed)} values")
         if not typed:
             return
-        columns = [pa.array(micros, pa.int64()), *self._columns(typed)]
+        columns = [pa.array(micros, pa.int64()), *columns]
         table = pa.table(columns, names=[TIMESTAMP_COLUMN, *self._values.schema.names])
         self._log.append(_Pushed(partition, part.pushed, table))
         part.pushed += len(typed)

@@ -130,7 +130,7 @@ def strict_int(value: Any) -> int:
 
 def is_lenient(line: str, found: Any) -> bool:
     """Say whether a line may be refused although Python's reader takes it: what it adds to JSON."""
-    return any(word in line for word in ("NaN", "Infinity", "1E400", "-1e400", "e308")) or (
+    return any(word in line for word in ("NaN", "Infinity", "1E400", "-1e400", "e308", "ud800")) or (
         # names twice in what is not read, and depth
         "\x00" in line or line.count("[") > 500 or '"a": 1, "a": 2' in line or twice(line)
     )  # fmt: skip

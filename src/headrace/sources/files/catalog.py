@@ -22,6 +22,8 @@ from headrace.storage.base import Store
 
 #: Where catalogs are in the storage.
 FOLDER = "files-read/"
+#: A catalog of more bytes is none: of some ten million files.
+_MOST_BYTES = 1 << 30
 #: A catalog is merged with the one before it that has fewer times so many files as it has.
 _GROWTH = 8
 #: Catalogs that were merged into others stay for as many more merges: an older checkpoint may be opened.
@@ -131,6 +133,18 @@ def merged(older: Rows, newer: Rows) -> Rows:
     return both[np.argsort(both["name"], kind="stable")]
 
 
+def _owner_in(file: str) -> str:
+    """Return the word of a source in the name of its catalog.
+
+    Raises:
+        Damaged: for a name that none of ours has.
+    """
+    parts = file.split("/")
+    if len(parts) != 3 or f"{parts[0]}/" != FOLDER:
+        raise Damaged(f"{file[:80]!a} is no catalog of files")
+    return parts[1]
+
+
 class Catalogs:
     """The catalogs of one source, in the pipeline's storage.
 
@@ -152,7 +166,7 @@ class Catalogs:
             Damaged: when one is not what was written.
         """
         if refs:
-            self._owner = refs[0].file.split("/")[1]
+            self._owner = _owner_in(refs[0].file)
             used = {ref.file for ref in refs}
             left = self._store.list(f"{FOLDER}{self._owner}/")
             self._replaced = deque([[name for name in left if name not in used]])
@@ -160,7 +174,7 @@ class Catalogs:
 
     def _rows(self, ref: CatalogRef) -> Rows:
         try:
-            data = self._store.read(ref.file)
+            data = self._store.read(ref.file, 0, _MOST_BYTES)
         except NotFound as error:
             raise NotFound(
                 f"{ref.file} is gone, which says which files were read",
@@ -169,9 +183,14 @@ class Catalogs:
             ) from error
         if _digest(data) != ref.file.rpartition("/")[2]:
             raise Damaged(f"{ref.file} is damaged", place=self._store.location)
-        rows: Rows = np.frombuffer(
-            pa.decompress(data[8:], int.from_bytes(data[:8], "big"), "zstd"), _ROW
-        )
+        # (its name is a digest, and no secret: whoever can write to the storage can make both)
+        size = int.from_bytes(data[:8], "big")
+        if size > _MOST_BYTES or size % _ROW.itemsize:
+            raise Damaged(f"{ref.file} says that it has {size:,} bytes", place=self._store.location)
+        try:
+            rows: Rows = np.frombuffer(pa.decompress(data[8:], size, "zstd"), _ROW)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Damaged(f"{ref.file} is damaged", place=self._store.location) from error
         return rows
 
     def add(

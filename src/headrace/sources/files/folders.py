@@ -287,7 +287,7 @@ class HdfsFolder(Folder):
 
         def read(offset: int, length: int) -> bytes:
             try:
-                return self._store.read(name, offset, length)
+                return self._store.read_file(name, offset, length)
             except NotFound as error:
                 raise _replaced(self.shown(name)) from error
 

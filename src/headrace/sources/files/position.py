@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.errors import Damaged
 from headrace.sources.base import Position
 from headrace.sources.files.folders import Place
 
@@ -119,10 +120,35 @@ class OldPosition(msgspec.Struct, frozen=True):
 
 
 def decoded(position: Position) -> FilesPosition | OldPosition:
-    """Return a position as it is stored."""
-    if isinstance(position, dict) and position.get("form") == FORM:
-        return msgspec.convert(position, FilesPosition)
-    return msgspec.convert(position, OldPosition)
+    """Return a position as it is stored.
+
+    Raises:
+        Damaged: for one that no folder can have: a manifest may be of somebody else's making.
+    """
+    try:
+        if isinstance(position, dict) and position.get("form") == FORM:
+            at = msgspec.convert(position, FilesPosition)
+            names = [*(of.name for of in at.files), *(part.name for part in at.parts)]
+            found: FilesPosition | OldPosition = at
+        else:
+            old = msgspec.convert(position, OldPosition)
+            names = [old.name, *(name for name, _, _ in old.parts)]
+            found = old
+    except msgspec.ValidationError as error:
+        raise _no_position(str(error)) from error
+    for name in names:
+        # (older versions noted whole paths; whether these are of the folder is seen when it is known)
+        is_whole = name.startswith("/") and isinstance(found, FilesPosition)
+        if is_whole or "\0" in name or ".." in name.split("/"):
+            raise _no_position(f"{name[:80]!a} leads out of the folder")
+    return found
+
+
+def _no_position(why: str) -> Damaged:
+    return Damaged(
+        f"files were not read up to where the manifests say: {why}",
+        remedy="restore the manifests from one copy of the storage",
+    )
 
 
 def encoded(position: FilesPosition) -> Any:
