@@ -24,6 +24,7 @@ from headrace.eventtime.parsing import TimeUnit, local_in_utc
 from headrace.schema import ValueType, column_of, value_type_of_schema, wants_zone
 from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
+from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
 
 _BATCH_ROWS = 10_000
@@ -75,9 +76,13 @@ class SparkReader(Source):
                 f"{type(source).__name__} has no column {event_time!r} for the event time",
                 remedy=f"its columns are: {', '.join(self._names)}",
             )
-        self._values = value_type_of_schema(pa.schema([_in_utc(field) for field in self._arrow]))
+        fields, names = derived_fields(
+            pa.schema([_in_utc(field) for field in self._arrow]), type(source).__name__
+        )
+        self._values = value_type_of_schema(fields)
         self._zone = time_zone
-        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
+        field = next(field for field, column in names.items() if column == event_time)
+        self._columns = Columns(self._values, field, zone=time_zone, unit=time_unit, names=names)
         self._made_of: tuple[Any, ...] = source, schema
         self._reader: Any = _stream_reader(source, schema)
         self._name_of: Callable[[Any], str] | None = None

@@ -28,6 +28,7 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
+from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.storage import open_store
 from headrace.storage.base import Store
@@ -104,8 +105,10 @@ class SparkStream(Source):
         self._ends = bool({"availableNow", "once"} & set(trigger or {}))
         self._repeatable = repeatable
         fields = [_normal(field) for field in to_arrow_schema(frame.schema, timezone="UTC")]
-        self._values = value_type_of_schema(pa.schema(fields))
-        self._columns = Columns(self._values, event_time, zone=time_zone, unit=time_unit)
+        named, names = derived_fields(pa.schema(fields), "the streaming DataFrame")
+        self._values = value_type_of_schema(named)
+        field = next(field for field, column in names.items() if column == event_time)
+        self._columns = Columns(self._values, field, zone=time_zone, unit=time_unit, names=names)
         self._by: list[str] = []  # the columns that name partitions
         if partition is not None:
             self._by = checked_columns(partition, pa.schema(fields), "the streaming DataFrame")

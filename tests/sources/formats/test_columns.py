@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import LongType, StringType, StructType, TimestampNTZType
 
+import headrace as hr
 from headrace.errors import BadInput, PipelineError
 from headrace.sources import Files, Limit
 
@@ -236,3 +240,48 @@ def test_nanoseconds_are_cut_as_time_goes_on(tmp_path: Path) -> None:
         row.it - epoch for row in records(Files(path, event_time="at", schema={"it": datetime}))
     ]
     assert found == [timedelta(microseconds=us) for us in (-1, 0, 1)]
+
+
+# -- sources of Spark ---------------------------------------------------------------------------
+
+
+class Odd(DataSource):
+    """Columns that are no names."""
+
+    def schema(self) -> StructType:
+        return (
+            StructType()
+            .add("The Time", TimestampNTZType())
+            .add("Origin State", StringType())
+            .add(self.options.get("third", "a.b"), LongType())
+        )
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return OddReader()
+
+
+class OddReader(SimpleDataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def read(self, start: Any) -> tuple[Iterator[Any], Any]:
+        return self.readBetweenOffsets(start, {"at": 1}), {"at": 1}
+
+    def readBetweenOffsets(self, start: Any, end: Any) -> Iterator[Any]:
+        naive = datetime(2024, 3, 10, 2, 30)  # noqa: DTZ001
+        return iter([(naive, "NY", 7)] if start["at"] < end["at"] else [])
+
+
+def test_columns_of_a_spark_reader_have_derived_names_and_gaps_as_spark_has_them() -> None:
+    source = hr.sources.SparkReader(Odd({}), event_time="The Time", time_zone="America/New_York")
+    offer = source.offer(source.start(), Limit(10, 1 << 20))
+    assert offer is not None
+    (table,) = [source.read(split) for split in source.splits(source.start(), offer.end)]
+    (row,) = source.values().to_python([c.combine_chunks() for c in table.columns[1:]])
+    assert (row.The_Time, row.Origin_State, row.a_b) == (
+        datetime(2024, 3, 10, 7, 30, tzinfo=UTC),
+        "NY",
+        7,
+    )
+    with pytest.raises(PipelineError, match="another name"):
+        hr.sources.SparkReader(Odd({"third": "Origin-State"}), event_time="The Time")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +16,7 @@ from headrace.schema.exact import family_of
 from headrace.sources.columns import Columns, Place, TimeOptions
 from headrace.sources.formats.base import FileFormat, Wanted
 from headrace.sources.formats.jsonl import JsonLines
+from headrace.sources.names import derived_name
 
 _TIMES = ("point in time", "time without a zone")
 _NUMBERS = ("int", "float", "decimal")
@@ -215,27 +214,6 @@ class FileRecords:
                 remedy='say their unit with time_unit= ("s", "ms", "us", "ns"), or how they are written '
                 'with time_format= (such as "%Y%m%d")',
             )
-
-
-def derived_name(column: str) -> str:
-    """Return the name of the field for a column that was found; empty where there can be none.
-
-    What may not be in a name becomes ``_``: ``Origin State`` is ``Origin_State``, ``a.b`` is ``a_b``; a
-    keyword has one behind it, and a digit at the beginning one before it.
-
-    >>> derived_name("2nd class"), derived_name("class"), derived_name("__x")
-    ('_2nd_class', 'class_', '_x')
-    """
-    name = re.sub(r"\W+", "_", column)
-    if re.fullmatch(r"_*", name):
-        return ""
-    if name.startswith("__"):
-        name = "_" + name.lstrip("_")
-    if name[0].isdigit():
-        name = "_" + name
-    if keyword.iskeyword(name):
-        name += "_"
-    return name if name.isidentifier() else ""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
