@@ -74,7 +74,7 @@ class Echo(hr.Computation):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     BEGUN.clear()
-    monkeypatch.setattr(watchdog, "GRACE_S", 0.3)
+    monkeypatch.setattr(watchdog, "GRACE_S", 2.0)
     monkeypatch.setattr(watchdog, "LOOK_S", 0.02)
 
 
@@ -200,7 +200,7 @@ def test_a_sink_that_hangs_does_not_hang_a_cancellation(
     tmp_path: Path, gate: threading.Event
 ) -> None:
     with job(drawn(Echo(), lambda d: gate.wait(60) and None), tmp_path, Elsewhere()) as runs:
-        until(lambda: runs.head is not None and runs.head.done == COUNT)
+        until(lambda: runs.head is not None and runs.head.done >= COUNT)
         assert runs.cancel(30)
         assert runs.ended == "cancelled"
     gate.set()

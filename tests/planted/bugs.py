@@ -155,6 +155,10 @@ BUGS = [
         "tests/coordinator/test_wrong_clocks.py -k idle"),
     Bug("ahead_for_ever", "the age of a base counts from a reading that was in the future",
         "tests/coordinator/test_wrong_clocks.py -k clean_up"),
+    Bug("no_task_timeout", "a task that takes too long is not asked to end",
+        "tests/ending -k never_ends_is_ended"),
+    Bug("hung_sink_waited_for", "a sink that never returns is waited for",
+        "tests/ending -k sink_that_never_returns"),
     Bug("batch_not_settled", "a step names a batch whose name power loss may still take away",
         "tests/power/test_inbox.py"),
 ]  # fmt: skip

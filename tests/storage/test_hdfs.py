@@ -95,6 +95,29 @@ def test_a_user_without_the_right_is_told_so(hdfs: Hdfs, monkeypatch: pytest.Mon
     assert owner.read("a/name") == b"content"
 
 
+@pytest.mark.parametrize("act", [meddler.CUT_REPLY, meddler.LOSE])
+def test_what_may_be_done_twice_is_tried_again_where_it_fails(hdfs: Hdfs, act: str) -> None:
+    location = hdfs.location()
+    wanted = ["op=DELETE", "op=LISTSTATUS", "op=CREATE", "op=OPEN"]
+    met: list[str] = []
+
+    def once(method: str, path: str, conditional: bool) -> str | None:
+        found = next((op for op in wanted if op in path and op not in met), None)
+        if found is None:
+            return None
+        met.append(found)
+        return act
+
+    with meddler.meddling(hdfs.port, once) as port:
+        store = behind(location, hdfs, port)
+        store.write("a/two", b"2")
+        assert store.read("a/two") == b"2"
+        assert store.list("a/") == ["a/two"]
+        store.delete("a/two")
+        assert store.list("a/") == []
+    assert sorted(met) == sorted(wanted)
+
+
 def test_a_name_node_that_is_not_there_is_a_typed_error() -> None:
     with pytest.raises(StorageError, match="could not be asked") as raised:
         HdfsStore("webhdfs://127.0.0.1:1/x").read("name")

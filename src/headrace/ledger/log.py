@@ -501,6 +501,8 @@ class Ledger:
 
         The driver whose head it is may have: it commits while others of its threads look.
 
+        Cost: two short reads of the store.
+
         Raises:
             Fenced: when another driver has claimed the pipeline.
         """
@@ -509,9 +511,8 @@ class Ledger:
             if found[0].epoch != head.epoch:
                 raise self._fenced(head.epoch, step + 1, "another driver has claimed the pipeline")
             step += 1
-        if step == head.step:
-            self._require_head(head, head.epoch)
-        elif not self._exists(manifest_name(step)):
+        cleaned = step == 0 and self._exists(CLEANED_MARK)
+        if cleaned or not self._exists(manifest_name(step)):
             raise self._fenced(head.epoch, step, "it was cleaned away by another driver")
 
     def _fenced(self, epoch: int, step: int, why: str) -> Fenced:

@@ -152,8 +152,7 @@ class Watch:
         except TaskEnded:
             pass
         finally:
-            with self._lock:
-                self._task = None
+            self._leave(task)
             if task.in_main:
                 signal.signal(_SIGNAL, before or signal.SIG_DFL)
         if task.error is not None:
@@ -165,6 +164,14 @@ class Watch:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="headrace-watch", daemon=True)
             self._thread.start()
+
+    def _leave(self, task: _Task) -> None:
+        """Watch a task no more; what was to rise in it, but has not yet, does not."""
+        while self._task is task:
+            with contextlib.suppress(TaskEnded), self._lock:
+                self._task = None
+                if not task.in_main:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.thread), None)
 
     def _run(self) -> None:
         while True:
