@@ -229,7 +229,7 @@ BAD_LINES = [
     ("jsonl", '{"at": "yesterday", "page": "p", "n": 1}', "'yesterday' is no time"),
     ("jsonl", "null", "it is no object"),
     ("jsonl", "  7", "it is no object"),
-    ("jsonl", '["2024-01-01T00:00:00Z", "p", 1]', "it is no object"),
+    ("jsonl", '["2024-01-01T00:00:00Z", "p", 1]', "it is an array"),
     ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "caf\udce9", "n": 1}', "it is not UTF-8"),
     ("csv", "2024-01-01T00:00:00Z,caf\udce9,1", "cannot be read"),
     ("csv", "2024-01-01T00:00:00Z,p,seven", "cannot be read"),

@@ -22,11 +22,13 @@ from headrace.cli.common import (
 from headrace.eventtime.timestamps import show_time
 from headrace.keyspace.layout import Layout
 from headrace.ledger.lease import Beat, Beats
+from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View, view_of
 from headrace.recordids import IDS
+from headrace.sources.files.position import files_that_must_stay
 from headrace.storage import open_store
 
 #: What is added to a word about the input.
@@ -35,6 +37,8 @@ _INPUT = {
     "caught up": " (all that was there was read when the newest run ended)",
     "open": "",
 }
+#: Files that a status names, for people.
+_SHOWN_FILES = 5
 
 
 @click.command()
@@ -44,8 +48,10 @@ def status(storage: str, output: str) -> None:
     """Show how far a pipeline has come, as of its last committed step. Changes nothing."""
     with typed_errors():
         head = head_of(storage)
-        name = ledger_of(storage).read(0)[0].pipeline
+        ledger = ledger_of(storage)
+        name = ledger.read(0)[0].pipeline
         facts = status_of(name, head, Beats(open_store(storage)).all())
+        _add_files(facts, head, ledger)
         tell(facts, _status_text(facts), output)
 
 
@@ -79,6 +85,14 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
         else:
             look()  # so that what is wrong is told before the screen is taken
             show_live(Console(), look, lambda: time.sleep(every))
+
+
+def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
+    """Add the input files that must stay, since no checkpoint has what was read of them."""
+    steps = [ledger.read(step)[0] for step in range(head.checkpoint + 1, head.step + 1)]
+    for injector, of in facts["injectors"].items():
+        ends = [step.divisions[injector].end for step in steps if injector in step.divisions]
+        of["files_that_must_stay"] = files_that_must_stay(of["position"], ends)
 
 
 def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
@@ -164,6 +178,12 @@ def _status_text(facts: dict[str, Any]) -> str:
         state = "ended" if injector in facts["ended"] else "reading"
         seen = facts["injectors"][injector]["highest_event_time"]
         lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}")
+        files = facts["injectors"][injector].get("files_that_must_stay")
+        if files:
+            more = ", …" if len(files) > _SHOWN_FILES else ""
+            lines.append(
+                f"    {len(files):,} files must stay: {', '.join(files[:_SHOWN_FILES])}{more}"
+            )
     for node, of in facts["computations"].items():
         injector, _, part = node.partition(".")
         if part == IDS:

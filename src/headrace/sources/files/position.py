@@ -6,6 +6,7 @@ pipeline's storage that a position names: so a position stays small, however man
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -154,3 +155,23 @@ def _no_position(why: str) -> Damaged:
 def encoded(position: FilesPosition) -> Any:
     """Return a position as plain data."""
     return {"form": FORM, **msgspec.to_builtins(position)}
+
+
+def files_that_must_stay(position: Any, steps: Iterable[Any]) -> list[str]:
+    """Return the files that a pipeline may have to read again, or has not read wholly.
+
+    Args:
+        position: how far an injector was read; of any source, and empty for those that read no files.
+        steps: the positions after each step that is not in a checkpoint.
+    """
+    names: set[str] = set()
+    for end in (position, *steps):
+        if not isinstance(end, dict) or end.get("form") != FORM:
+            continue
+        of = decoded(end)
+        assert isinstance(of, FilesPosition)
+        if end is position:
+            names.update(file.name for file in of.files if not file.whole)
+        else:
+            names.update(part.name for part in of.parts)
+    return sorted(names)
