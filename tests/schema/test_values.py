@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
 
+import cloudpickle
 import msgspec
 import pyarrow as pa
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.schema import TIMESTAMP, value_type_of
+from headrace.schema import TIMESTAMP, NotExact, value_type_of
+from tests.support.values import Circle, Colour, Square
 
 
 class Camel(msgspec.Struct, rename="camel", frozen=True):
@@ -144,3 +148,38 @@ def test_structs_may_be_given_as_tuples_or_without_what_is_optional() -> None:
     ]  # fmt: skip
     with pytest.raises(TypeError, match="'a' is missing"):
         values.to_columns([Listing({"b": "z"})])
+
+
+class Everything(msgspec.Struct, rename="camel"):
+    plain_one: int
+    colour: Colour
+    many: list[tuple[int, str]]
+    by: dict[UUID, Circle | Square]
+    price: Annotated[Decimal, pa.decimal128(10, 2)]
+    above: Annotated[int, msgspec.Meta(gt=0)]
+    free: Any = None
+    default: list[int] = []
+
+
+def test_a_type_of_values_travels_to_other_processes() -> None:
+    value = Everything(
+        1, Colour.RED, [(1, "x")], {UUID(int=7): Circle(0.5)}, Decimal("1.25"), 3, {"n": [1]}
+    )
+    values = value_type_of(Everything)
+    columns = values.to_columns([value])
+    sent = cloudpickle.loads(cloudpickle.dumps(values))
+    assert sent.to_python(sent.to_columns([value])) == [value] == sent.to_python(columns)
+    assert sent.outside_schema == values.outside_schema
+
+
+def test_limits_and_widths_that_are_annotated_are_kept() -> None:
+    values = value_type_of(Everything)
+    good = Everything(1, Colour.RED, [], {}, Decimal("1.25"), 3)
+    assert values.schema.field("price").type == pa.decimal128(10, 2)
+    for name, wrong, said in [
+        ("above", 0, "Expected `int` >= 1"), ("price", Decimal("1.255"), "cannot be kept as decimal128"),
+    ]:  # fmt: skip
+        with pytest.raises(NotExact, match=said):
+            values.to_columns([msgspec.structs.replace(good, **{name: wrong})])
+    with pytest.raises(PipelineError, match="cannot be kept as"):
+        value_type_of(Annotated[int, pa.string()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -449,6 +450,24 @@ class Constrained(Form):
         column = self.inner.read(column)
         self._check(self.inner.to_python(column))
         return column
+
+
+_LIMITS = (
+    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
+    "description", "examples", "extra_json_schema", "extra",
+)  # fmt: skip
+
+
+def _limits(given: dict[str, Any]) -> msgspec.Meta:
+    return msgspec.Meta(**given)
+
+
+def _reduced(limits: msgspec.Meta) -> tuple[Any, ...]:
+    given = {name: getattr(limits, name) for name in _LIMITS}
+    return _limits, ({name: of for name, of in given.items() if of is not None},)
+
+
+copyreg.pickle(msgspec.Meta, _reduced)  # (it travels to tasks with types, and cannot by itself)
 
 
 def _in_order(values: Any) -> list[Any]:

@@ -197,10 +197,17 @@ a microsecond is cut. Points in time and dates beyond the years 1 to 9999 are re
 In Python: `headrace.schema.exact_cast(column, field)` is that cast, and raises
 `headrace.schema.NotExact` with the row and the reason.
 
-## Floats
+## Keys and floats
 
-NaN is a value as any other, equal to itself where rows are compared. A float cannot be a key, nor NaN
-the key of a map.
+A stream can be keyed by integers, booleans, texts, bytes, dates, times, enums, literals and UUIDs. A key is
+what the column holds: `ctx.key` is the value of an enum's member, and a UUID's text. NaN is a value as any
+other, equal to itself where rows are compared; a float cannot be a key, nor NaN the key of a map.
+
+## State
+
+State takes the same types, and a few more: any type that msgspec knows. It keeps integers up to 64 bits
+without a sign, decimals of any length, and times without a zone. Columns of a `TableState` are `int`,
+`float`, `bool`, `str`, `bytes`, `date`, `datetime`, `timedelta`, or an Arrow type of fixed width.
 """
 
 
