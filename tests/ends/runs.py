@@ -50,7 +50,7 @@ class Site:
         produced: list[Any] = []
         made = (pipeline or self.pipeline)(produced, source)
         with hr.run(made, storage=self.storage, runner=self.runner, workers=2, **how) as job:
-            assert getattr(job, end)(60)
+            assert getattr(job, end)(300)
         self.head = job.head
         self.ended = job.ended
         found: Counter[tuple[str, int]] = Counter()
