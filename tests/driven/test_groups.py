@@ -245,7 +245,6 @@ def test_storage_without_groups_takes_one_group_and_no_more() -> None:
         visit(harness, 1)
         harness.run()
     with begun(drawn(["only"], clicks="only"), store) as harness:
-        visit(harness, 1)  # (was read)
         visit(harness, 2)
         harness.run()
         assert counts(harness, "clicks") == {page: [1, 2] for page in PAGES}
@@ -318,7 +317,6 @@ def test_another_number_of_bins_is_that_of_each_group() -> None:
         visit(harness, 1)
         harness.run()
     with drive(drawn(STORED[0], **STORED[1]), storage=store, workers=2, bins=4) as harness:
-        visit(harness, 1)  # (was read)
         visit(harness, 2)
         harness.run()
         assert harness.layout.bits.tolist() == [4] * 12 + [2]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -44,7 +45,10 @@ class DiskPath(PurePosixPath):
         except FileNotFoundError:
             return None
 
-    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+    def is_symlink(self) -> bool:
+        return False  # (there are no links on it)
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         try:
             self.disk.mkdir(str(self))
         except FileNotFoundError:
@@ -77,13 +81,21 @@ class DiskPath(PurePosixPath):
         return SimpleNamespace(st_mtime=self.disk.stat(str(self)).changed)
 
 
+class OpenFile(io.BytesIO):
+    """A file that is read; it is its own number."""
+
+    def fileno(self) -> Any:
+        return self
+
+
 class DiskOs:
     """Stands for the module ``os``."""
 
     O_WRONLY, O_RDONLY, O_CREAT = os.O_WRONLY, os.O_RDONLY, os.O_CREAT
     O_EXCL, O_DIRECTORY = os.O_EXCL, os.O_DIRECTORY
     PathLike = os.PathLike
-    getpid = staticmethod(os.getpid)
+    environ = os.environ
+    getpid, strerror = staticmethod(os.getpid), staticmethod(os.strerror)
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -97,6 +109,13 @@ class DiskOs:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
         return descriptor
 
+    def lstat(self, path: DiskPath) -> SimpleNamespace:
+        kind = type(self._disk.stat(str(path)))
+        return SimpleNamespace(st_mode=stat.S_IFDIR if kind is Directory else stat.S_IFREG)
+
+    def fstat(self, file: OpenFile) -> SimpleNamespace:
+        return SimpleNamespace(st_size=len(file.getbuffer()))
+
     def link(self, source: DiskPath, target: DiskPath) -> None:
         self._disk.link(str(source), str(target))
 
@@ -104,7 +123,7 @@ class DiskOs:
     def scandir(self, path: DiskPath) -> Iterator[list[Any]]:
         found = self._disk.names(str(path))
         yield [
-            SimpleNamespace(name=name, is_file=lambda node=node: isinstance(node, File))
+            SimpleNamespace(name=name, is_file=lambda node=node, follow_symlinks=True: isinstance(node, File))
             for name, node in found.items()
         ]
 
@@ -118,9 +137,9 @@ def used_by_stores(disk: Disk) -> Iterator[None]:
 
     Path.disk = disk
 
-    def open_(path: DiskPath, mode: str) -> io.BytesIO:
+    def open_(path: DiskPath, mode: str) -> OpenFile:
         assert mode == "rb"
-        return io.BytesIO(disk.read(str(path)))
+        return OpenFile(disk.read(str(path)))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(local, "Path", Path)
