@@ -48,6 +48,7 @@ from headrace.sources.base import Limit
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 from headrace.summary import StepSummary
 from headrace.topology import Pipeline, Salt, Stream
+from headrace.topology.keeping import Keep, keep
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ __all__ = [
     "FiredBatch",
     "Frontier",
     "Job",
+    "Keep",
     "KeyedBatch",
     "Keys",
     "Lease",
@@ -93,6 +95,7 @@ __all__ = [
     "exact",
     "fluid",
     "hash_key",
+    "keep",
     "open_state",
     "ops",
     "policies",

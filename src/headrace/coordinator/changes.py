@@ -199,7 +199,8 @@ def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str)
     if since == 0:
         return
     if since is not None:
-        why = f"it is retained since step {since}, and not from the first one"
+        limit = ", since its retain= says so" if stream in drawing.kept else ""
+        why = f"it is retained since step {since}, and not from the first one{limit}"
     elif stream in drawing.retained:
         why = "it is retained from now on only"
     else:

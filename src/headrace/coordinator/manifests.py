@@ -23,6 +23,7 @@ from headrace.coordinator.identity import (
     merged_identity,
     removed_of,
 )
+from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import Opened
 from headrace.coordinator.migrating import give_up
 from headrace.coordinator.planning import PlannedStep
@@ -201,7 +202,11 @@ def step_manifest(
     due = planned.plan.step - head.last_base >= settings.base_every
     boundary = next_boundary(head, settings, pinned, now_us=planned.plan.clock_us)
     return msgspec.structs.replace(
-        made, boundary=boundary, cleaned=cleaned, base=head if due else None
+        made,
+        boundary=boundary,
+        cleaned=cleaned,
+        base=head if due else None,
+        kept_from=kept_from(head, shape, now_us=planned.plan.clock_us) if due else {},
     )
 
 

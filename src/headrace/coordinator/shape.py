@@ -38,6 +38,8 @@ class Shape(msgspec.Struct, frozen=True):
         forgotten: computations whose state is given up as this run begins.
         beginning: computations that begin with the beginning of their injectors or retained streams.
         produced: for each computation the streams that it reads of others.
+        kept: of retained streams of which not all is kept: for how long, and how many steps; 0 for no
+            bound.
         code: the fingerprint of the code.
         reopened: injectors that are to go on, should their input have ended.
     """
@@ -60,6 +62,7 @@ class Shape(msgspec.Struct, frozen=True):
     forgotten: list[str] = []
     beginning: list[str] = []
     produced: dict[str, list[str]] = {}
+    kept: dict[str, tuple[int, int]] = {}
     code: str = ""
     reopened: list[str] = []
 
@@ -121,6 +124,7 @@ def shape_of(
         forgotten=sorted(standing.forgotten),
         beginning=list(beginning),
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
+        kept={stream: (of.age_us, of.steps) for stream, of in pipeline.kept.items()},
         code=code,
         reopened=sorted(reopened),
     )

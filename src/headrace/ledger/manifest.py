@@ -37,7 +37,14 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Migration, migrations_after, under_way
 from headrace.ledger.places import Places
-from headrace.ledger.retained import Mark, lowered, with_mark
+from headrace.ledger.retained import (
+    Mark,
+    lowered,
+    with_clock,
+    with_mark,
+    without_old,
+    without_old_marks,
+)
 from headrace.ledger.timing import Timing
 from headrace.state.perworker import Held
 from headrace.state.runs import FileRef
@@ -250,6 +257,7 @@ class Head(msgspec.Struct, frozen=True):
             is known. A clock was wrong, or is; while that is so, the base's age counts from then.
         backlog: computations that have left due timers for the next steps, and how many portions of them
             each has fired since its input ended.
+        retained_clocks: (step, clock reading) of some steps, by which retained productions grow old.
         caught_up: whether the newest run has ended since all that was there had been read.
     """
 
@@ -306,6 +314,7 @@ class Head(msgspec.Struct, frozen=True):
     clock_now: Micros = 0
     starts: dict[str, Any] = {}
     backlog: dict[str, int] = {}
+    retained_clocks: list[tuple[StepNumber, int]] = []
     caught_up: bool = False
 
     @property
@@ -461,6 +470,7 @@ class Manifest(msgspec.Struct, frozen=True):
         copied: in manifest 0 of a copy the step that it was made of; without that it is unfinished.
         backlog: computations that have left due timers for the next steps; see ``Head``. None where that
             does not change.
+        kept_from: the first step that is kept, of retained streams of which older ones go.
     """
 
     pipeline: str
@@ -517,6 +527,7 @@ class Manifest(msgspec.Struct, frozen=True):
     staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}
     backlog: dict[str, int] | None = None
+    kept_from: dict[str, StepNumber] = {}
     reopened: list[str] = []
     caught_up: bool = False
 
@@ -623,6 +634,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
     divisions = {} if manifest.replays else manifest.divisions
     catch_up = head.catch_up if manifest.catch_up is None else manifest.catch_up
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
+    retained, old = without_old(head.retained, manifest.kept_from)
+    dead += [(file.name, step) for file in old]
     chains = {} if manifest.claim else dict(head.chains)
     clock_before = _before_bases(head.clock_before, manifest, head.clock_us)
     after = msgspec.structs.replace(
@@ -634,7 +647,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         migrations=list(migrations_after(head.migrations, manifest.migrations)),
         places=_or(manifest.places, head.places),
         drained_hosts=_or(manifest.drained_hosts, head.drained_hosts),
-        identity=manifest.identity or head.identity,
+        identity=_retained_since(manifest.identity or head.identity, manifest.kept_from),
         positions={**head.positions, **{n: d.end for n, d in divisions.items()}},
         starts={**manifest.starts, **head.starts},
         ended=sorted(
@@ -654,7 +667,8 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         else manifest.next_wall_timer,
         released=max(head.released, manifest.released),
         boundary=max(head.boundary, manifest.boundary),
-        retained=[*head.retained, *manifest.retained],
+        retained=[*retained, *manifest.retained],
+        retained_clocks=_retained_clocks(head, manifest),
         retained_marks=_marks_after(head, manifest),
         counts=_without(_sum_counts(head.counts, manifest.counts), gone),
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
@@ -779,6 +793,23 @@ def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
     }
 
 
+def _retained_since(identity: dict[str, Any], kept_from: dict[str, int]) -> dict[str, Any]:
+    """Return the identity after the oldest of some retained streams has gone."""
+    if not kept_from:
+        return identity
+    since = {n: max(at, kept_from.get(n, 0)) for n, at in identity.get("retained", {}).items()}
+    return {**identity, "retained": since}
+
+
+def _retained_clocks(head: Head, manifest: Manifest) -> list[tuple[int, int]]:
+    """Return the noted clock readings; one more with each base, while something is retained."""
+    if manifest.base is None or not head.identity.get("retained"):
+        return head.retained_clocks
+    clocks = with_clock(head.retained_clocks, manifest.step, manifest.clock_us)
+    oldest = min(head.identity["retained"].values())
+    return [at for n, at in enumerate(clocks) if at[0] >= oldest or n == len(clocks) - 1]
+
+
 def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
     streams = head.identity.get("retained", {})
     if not streams:
@@ -786,6 +817,9 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
     marks = head.retained_marks
     if manifest.claim:  # (it has none, unless an end is taken back)
         marks = lowered(marks, {name: out for name, (_, out) in manifest.watermarks.items()})
+    if manifest.kept_from:
+        since = _retained_since(head.identity, manifest.kept_from)["retained"].values()
+        marks = without_old_marks(marks, min(since))
     return with_mark(
         marks, manifest.step, streams, watermarks=manifest.watermarks,
         percentiles=manifest.percentiles,

@@ -98,6 +98,35 @@ def _lowered(
     }
 
 
+#: So many readings of the clock are noted; when there are more, every other one goes.
+_MOST_CLOCKS = 256
+
+
+def with_clock(clocks: list[tuple[int, int]], step: int, clock_us: int) -> list[tuple[int, int]]:
+    """Return (step, clock reading) of some steps after one more, from which the age of others follows."""
+    after = [*clocks, (step, clock_us)]
+    return after if len(after) <= _MOST_CLOCKS else after[::2]
+
+
+def without_old(
+    files: list[FileRef], kept_from: Mapping[str, int]
+) -> tuple[list[FileRef], list[FileRef]]:
+    """Return the files that are kept, and those that hold nothing that is.
+
+    Args:
+        files: of retained productions.
+        kept_from: the first step that is kept, by stream; a stream that is not named is kept whole.
+    """
+    old = [file for file in files if all(file.step < kept_from.get(of, 0) for of in file.owners)]
+    names = {file.name for file in old}
+    return [file for file in files if file.name not in names], old
+
+
+def without_old_marks(marks: list[Mark], first: int) -> list[Mark]:
+    """Return the marks that a reader of steps from one on needs: with the last one before."""
+    return marks[max(0, _first(marks, first - 1) - 1) :]
+
+
 def next_retained(
     marks: Sequence[Mark], files: Sequence[FileRef], streams: Collection[str], after: int
 ) -> Retained | None:

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.errors import PipelineError
 from headrace.keyspace.groups import Groups
 from headrace.topology.identity import identity_of, with_groups
+from headrace.topology.keeping import Keep
 from headrace.topology.nodes import Injector, Node, SinkNode
 from headrace.topology.streams import Stream
 
@@ -20,6 +21,7 @@ class Drawn:
         name: the pipeline's name.
         injectors, nodes, sinks: what it is made of, each by name, in the order of drawing.
         retained: the streams whose productions are kept, by name.
+        kept: how much of them is kept, where that is not all.
         groups: which computations' state moves together.
     """
 
@@ -30,6 +32,7 @@ class Drawn:
         self.nodes: dict[str, Node] = {}
         self.sinks: dict[str, SinkNode] = {}
         self.retained: set[str] = set()
+        self.kept: dict[str, Keep] = {}
 
     @property
     def layers(self) -> int:

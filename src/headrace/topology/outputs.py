@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import PipelineError
 from headrace.schema import ValueType, value_type_of
+from headrace.topology.keeping import Keep
 from headrace.topology.nodes import Node
 from headrace.topology.streams import DEAD_LETTER, DeadLetter, Stream
 
@@ -49,8 +50,10 @@ def _late_outputs(node: Node, place: str) -> Iterator[tuple[str, Stream]]:
         yield name, source
 
 
-def retained_of(node: Node, retain: Sequence[str], place: str) -> set[str]:
-    """Return the streams of the outputs that are to be retained.
+def retained_of(
+    node: Node, retain: Sequence[str] | Mapping[str, Keep | None], place: str
+) -> dict[str, Keep | None]:
+    """Return the streams of the outputs that are to be retained, and how much of each; None for all.
 
     Raises:
         PipelineError: for an output that the computation does not have.
@@ -62,7 +65,15 @@ def retained_of(node: Node, retain: Sequence[str], place: str) -> set[str]:
                 place=place,
                 remedy=f"its outputs are: {', '.join(node.outputs) or 'none'}",
             )
-    return {node.outputs[name].name for name in retain}
+    kept = retain if isinstance(retain, Mapping) else dict.fromkeys(retain)
+    for name, keep in kept.items():
+        if keep is not None and not isinstance(keep, Keep):
+            raise PipelineError(
+                f"computation {node.name!r} retains {name!r} for {keep!r}",
+                place=place,
+                remedy=f'say for how long with keep(): retain={{"{name}": hr.keep("7d")}}',
+            )
+    return {node.outputs[name].name: keep for name, keep in kept.items()}
 
 
 def add_posts(pipeline: Pipeline, node: Node, place: str) -> None:

@@ -25,6 +25,7 @@ from headrace.topology.arguments import (
     positive,
 )
 from headrace.topology.drawn import Drawn
+from headrace.topology.keeping import Keep
 from headrace.topology.keys import KeySpec, common_key, key_of
 from headrace.topology.layers import place_in_layer
 from headrace.topology.nodes import Clocked, Injector, Node, OnError, SinkNode
@@ -141,7 +142,7 @@ class Pipeline(Drawn):
         allowed_lateness: DurationLike = 0,
         watermark: Clocked = "low",
         ordered: bool = False,
-        retain: Sequence[str] = (),
+        retain: Sequence[str] | Mapping[str, Keep | None] = (),
         weak: bool = False,
         exactly_once: bool = True,
         group: str | None = None,
@@ -169,7 +170,8 @@ class Pipeline(Drawn):
                 the input watermark has passed it; and so do timers and posts, which take their
                 turns between the records. It costs that wait, and a write and a deletion of each
                 record that waits beyond its step.
-            retain: outputs whose productions are kept as files, readable step by step.
+            retain: outputs whose productions are kept as files, readable step by step: all that was ever
+                produced, or what :func:`headrace.keep` says: ``retain={"out": hr.keep("7d")}``.
             weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
             exactly_once: if not, it reads injectors with ``ids`` before their check, which spares it
                 a layer; it then sees what the outside sent twice, twice.
@@ -286,7 +288,9 @@ class Pipeline(Drawn):
         idle = [self.injectors.pop(name) for name in self.unread_without(names)]
         checks = {injector.check.name for injector in idle if injector.check is not None}
         for name in {*names, *checks}:
-            self.retained -= {stream.name for stream in self.nodes.pop(name).outputs.values()}
+            gone = {stream.name for stream in self.nodes.pop(name).outputs.values()}
+            self.retained -= gone
+            self.kept = {stream: of for stream, of in self.kept.items() if stream not in gone}
         for index, node in enumerate(self.nodes.values()):
             node.index = index
 
@@ -390,7 +394,9 @@ class Pipeline(Drawn):
                 remedy=f"give inject({without[0]!r}, …) a percentile=",
             )
 
-    def _complete(self, node: Node, place: str, retain: Sequence[str] = ()) -> None:
+    def _complete(
+        self, node: Node, place: str, retain: Sequence[str] | Mapping[str, Keep | None] = ()
+    ) -> None:
         """Give a computation what follows from its code: its streams, and whether its state can be.
 
         Raises:
@@ -400,7 +406,8 @@ class Pipeline(Drawn):
         retained = retained_of(node, retain, place)
         add_posts(self, node, place)
         node.state_types()  # refuses types that state cannot have
-        self.retained |= retained
+        self.retained |= set(retained)
+        self.kept.update({stream: keep for stream, keep in retained.items() if keep is not None})
 
 
 def _declared(computation: UserCode, inputs: list[Stream], place: str) -> tuple[UserCode, Shape]:

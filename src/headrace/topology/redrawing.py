@@ -43,6 +43,7 @@ def copy_into(made: Pipeline, pipeline: Pipeline) -> None:
     for name, sink in pipeline.sinks.items():
         made.sinks[name] = msgspec.structs.replace(sink, stream=own(sink.stream))
     made.retained = set(pipeline.retained)
+    made.kept = dict(pipeline.kept)
 
 
 def removal_problem(
