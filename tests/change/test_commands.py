@@ -675,7 +675,7 @@ def test_a_command_to_a_pipeline_that_does_not_run_waits_for_it(tmp_path: Path) 
     assert (asked.exit_code, "not answered yet" in asked.stdout) == (0, True)
     unanswered = headrace(tmp_path, "stop", "--wait", "0.01")
     assert unanswered.exit_code == 7
-    run(begin(items(20), Collected(), count=Count()), store)
+    run(begin(items(10), Collected(), count=Count()), store)
     assert answers(store) == [("remove old", True), ("stop", False)]
 
 
