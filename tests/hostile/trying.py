@@ -174,7 +174,7 @@ def looks(store: Store, to: Store, rng: random.Random) -> dict[str, Callable[[],
                 harness.push_many("items", more_items())
                 harness.step()
                 harness.clock("+600s")
-            harness.crash()
+            harness.resume()
             harness.step()
 
     commands = rng.sample(_COMMANDS, 3)
@@ -217,7 +217,10 @@ def read_inbox(store: Store) -> None:
         clock=clock, nonce=lambda: "n",
     )  # fmt: skip
     clock.driver = driver
-    driver.run()
+    try:
+        driver.run()
+    finally:
+        driver.close()
 
 
 def case(number: int, seed: int, kind: str, remote: str) -> tuple[str, list[str]]:

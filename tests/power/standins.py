@@ -123,7 +123,7 @@ class DiskOs:
     def scandir(self, path: DiskPath) -> Iterator[list[Any]]:
         found = self._disk.names(str(path))
         yield [
-            SimpleNamespace(name=name, is_file=lambda node=node, follow_symlinks=True: isinstance(node, File))
+            SimpleNamespace(name=name, is_file=lambda node=node, **_: isinstance(node, File))
             for name, node in found.items()
         ]
 
