@@ -154,7 +154,7 @@ def _check_objects(data: bytes) -> None:
     if not _begin_with_braces(data) and _NO_OBJECT.search(data.removeprefix(_MARK)):
         if data.removeprefix(_MARK).lstrip().startswith(b"["):
             raise pa.ArrowInvalid(
-                "it is no object but an array; JSON lines have an object on each line "
+                "it is no object: it is an array; JSON lines have an object on each line "
                 "(jq -c '.[]' makes them)"
             )
         raise pa.ArrowInvalid("it is no object")
