@@ -125,14 +125,12 @@ class Writer:
 
     def rename(self) -> None:
         name = self.pick()
-        if name is not None:
-            self.move(name, self.fresh_name())
+        if (
+            name is not None
+        ):  # (a file that is hidden is taken away: if it comes back it is a new one)
+            self.move(name, "r" + self.fresh_name().lstrip("."))
 
     def move(self, name: str, to: str) -> None:
-        if to.startswith(".") and not name.startswith("."):  # (it is as good as gone)
-            text = self.texts[name]
-            self.lose(name)
-            self.texts[name] = text
         (self.folder / name).rename(self.folder / to)
         self.texts[to] = self.texts.pop(name)
         if name in self.torn:

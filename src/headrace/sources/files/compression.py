@@ -146,6 +146,9 @@ class Unpacked(io.RawIOBase):
             piece, self.torn = b"", True
         if not piece:
             self._all = True
+            self.torn = self.torn or not self._packed.seek(
+                0, os.SEEK_END
+            )  # (nothing is no file yet)
             return False
         if self._first + len(self._window) < _HEAD_BYTES:
             self._head = (

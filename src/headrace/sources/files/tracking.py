@@ -259,7 +259,7 @@ class Tracker:
         fresh = [name for name in seen.facts if name not in settled]
         for name in fresh:
             entry = state.known.get(name)
-            if entry is None or name_hash(name) in changes.left:
+            if entry is None or not entry.read or name_hash(name) in changes.left:
                 changes.fresh.append(name)
             elif not self._goes_on(name, seen.facts[name], entry, state):
                 changes.lost.append(entry)
