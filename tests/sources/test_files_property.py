@@ -289,7 +289,7 @@ steps = st.lists(st.sampled_from([*ACTS, "read", "read", "read", "read", "crash"
 
 @pytest.mark.parametrize("named", [2, 64], ids=["in catalogs", "by name"])
 @given(acts=steps, seed=st.integers(0, 1 << 32))
-@settings(max_examples=150)
+@settings(max_examples=150, derandomize=True)
 def test_each_record_is_read_once_whatever_becomes_of_the_files(
     named: int, acts: list[str], seed: int
 ) -> None:

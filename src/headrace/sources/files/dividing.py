@@ -401,7 +401,8 @@ class Divider:
         if not cut.parts and not ended and entry is not None and entry.read == offset:
             return
         read = cut.parts[-1][1] if cut.parts else offset
-        left = [] if entry is None else entry.left
+        known = state.known.recent.get(name)
+        left = [] if known is None else known.left
         unended = is_text and bool(cut.parts) and not _ends_line(file, read)
         after = with_print(
             FileRead(name, read, whole=ended, unended=unended, left=left), file, is_text=is_text

@@ -22,6 +22,7 @@ from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Elsewhere, Known
 from headrace.sources.files.names import Kind, Pattern, escaped, kind_of, unescaped
 from headrace.sources.files.opening import (
+    PRINT_BYTES,
     has_head,
     has_print,
     open_file,
@@ -371,6 +372,8 @@ class Tracker:
     def _is_being_packed(self, name: str, state: State, lost: list[FileRead], seen: _Seen) -> bool:
         """Say whether a compressed file is that of another one, which is there, too: it counts once."""
         stem = name.rpartition(".")[0]
+        if not self._begin_alike(name, stem):
+            return False
         if stem in state.waiting or (stem in seen.facts and state.known.get(stem) is None):
             state.more = True  # the other one is read first, and then they are compared
             return True
@@ -391,6 +394,19 @@ class Tracker:
                 return file.torn and (begun or has_head(original, file, is_text=True))
         except OSError:
             return True
+
+    def _begin_alike(self, name: str, other: str) -> bool:
+        """Say whether two files that are there begin alike, as far as both can be read."""
+        try:
+            with (
+                open_file(self._folder, unescaped(name), "look") as one,
+                open_file(self._folder, unescaped(other), "look") as two,
+            ):
+                heads = one.opened.file.read(PRINT_BYTES), two.opened.file.read(PRINT_BYTES)
+        except OSError:
+            return False
+        common = min(map(len, heads))
+        return heads[0][:common] == heads[1][:common]
 
     def _packed_long_ago(self, name: str, state: State, seen: _Seen) -> Elsewhere | None:
         """Return what was read, of a file that is in a catalog, and is gone, and compressed in this one."""
