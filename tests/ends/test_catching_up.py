@@ -16,6 +16,7 @@ from headrace.cli import main
 from headrace.driver import Clock
 from headrace.sources.base import Limit, Offer, Position
 from headrace.sources.inbox.producer import Producer
+from headrace.testing import drive
 from tests.ends.runs import Hit, Site
 
 
@@ -39,6 +40,16 @@ def test_the_last_line_waits_for_its_newline(tmp_path: Path) -> None:
     assert site.head is not None and site.head.counts["counts"].records == 1
     site.write("day.jsonl", [("a", 1), ("a", 2), ("a", 3)])
     assert site.run("drain") == Counter({("a", 0): 3})
+
+
+def test_input_that_has_ended_is_only_caught_up_with(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    source = hr.sources.Iterable([], Hit, event_time="at")
+    with drive(site.pipeline([], source), clock=0) as driven:
+        driven.push("hits", Hit("a", 1))
+        driven.end()
+        assert driven.catch_up() == "caught up"
+        assert driven.watermark_of("counts").input_us == 1
 
 
 def test_a_directory_without_files_is_caught_up_with(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ BUGS = [
     Bug("ended_for_ever", "sources whose input has ended are not asked at a start whether there is more",
         "tests/ends/test_reopening.py -k new_file_after_the_end"),
     Bug("end_while_catching_up", "a run that catches up takes the end of a bounded source for one",
-        "tests/ends/test_catching_up.py -k producers_that_have_finished"),
+        "tests/ends/test_catching_up.py -k only_caught_up_with"),
     Bug("asked_for_ever", "a run that catches up asks what it has read again and again",
         "tests/ends/test_catching_up.py -k not_asked_again"),
     Bug("fired_windows_fire_again", "a reopening forgets which timers the end has fired",
