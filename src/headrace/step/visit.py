@@ -172,6 +172,10 @@ class Visitor:
             (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
         self._domains = {slot: domain for slot, _, domain in self._timers if domain is not None}
+        self._names = {
+            domain: {slot: name for slot, name, of in self._timers if of is domain}
+            for domain in TimeDomain
+        }
         self._portion = KeyPortion()
         self._is_at_the_end = self._is_last_portion = False
 
@@ -336,7 +340,9 @@ class Visitor:
 
     def _fire(self, cells: KeyCells, domain: TimeDomain, until: int, report: NodeReport) -> None:
         """Fire the due timers of a domain, in order, including those set meanwhile."""
-        names = {slot: name for slot, name, of in self._timers if of is domain}
+        names = self._names[domain]
+        if not names:
+            return
         newly_set, portion = self.state.cursor.newly_set, self._portion
         newly_set.clear()
         due = [
