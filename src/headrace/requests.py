@@ -194,21 +194,21 @@ class Requests:
             ready.change.applied(head.step, time.perf_counter() - ready.begun)
 
     def overtaken(self) -> Current | None:
-        """Give up what was ready, since another driver has taken over; return what ran before.
+        """Give up what was asked, since another driver has taken over; return what ran before.
 
-        A command stays where it is, for whoever leads; a change of this process is refused.
+        A command stays where it is, for whoever leads. Changes of this process are refused, begun or not.
         """
         ready, self.ready = self.ready, None
-        if ready is None:
-            return None
-        if ready.change is not None:
-            ready.change.refused(
+        if ready is not None and ready.change is not None:
+            self._changes.appendleft(ready.change)
+        while self._changes:
+            self._changes.popleft().refused(
                 ChangeRefused(
                     "another driver has taken over before the change was in effect",
                     remedy="ask for it again when this one leads",
                 )
             )
-        return ready.before
+        return None if ready is None else ready.before
 
     def close(self) -> None:
         """Tell those who wait for a change that there is none, from now on."""

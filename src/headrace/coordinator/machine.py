@@ -335,7 +335,9 @@ class Coordinator:
         if event.intent is None:
             return [self._poll()]
         intent = event.intent
-        if not event.same_code:
+        # (what was to be read again for a computation that is gone is computed by nobody)
+        read_by_nobody = intent.replays and self._head.catch_up is None
+        if not event.same_code and not read_by_nobody:
             if not self.settings.recompute_shown:
                 return [Stop("failed", _code_changed(intent, self.shape))]
             # (the number of this very step: none of its rows were shown under it)

@@ -116,7 +116,10 @@ class _Task:
 
 
 class Watch:
-    """Watches the task of a process, from a thread of its own; one task at a time."""
+    """Watches the task of a process, from a thread of its own; one task at a time.
+
+    The thread ends soon after the last task has.
+    """
 
     def __init__(self) -> None:
         self._task: _Task | None = None
@@ -161,9 +164,10 @@ class Watch:
     def _begin(self, task: _Task) -> None:
         with self._lock:
             self._task = task
-        if self._thread is None or not self._thread.is_alive():
+            if self._thread is not None and self._thread.is_alive():
+                return
             self._thread = threading.Thread(target=self._run, name="headrace-watch", daemon=True)
-            self._thread.start()
+        self._thread.start()
 
     def _leave(self, task: _Task) -> None:
         """Watch a task no more; what was to rise in it, but has not yet, does not."""
@@ -178,7 +182,11 @@ class Watch:
             self._changed.wait(_LOOK_S)
             if self._changed.is_set():
                 time.sleep(_LOOK_S / 5)
-            task = self._task
+            with self._lock:
+                task = self._task
+                if task is None and not self._changed.is_set():
+                    self._thread = None  # the next task begins another
+                    return
             if task is None:
                 self._changed.clear()
                 continue

@@ -28,18 +28,19 @@ class InlineRunner(Runner):
         seed: of the order in which parcels arrive.
         processes: how many Python processes to pretend: tasks alternate between as many soft states.
         timer: what tasks tell by how long things took, in seconds.
+        watched: whether a thread watches for tasks that take too long, and for a cancel.
     """
 
     def __init__(
         self, seed: int = 0, processes: int = 1,
-        timer: Callable[[], float] = time.perf_counter,
+        timer: Callable[[], float] = time.perf_counter, *, watched: bool = True,
     ) -> None:  # fmt: skip
         self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]
         self._soft_files = MemoryStore()  # all is on one host
         self._attempts = 0
-        self._watch = Watch()
+        self._watch = Watch() if watched else None
         self._workers: list[Worker] = []
         self._drawings = 0
 
@@ -71,11 +72,13 @@ class InlineRunner(Runner):
             soft.forget()
 
     def run(self, plan: Plan) -> list[TaskReport]:
+        if self._watch is None:
+            return self._run(plan)
         with self._watch.watching(plan):
             return self._run(plan)
 
     def end_try(self, error: HeadraceError, *, force: bool) -> None:
-        if isinstance(error, Cancelled):
+        if isinstance(error, Cancelled) and self._watch is not None:
             self._watch.cancel()
 
     def _run(self, plan: Plan) -> list[TaskReport]:

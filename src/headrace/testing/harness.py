@@ -380,7 +380,8 @@ class Harness(MovesState):
         if pipeline is not None:
             self._pipeline = self._placed(pipeline)
         driver = Driver(
-            self._pipeline, self._store, InlineRunner(self._seed, self._processes, self._timer),
+            self._pipeline, self._store,
+            InlineRunner(self._seed, self._processes, self._timer, watched=False),
             workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
             nonce=self._name, reopen=reopen, **self._policy,
         )  # fmt: skip
