@@ -100,6 +100,16 @@ def test_the_folders_of_a_tree_of_objects_are_columns(bucket: Bucket) -> None:
     )
 
 
+def test_files_of_a_store_with_the_same_content_are_all_read(bucket: Bucket) -> None:
+    bucket.put("a.jsonl", lines(1))
+    bucket.put("b.jsonl", lines(1))
+    source = watched(bucket.location)
+    found, position = read_on(source, source.start())
+    assert found == [1, 1]
+    bucket.put("c.jsonl", lines(1))
+    assert read_on(source, position)[0] == [1]
+
+
 def test_an_object_that_is_replaced_is_read_on_or_an_error(bucket: Bucket) -> None:
     bucket.put("a.jsonl", lines(*range(60)))
     source = watched(bucket.location)

@@ -181,6 +181,60 @@ def test_a_second_name_of_a_file_is_no_second_file(tmp_path: Path) -> None:
     assert read() == []
 
 
+def test_two_names_of_a_new_file_are_one_file(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text(lines(1))
+    os.link(tmp_path / "b.jsonl", tmp_path / "a.jsonl")
+    read = Reader(watched(tmp_path))
+    assert read() == [1]
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write(lines(2))
+    os.link(tmp_path / "a.jsonl", tmp_path / "c.jsonl")
+    assert read() == [2]
+
+
+def test_a_log_is_read_once_that_is_copied_and_cut_and_rotated_when_catalogs_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "_NAMED_FILES", 1)
+    log, store = tmp_path / "app.jsonl", MemoryStore()
+    source = watched(tmp_path)
+    source.open(store)
+    read = Reader(source)
+    for n, name in enumerate(("app", "x", "y", "z")):
+        (tmp_path / f"{name}.jsonl").write_text(lines(n))
+        assert read() == [n]
+    assert "app.jsonl" not in str(read.position["files"])
+    shutil.copy(log, tmp_path / "copy.jsonl")
+    os.truncate(log, 0)
+    for old, new in (("app", "app.1"), ("app.1", "app.2")):
+        (tmp_path / f"{old}.jsonl").rename(tmp_path / f"{new}.jsonl")
+    log.write_text(lines(10, 11))
+    assert read() == [10, 11]
+    for n in range(20, 24):
+        (tmp_path / f"{n}.jsonl").write_text(lines(n))
+        assert read() == [n]
+    again = watched(tmp_path)
+    again.open(store)
+    read = Reader(again, read.position)
+    with (tmp_path / "copy.jsonl").open("a") as file:
+        file.write(lines(30))
+    (tmp_path / "app.2.jsonl").write_text(lines(31))
+    assert sorted(read()) == [30, 31]
+
+
+def test_a_file_that_may_have_been_read_under_another_name_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(1))
+    read = Reader(watched(tmp_path))
+    assert read() == [1]
+    (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
+    os.utime(tmp_path / "b.jsonl", (1_000_000, 1_000_000))
+    with pytest.raises(SourceChanged, match="renamed and touched"):
+        read()
+    (tmp_path / "b.jsonl").rename(tmp_path / ".b.jsonl")
+    shutil.copy(tmp_path / ".b.jsonl", tmp_path / "c.jsonl")
+    assert read() == [1]
+
+
 def test_a_division_is_read_again_from_where_its_file_is_by_then(tmp_path: Path) -> None:
     (tmp_path / "app.jsonl").write_text(lines(1, 2))
     source = watched(tmp_path)

@@ -74,19 +74,17 @@ class Catalog:
         found = self.rows["name"][at] == hashes if len(self.rows) else np.zeros(len(hashes), bool)
         return np.where(found, at, -1)
 
-    def with_id(self, of: str) -> list[int]:
-        """Return where files are that are known by an id."""
-        if not len(self.rows):
-            return []
+    def with_id(self, of: int) -> npt.NDArray[np.int64]:
+        """Return where files are that are known by an id, as a number."""
         if self._by_id is None:
             self._by_id = np.argsort(self.rows["id"], kind="stable")
-        ids, wanted = self.rows["id"], np.uint64(id_number(of))
+        ids, wanted = self.rows["id"], np.uint64(of)
         low = np.searchsorted(ids, wanted, "left", sorter=self._by_id)
         high = np.searchsorted(ids, wanted, "right", sorter=self._by_id)
-        return [int(at) for at in self._by_id[low:high]]
+        return self._by_id[low:high]
 
     def is_left(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say of which rows the file has another name by now."""
+        """Say of which rows nothing is known of the name any more."""
         left: npt.NDArray[np.bool_] = (self.rows["flags"][at] & _LEFT) != 0
         return left
 
@@ -106,8 +104,13 @@ class Catalog:
         )  # fmt: skip
 
 
-def rows_of(entries: Sequence[FileRead]) -> Rows:
-    """Return files as rows of a catalog, sorted; and the names that they have left."""
+def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
+    """Return files as rows of a catalog, sorted.
+
+    Args:
+        entries: the files.
+        left: the hashes of names of which nothing is known any more.
+    """
     rows = np.array(
         [
             (
@@ -119,11 +122,16 @@ def rows_of(entries: Sequence[FileRead]) -> Rows:
         ],
         dtype=_ROW,
     )  # fmt: skip
-    left = [int(hash_, 16) for of in entries for hash_ in of.left]
-    gone = np.zeros(len(left), dtype=_ROW)
-    gone["name"], gone["flags"] = left, _LEFT
-    rows = np.concatenate([rows, gone[~np.isin(gone["name"], rows["name"])]])
+    gone = np.zeros(len(names := [*left]), dtype=_ROW)
+    gone["name"], gone["flags"] = names, _LEFT
+    rows = np.concatenate([rows, gone])
     return rows[np.argsort(rows["name"], kind="stable")]
+
+
+def without_left(rows: Rows) -> Rows:
+    """Return the rows of names of which something is known."""
+    known: Rows = rows[(rows["flags"] & _LEFT) == 0]
+    return known
 
 
 def merged(older: Rows, newer: Rows) -> Rows:
@@ -201,6 +209,8 @@ class Catalogs:
         while refs and refs[-1].files < _GROWTH * len(rows):
             gone.append(refs.pop().file)
             rows = merged(catalogs.pop().rows, rows)
+        if not refs:
+            rows = without_left(rows)  # (no older one says anything of them)
         self._retire(gone)
         return [*refs, self.write(rows)], [*catalogs, Catalog(rows)]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources.base import Limit, Offer, Part, Position, Split
-from headrace.sources.files.catalog import Catalogs, id_number
+from headrace.sources.files.catalog import Catalogs
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.known import Known
 from headrace.sources.files.names import Pattern, escaped, kind_of, unescaped
@@ -115,7 +115,8 @@ class Divider:
         if refs and self._catalogs is None:
             raise AssertionError("a position that names catalogs is read with a storage")
         catalogs = self._catalogs.load(refs) if refs and self._catalogs is not None else []
-        return State(Known(position.files, refs, catalogs, position.forgotten))
+        left = [int(of, 16) for of in position.left]
+        return State(Known(position.files, refs, catalogs, left, position.forgotten))
 
     def _check_place(self, position: FilesPosition) -> None:
         """Check that a position is of this folder.
@@ -275,7 +276,7 @@ class Divider:
             state.there_hashes = None
         position = FilesPosition(
             folder=self._folder.place(), files=[*known.recent.values()], catalogs=known.refs,
-            parts=parts, forgotten=known.forgotten,
+            left=[f"{of:016x}" for of in sorted(known.left)], parts=parts, forgotten=known.forgotten,
         )  # fmt: skip
         return encoded(position)
 
@@ -401,11 +402,9 @@ class Divider:
         if not cut.parts and not ended and entry is not None and entry.read == offset:
             return
         read = cut.parts[-1][1] if cut.parts else offset
-        known = state.known.recent.get(name)
-        left = [] if known is None else known.left
         unended = is_text and bool(cut.parts) and not _ends_line(file, read)
         after = with_print(
-            FileRead(name, read, whole=ended, unended=unended, left=left), file, is_text=is_text
+            FileRead(name, read, whole=ended, unended=unended), file, is_text=is_text
         )
         if cut.parts or ended or entry is not None:
             state.known.set(after)
@@ -456,7 +455,8 @@ class Divider:
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
         """Return what comes after a position and not behind another one; None where nothing does."""
         end = self._state(until)
-        if not end.looked:
+        if not end.looked or end.there_hashes is None:
+            end.looked = False
             self._tracker.look(end)
         self._check_all_there(end)
         state = self._state(position)
@@ -503,11 +503,8 @@ class Divider:
             self._folder.facts(unescaped(name)) is None for name in known.recent
         )
         there = until.there_hashes
-        there = np.empty(0, np.uint64) if there is None else there
-        ids = {id_number(of.id) for of in known.recent.values() if of.id}
-        for catalog in known.catalogs:
-            missing = catalog.rows[~np.isin(catalog.rows["name"], there)]
-            gone = gone or any(int(of) not in ids for of in missing["id"])
+        assert there is not None  # (all files were looked at)
+        gone = gone or any(bool((~np.isin(of, there)).any()) for of in known.hashes_in_catalogs())
         if gone:
             raise SourceChanged(
                 "files that were read are not there any more: what begins at the beginning would not "

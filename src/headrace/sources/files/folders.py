@@ -32,7 +32,8 @@ class Facts(NamedTuple):
     """What a file is, as far as one can see without reading it.
 
     Attributes:
-        id: what stays when it is renamed or appended to: its inode, or an object's etag.
+        id: what stays when it is renamed or appended to: its inode; or an object's etag, which says
+            only whether a name has the same object still.
         size: in bytes, as it is stored.
         modified: when it was last changed, in nanoseconds since 1970 UTC.
     """
@@ -70,10 +71,14 @@ class Folder(ABC):
     Attributes:
         location: what it is opened by in another process.
         lists_facts: whether a listing is of everything, and says what each file is.
+        ids_stay: whether a file has its id under whatever name, and no two files have the same.
+        ids_return: whether the id of a file that is gone may be that of a new one.
     """
 
     location: str
     lists_facts: bool = True
+    ids_stay: bool = True
+    ids_return: bool = False
 
     @abstractmethod
     def place(self) -> Place:
@@ -129,6 +134,7 @@ class LocalFolder(Folder):
     """A directory of this machine, or of a mount."""
 
     lists_facts = False
+    ids_return = True
 
     def __init__(self, base: str) -> None:
         self._base = base
@@ -209,7 +215,12 @@ def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:
 
 
 class ObjectFolder(Folder):
-    """A prefix in a bucket. An object never changes; a name may get another object."""
+    """A prefix in a bucket. An object never changes; a name may get another object.
+
+    Objects with the same content may have the same etag, and an object has no other name.
+    """
+
+    ids_stay = False
 
     def __init__(self, location: str) -> None:
         self.location = location

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,32 +15,29 @@ from headrace.sources.files.catalog import (
     name_hash,
     rows_of,
     too_many_gone,
+    without_left,
 )
 from headrace.sources.files.folders import Facts
+from headrace.sources.files.matching import Remembered
 from headrace.sources.files.position import CatalogRef, FileRead
 
 #: Files that were read wholly are named in a position while there are so few.
 _NAMED_FILES = 64
 
-
-class Elsewhere(NamedTuple):
-    """A file that is known by its id, under a name that need not be that of today.
-
-    Attributes:
-        entry: what is known of it; its name is ``""`` where only the hash is known.
-        hash: of its name.
-    """
-
-    entry: FileRead
-    hash: int
+#: Where rows are in a catalog.
+At = npt.NDArray[np.int64]
 
 
 class Known:
     """The files that were read up to a position.
 
+    What is known of a name is what is newest: ``recent``, or the newest catalog that has the name. A name
+    of which a catalog says what is not so any more is in ``left``.
+
     Attributes:
         recent: the files that were read lately, by name.
         refs, catalogs: those that were read before, oldest first.
+        left: the hashes of names that catalogs have, and of which nothing is known any more.
         forgotten: how many are gone, and not remembered any more.
     """
 
@@ -51,19 +46,26 @@ class Known:
         recent: Iterable[FileRead] = (),
         refs: list[CatalogRef] | None = None,
         catalogs: list[Catalog] | None = None,
+        left: Iterable[int] = (),
         forgotten: int = 0,
     ) -> None:
         self.recent = {of.name: of for of in recent}
         self.refs = refs or []
         self.catalogs = catalogs or []
+        self.left = {*left}
         self.forgotten = forgotten
-        self._by_id: dict[int, FileRead] | None = None
-        self._hashes: set[int] | None = None
-        self._moved = {of.name for of in self.recent.values() if of.left}
+        self._names: dict[int, str] | None = None
+        self._forget_indexes()
+
+    def _forget_indexes(self) -> None:
+        self._by_id: dict[int, list[FileRead]] | None = None
+        self._newer: npt.NDArray[np.uint64] | None = None
 
     def copy(self) -> Known:
         """Return the same, to be changed."""
-        return Known(self.recent.values(), [*self.refs], [*self.catalogs], self.forgotten)
+        return Known(
+            self.recent.values(), [*self.refs], [*self.catalogs], self.left, self.forgotten
+        )
 
     def __len__(self) -> int:
         """How many files were read; one that was read on since counts twice."""
@@ -74,72 +76,51 @@ class Known:
         found = self.recent.get(name)
         if found is not None or not self.catalogs:
             return found
-        hash_ = name_hash(name)
-        if hash_ in self._superseded():
-            return None
-        for catalog in reversed(self.catalogs):
-            at = catalog.find(np.array([hash_], dtype=np.uint64))
-            if at[0] >= 0:
-                return None if catalog.is_left(at)[0] else catalog.entry(int(at[0]), name)
+        hashes = np.array([name_hash(name)], dtype=np.uint64)
+        for number, catalog in enumerate(self.catalogs):
+            at = catalog.find(hashes)
+            if at[0] >= 0 and self._counts(number, at)[0]:
+                return catalog.entry(int(at[0]), name)
         return None
 
-    def _superseded(self) -> set[int]:
-        """Return the hashes of names of which no catalog is asked."""
-        if self._hashes is None:
-            self._hashes = {name_hash(name) for name in self.recent}
-            self._hashes.update(int(of, 16) for entry in self.recent.values() for of in entry.left)
-        return self._hashes
+    def _names_by_hash(self) -> dict[int, str]:
+        if self._names is None:
+            self._names = {name_hash(name): name for name in self.recent}
+        return self._names
 
     def set(self, entry: FileRead) -> None:
         """Note how far a file was read."""
-        self.drop(entry.name)
-        if entry.left:
-            taken = {f"{name_hash(name):016x}" for name in self.recent}
-            left = [hash_ for hash_ in entry.left if hash_ not in taken]
-            entry = msgspec.structs.replace(entry, left=left)
-            self._moved.add(entry.name)
+        self.recent.pop(entry.name, None)
         self.recent[entry.name] = entry
-        if self._moved:
-            self._take_name(entry.name)
+        hash_ = name_hash(entry.name)
+        self._names_by_hash()[hash_] = entry.name
+        self.left.discard(hash_)
+        self._forget_indexes()
 
-    def _take_name(self, name: str) -> None:
-        """Note that a name which files have left has another file now."""
-        hash_ = f"{name_hash(name):016x}"
-        for other in [self.recent[of] for of in self._moved if of in self.recent]:
-            if hash_ in other.left:
-                left = [of for of in other.left if of != hash_]
-                self.recent[other.name] = msgspec.structs.replace(other, left=left)
+    def drop(self, hash_: int) -> None:
+        """Note that nothing is known of a name any more, by its hash."""
+        name = self._names_by_hash().pop(hash_, None)
+        if name is not None:
+            del self.recent[name]
+        wanted = np.array([hash_], dtype=np.uint64)
+        if any(catalog.find(wanted)[0] >= 0 for catalog in self.catalogs):
+            self.left.add(hash_)
+        self._forget_indexes()
 
-    def drop(self, name: str) -> None:
-        """Forget a file of late."""
-        self.recent.pop(name, None)
-        self._by_id = self._hashes = None
-
-    def with_id(self, of: str) -> list[Elsewhere]:
-        """Return the files that are known by an id: one, or some of which all but one are gone."""
+    def with_id(self, of: str) -> list[Remembered]:
+        """Return what was read of files that are known by an id: of one, unless all others are gone."""
+        wanted = id_number(of)
         if self._by_id is None:
-            self._by_id = {id_number(entry.id): entry for entry in self.recent.values() if entry.id}
-        entry = self._by_id.get(id_number(of))
-        if entry is not None:
-            return [Elsewhere(entry, name_hash(entry.name))]
-        for number in reversed(range(len(self.catalogs))):
-            catalog = self.catalogs[number]
-            found = [at for at in catalog.with_id(of) if self._counts(catalog.hash_at(at), number)]
-            if found:
-                return [Elsewhere(catalog.entry(at, ""), catalog.hash_at(at)) for at in found]
-        return []
+            self._by_id = {}
+            for entry in self.recent.values():
+                if entry.id:
+                    self._by_id.setdefault(id_number(entry.id), []).append(entry)
+        found = [Remembered(of, name_hash(of.name)) for of in self._by_id.get(wanted, ())]
+        for number, catalog in enumerate(self.catalogs):
+            found += self._remembered(number, catalog.with_id(wanted))
+        return found
 
-    def _counts(self, hash_: int, number: int) -> bool:
-        """Say whether what a catalog says of a name is the newest that is known."""
-        if hash_ in self._superseded():
-            return False
-        hashes = np.array([hash_], dtype=np.uint64)
-        at = self.catalogs[number].find(hashes)
-        if self.catalogs[number].is_left(at)[0]:
-            return False
-        return all(newer.find(hashes)[0] < 0 for newer in self.catalogs[number + 1 :])
-
-    def with_head(self, print_of: Callable[[int], str]) -> list[Elsewhere]:
+    def with_head(self, print_of: Callable[[int], str]) -> list[Remembered]:
         """Return the files in catalogs that begin as another file does.
 
         Args:
@@ -150,15 +131,32 @@ class Known:
             sizes = catalog.rows["head_bytes"]
             for size in np.unique(sizes[sizes > 0]).tolist():
                 wanted = print_of(size)
-                if not wanted:
-                    continue
-                same = (sizes == size) & (catalog.rows["head"] == np.uint64(int(wanted, 16)))
-                found += [
-                    Elsewhere(catalog.entry(int(at), ""), catalog.hash_at(int(at)))
-                    for at in np.flatnonzero(same)
-                    if self._counts(catalog.hash_at(int(at)), number)
-                ]
+                if wanted:
+                    same = (sizes == size) & (catalog.rows["head"] == np.uint64(int(wanted, 16)))
+                    found += self._remembered(number, np.flatnonzero(same))
         return found
+
+    def _remembered(self, number: int, at: At) -> list[Remembered]:
+        """Return those of some rows of a catalog that count."""
+        catalog = self.catalogs[number]
+        return [
+            Remembered(catalog.entry(row, ""), catalog.hash_at(row))
+            for row in at[self._counts(number, at)].tolist()
+        ]
+
+    def _counts(self, number: int, at: At) -> npt.NDArray[np.bool_]:
+        """Say of which rows of a catalog what they say is the newest that is known."""
+        catalog = self.catalogs[number]
+        hashes = catalog.rows["name"][at]
+        counts = self._asked(hashes) & ~catalog.is_left(at)
+        for newer in self.catalogs[number + 1 :]:
+            counts &= newer.find(hashes) < 0
+        return counts
+
+    def hashes_in_catalogs(self) -> Iterator[npt.NDArray[np.uint64]]:
+        """Return the hashes of the names of all files of which catalogs say what is known."""
+        for number, catalog in enumerate(self.catalogs):
+            yield catalog.rows["name"][self._counts(number, np.arange(len(catalog)))]
 
     def in_catalogs(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Say which names are in a catalog, by their hashes."""
@@ -173,7 +171,9 @@ class Known:
 
     def _asked(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Say of which names catalogs are asked."""
-        return ~np.isin(hashes, np.fromiter(self._superseded(), np.uint64))
+        if self._newer is None:
+            self._newer = np.array([*self._names_by_hash(), *self.left], dtype=np.uint64)
+        return ~np.isin(hashes, self._newer)
 
     def unchanged(
         self, hashes: npt.NDArray[np.uint64], facts: list[Facts]
@@ -209,9 +209,13 @@ class Known:
         done = [of for of in self.recent.values() if of.whole and of.name not in stay]
         if catalogs is None or len(done) <= _NAMED_FILES:
             return
-        self.refs, self.catalogs = catalogs.add(self.refs, self.catalogs, rows_of(done))
+        rows = rows_of(done, self.left)
+        self.refs, self.catalogs = catalogs.add(self.refs, self.catalogs, rows)
         for of in done:
-            self.drop(of.name)
+            del self.recent[of.name]
+        self.left = set()
+        self._names = None
+        self._forget_indexes()
 
     def forget(self, catalogs: Catalogs | None, there: npt.NDArray[np.uint64]) -> None:
         """Forget files that are gone, where they are many.
@@ -225,6 +229,7 @@ class Known:
         rows = rows_of([])
         for catalog in self.catalogs:
             rows = merged(rows, catalog.rows)
+        rows = without_left(rows)
         kept = rows[np.isin(rows["name"], there)]
         self.forgotten += len(rows) - len(kept)
         self.refs, self.catalogs = catalogs.replace(self.refs, kept)

@@ -103,7 +103,7 @@ def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
     tail = _tail(file, entry.read) if is_text else b""
     return FileRead(
         entry.name, entry.read, file.facts.size, file.facts.id, file.facts.modified,
-        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended, entry.left,
+        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended,
     )  # fmt: skip
 
 

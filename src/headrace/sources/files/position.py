@@ -32,7 +32,6 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
         tail: a digest of the last bytes before ``read``.
         whole: whether ``read`` was all of it.
         unended: whether its last record was read without the newline that should end it.
-        left: the names that it had before, as catalogs may know it by them: their hashes.
     """
 
     name: str
@@ -45,7 +44,6 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: str = ""
     whole: bool = True
     unended: bool = False
-    left: list[str] = []
 
 
 class CatalogRef(msgspec.Struct, frozen=True):
@@ -85,6 +83,7 @@ class FilesPosition(msgspec.Struct, frozen=True, omit_defaults=True):
         folder: the folder that all names are relative to; None before anything was read.
         files: those that were read lately.
         catalogs: those that were read before.
+        left: the names of which catalogs say what is not so any more: their hashes.
         parts: what the last division was made of.
         forgotten: how many files were read that are gone, and not remembered any more.
     """
@@ -93,6 +92,7 @@ class FilesPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: Place | None = None
     files: list[FileRead] = []
     catalogs: list[CatalogRef] = []
+    left: list[str] = []
     parts: list[PartRead] = []
     forgotten: int = 0
 

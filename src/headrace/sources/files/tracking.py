@@ -1,8 +1,6 @@
 """What has become of the files since they were last looked at: new, longer, renamed, written again, gone.
 
-A file is known by what stays when it is renamed or appended to (its inode, an object's etag), by its
-name, and by its print; in this order. So whatever names files come under, and whatever becomes of those
-that were read, each record is read once, or it is an error.
+``matching`` decides which file is which; here is seen what it asks for, and noted what it finds.
 """
 
 from __future__ import annotations
@@ -19,7 +17,8 @@ import numpy.typing as npt
 from headrace.errors import SourceChanged
 from headrace.sources.files.catalog import id_number, name_hash, name_hashes
 from headrace.sources.files.folders import Facts, Folder, Listed
-from headrace.sources.files.known import Elsewhere, Known
+from headrace.sources.files.known import Known
+from headrace.sources.files.matching import Matches, Remembered, Untold, match
 from headrace.sources.files.names import Kind, Pattern, escaped, kind_of, unescaped
 from headrace.sources.files.opening import (
     PRINT_BYTES,
@@ -84,35 +83,31 @@ class State:
 
 
 class _Seen:
-    """What one look at the files shows."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Facts] = {}  # of files that are new, or not as they were
-        self.given: dict[str, Facts] = {}  # of files of late, where a listing says it
-        self.hashes: list[npt.NDArray[np.uint64]] = []  # of the names of all files that were listed
-
-
-class _Changes:
-    """What has become of files.
+    """What one look at the files shows.
 
     Attributes:
-        moved: files that have other names now, by these.
-        left: the hashes of the names that they had.
-        links: names of files that are read under another one, or compressed copies of them.
-        fresh: names of files that are new.
-        emptied: names of files that have others now, and no more what was read of them.
-        rewritten: names that have files with other content now.
-        lost: what was read of files that are gone, or were written again.
+        everything: whether all files were looked at.
+        facts: of files that are new, or not as they were, by name.
+        given: of files of late, where a listing says it.
+        hashes: of the names of all files that were listed.
     """
 
-    def __init__(self) -> None:
-        self.moved: dict[str, Elsewhere] = {}
-        self.left: set[int] = set()
-        self.links: dict[str, None] = {}
-        self.fresh: list[str] = []
-        self.emptied: set[str] = set()
-        self.rewritten: list[str] = []
-        self.lost: list[FileRead] = []
+    def __init__(self, *, everything: bool) -> None:
+        self.everything = everything
+        self.facts: dict[str, Facts] = {}
+        self.given: dict[str, Facts] = {}
+        self.hashes: list[npt.NDArray[np.uint64]] = []
+        self._names: dict[int, str] | None = None
+
+    def name_of(self, hash_: int) -> str | None:
+        """Return the name of a file that is new or changed, by its hash."""
+        if self._names is None:
+            self._names = {name_hash(name): name for name in self.facts}
+        return self._names.get(hash_)
+
+    def is_listed(self, hash_: int) -> bool:
+        """Say whether a name was listed, where everything was."""
+        return any(bool((part == np.uint64(hash_)).any()) for part in self.hashes)
 
 
 class Tracker:
@@ -168,20 +163,26 @@ class Tracker:
 
     def _look(self, state: State, everything: bool) -> bool:
         """Look once; return False where more must be looked at to tell."""
-        seen = _Seen()
+        seen = _Seen(everything=everything)
         if everything:
             state.waiting, state.more = {}, False
         for listed in self._folder.listed(self._pattern, changes_only=not everything):
-            self._note(listed, state, seen, everything)
+            self._note(listed, state, seen)
         gone = self._of_late(state, seen)
-        if not self._resolve(state, seen, gone, everything):
+        try:
+            matches = match(seen.facts, gone, _Evidence(self._folder, self._format, state, seen))
+        except Untold:
             return False
+        if not everything and not all(of.entry.whole for of in matches.lost):
+            return False  # (it may have another name, of a file that was not looked at)
+        self._refuse(matches)
+        self._apply(state, seen, matches)
         if everything:
             there = np.concatenate(seen.hashes) if seen.hashes else np.empty(0, np.uint64)
             state.there, state.there_hashes = len(there), there
         return True
 
-    def _note(self, listed: Listed, state: State, seen: _Seen, everything: bool) -> None:
+    def _note(self, listed: Listed, state: State, seen: _Seen) -> None:
         """Note what is new or changed among some files."""
         names, facts = [], []
         for raw, known_facts in listed:
@@ -191,7 +192,7 @@ class Tracker:
         if not names:
             return
         hashes = name_hashes(names)
-        if everything:
+        if seen.everything:
             seen.hashes.append(hashes)
         in_catalogs = state.known.in_catalogs(hashes)
         recent, waiting = state.known.recent, state.waiting
@@ -201,7 +202,7 @@ class Tracker:
                 if name in recent and (of := facts[at]) is not None:
                     seen.given[name] = of
                 continue  # (looked at by name)
-            if in_catalogs[at] and not everything:
+            if in_catalogs[at] and not seen.everything:
                 continue
             if not in_catalogs[at] and len(waiting) + len(seen.facts) >= _WAITING_FILES:
                 state.more = True
@@ -225,7 +226,7 @@ class Tracker:
         self._unread(name)
         return False
 
-    def _of_late(self, state: State, seen: _Seen) -> list[FileRead]:
+    def _of_late(self, state: State, seen: _Seen) -> list[Remembered]:
         """Look at the files that were read of late; return those whose names are gone."""
         gone = []
         for name, entry in state.known.recent.items():
@@ -238,7 +239,7 @@ class Tracker:
             else:
                 facts = self._folder.facts(unescaped(name))
             if facts is None:
-                gone.append(entry)
+                gone.append(Remembered(entry, name_hash(name)))
             elif (facts.id, facts.size, facts.modified) == (entry.id, entry.size, entry.modified):
                 if not entry.whole:
                     state.waiting[name] = Waiting(facts, entry)
@@ -248,204 +249,59 @@ class Tracker:
 
     # -- what has become of them ----------------------------------------------------------------
 
-    def _resolve(self, state: State, seen: _Seen, gone: list[FileRead], everything: bool) -> bool:
-        """Note what files are that are new or changed; False where more must be looked at to tell."""
-        changes = _Changes()
-        if not self._find_renamed(state.known, seen, changes, everything):
-            return False
-        at_moved = [known for name in changes.moved if (known := state.known.get(name)) is not None]
-        replaced = [*gone, *at_moved]
-        changes.lost += [of for of in replaced if name_hash(of.name) not in changes.left]
-        settled = {*changes.moved, *changes.links}
-        fresh = [name for name in seen.facts if name not in settled]
-        for name in fresh:
-            entry = state.known.get(name)
-            if entry is None or not entry.read or name_hash(name) in changes.left:
-                changes.fresh.append(name)
-            elif not self._goes_on(name, seen.facts[name], entry, state):
-                changes.lost.append(entry)
-                changes.rewritten.append(name)
-        self._find_copies(changes, state, seen)
-        for entry in changes.lost:
-            if not entry.whole:
-                if not everything:
-                    return False  # (it may have another name, of a file that was not looked at)
-                raise self._lost(entry)
-        self._apply(state, seen, changes)
-        return True
-
-    def _find_renamed(self, known: Known, seen: _Seen, changes: _Changes, everything: bool) -> bool:
-        """Find files that are known by what they are, under new names; False where that cannot be told."""
-        for name, facts in seen.facts.items():
-            holders = known.with_id(facts.id) if facts.id else []
-            if any(of.hash == name_hash(name) for of in holders):
-                continue
-            for other in holders:
-                if not other.entry.read:
-                    continue  # (what nothing was read of has nothing to be known by)
-                where = self._still_there(other, facts, seen, everything)
-                if where is None:
-                    return False
-                if where:
-                    changes.links[name] = None
-                elif self._has_print(name, other.entry):
-                    if not _may_be(other.entry, facts):
-                        continue
-                    changes.moved[name] = other
-                    changes.left.add(other.hash)
-                    break
-                else:
-                    changes.emptied.add(other.entry.name)
-                    if not other.entry.name:
-                        changes.lost.append(other.entry)
-        return True
-
-    def _still_there(
-        self, other: Elsewhere, facts: Facts, seen: _Seen, everything: bool
-    ) -> bool | None:
-        """Say whether a file is at its old name, too; None where that cannot be told."""
-        if other.entry.name:
-            at_old = self._folder.facts(unescaped(other.entry.name))
-            return at_old is not None and at_old.id == facts.id
-        if not everything:
-            return None
-        listed = any(bool((part == np.uint64(other.hash)).any()) for part in seen.hashes)
-        return listed and all(name_hash(name) != other.hash for name in seen.facts)
-
-    def _goes_on(self, name: str, facts: Facts, entry: FileRead, state: State) -> bool:
-        """Note a file that is what was read and perhaps more; False where it is another one.
+    def _refuse(self, matches: Matches) -> None:
+        """Raise what cannot be gone on with.
 
         Raises:
-            SourceChanged: where it was changed in what was read.
+            SourceChanged: where a file was changed that was read, or is gone before all of it was.
         """
-        with (
-            typed_errors(self._folder.shown(unescaped(name))),
-            open_file(self._folder, unescaped(name), "look") as file,
-        ):
-            is_text = self._format.is_text
-            if has_print(entry, file, is_text=is_text):
-                longer = file.facts.size != entry.size and is_text
-                self._note_longer(name, file.facts, entry, state, longer=longer)
-                return True
-            begins = bool(entry.head_bytes) and has_head(entry, file, is_text=is_text)
-            if is_text and begins and (entry.whole or file.opened.reaches(entry.read)):
-                raise self._changed(entry)
-        return False
+        for of in matches.changed:
+            raise self._changed(of.entry)
+        for of in matches.lost:
+            if not of.entry.whole:
+                raise self._lost(of.entry)
+        for name, of in matches.doubtful:
+            raise self._doubtful(name, of.entry)
 
-    def _note_longer(
-        self, name: str, facts: Facts, entry: FileRead, state: State, *, longer: bool
-    ) -> None:
+    def _apply(self, state: State, seen: _Seen, matches: Matches) -> None:
+        """Note all of it."""
+        known = state.known
+        for name, of in matches.same.items():
+            if of.hash != name_hash(name):
+                known.drop(of.hash)
+                state.waiting.pop(of.entry.name, None)
+        for name in matches.rewritten:
+            shown = self._folder.shown(unescaped(name))
+            log.warning("%s was written again, and is read from its beginning", shown)
+            known.drop(name_hash(name))
+        for name, of in matches.same.items():
+            self._go_on(name, seen.facts[name], of.entry, state)
+        for name in (*matches.fresh, *matches.rewritten):
+            state.waiting[name] = Waiting(seen.facts[name], None)
+
+    def _go_on(self, name: str, facts: Facts, entry: FileRead, state: State) -> None:
+        """Note under which name a file is now, and whether there may be more of it."""
+        is_other = not _has_id(entry, facts)  # (sizes say nothing then: it may be compressed)
+        longer = self._format.is_text and (is_other or facts.size != entry.size)
         entry = msgspec.structs.replace(
             entry, name=name, id=facts.id, size=facts.size, modified=facts.modified,
             whole=entry.whole and not longer,
         )  # fmt: skip
         state.known.set(entry)
-        if not entry.whole:
+        if entry.whole:
+            state.waiting.pop(name, None)
+        else:
             state.waiting[name] = Waiting(facts, entry)
 
-    def _has_print(self, name: str, entry: FileRead) -> bool:
-        """Say whether a file has the content that was read under another name."""
-        try:
-            with open_file(self._folder, unescaped(name), "look") as file:
-                return has_print(entry, file, is_text=self._format.is_text)
-        except OSError:
-            return False
-
-    def _find_copies(self, changes: _Changes, state: State, seen: _Seen) -> None:
-        """Find where the content is of files that are gone: in a copy, or in one that is compressed."""
-        for name in changes.fresh:
-            packed = kind_of(name).compression is not None
-            if packed and self._is_being_packed(name, state, changes.lost, seen):
-                changes.links[name] = None
-                continue
-            for entry in changes.lost:
-                emptied = entry.name in changes.emptied or entry.name in changes.rewritten
-                mayhap = entry.read and entry.head and (packed or emptied)
-                if mayhap and self._has_print(name, entry):
-                    changes.moved[name] = Elsewhere(entry, name_hash(entry.name))
-                    changes.lost.remove(entry)
-                    break
-            else:
-                if packed and (old := self._packed_long_ago(name, state, seen)) is not None:
-                    changes.moved[name] = old
-
-    def _is_being_packed(self, name: str, state: State, lost: list[FileRead], seen: _Seen) -> bool:
-        """Say whether a compressed file is that of another one, which is there, too: it counts once."""
-        stem = name.rpartition(".")[0]
-        if not self._begin_alike(name, stem):
-            return False
-        if stem in state.waiting or (stem in seen.facts and state.known.get(stem) is None):
-            state.more = True  # the other one is read first, and then they are compared
-            return True
-        original = state.known.get(stem)
-        if original is None or any(of.name == stem for of in lost):
-            return False
-        now = self._folder.facts(unescaped(stem))
-        if now is None or not _is(original, now):
-            return False
-        if not original.whole:
-            state.more = True
-            return True
-        try:
-            with open_file(self._folder, unescaped(name), "look") as file:
-                if has_print(original, file, is_text=True):
-                    return True
-                begun = not file.opened.reaches(original.head_bytes)
-                return file.torn and (begun or has_head(original, file, is_text=True))
-        except OSError:
-            return True
-
-    def _begin_alike(self, name: str, other: str) -> bool:
-        """Say whether two files that are there begin alike, as far as both can be read."""
-        try:
-            with (
-                open_file(self._folder, unescaped(name), "look") as one,
-                open_file(self._folder, unescaped(other), "look") as two,
-            ):
-                heads = one.opened.file.read(PRINT_BYTES), two.opened.file.read(PRINT_BYTES)
-        except OSError:
-            return False
-        common = min(map(len, heads))
-        return heads[0][:common] == heads[1][:common]
-
-    def _packed_long_ago(self, name: str, state: State, seen: _Seen) -> Elsewhere | None:
-        """Return what was read, of a file that is in a catalog, and is gone, and compressed in this one."""
-        original = state.known.get(name.rpartition(".")[0])
-        try:
-            with open_file(self._folder, unescaped(name), "look") as file:
-                if original is not None and has_print(original, file, is_text=True):
-                    return Elsewhere(original, name_hash(original.name))
-                if not seen.hashes:
-                    return None
-                for other in state.known.with_head(prints_of_head(file)):
-                    there = any(bool((of == np.uint64(other.hash)).any()) for of in seen.hashes)
-                    if not there and has_print(other.entry, file, is_text=True):
-                        return other
-        except OSError:
-            pass
-        return None
-
-    def _apply(self, state: State, seen: _Seen, changes: _Changes) -> None:
-        """Note all of it."""
-        known = state.known
-        for entry, _ in changes.moved.values():
-            known.drop(entry.name)
-            state.waiting.pop(entry.name, None)
-        for name, (entry, hash_) in changes.moved.items():
-            moved = msgspec.structs.replace(entry, left=[*entry.left, f"{hash_:016x}"])
-            facts = seen.facts[name]
-            packed = kind_of(name).compression != kind_of(entry.name or name).compression
-            longer = self._format.is_text and (packed or facts.size != entry.size)
-            self._note_longer(name, facts, moved, state, longer=longer)
-        for name in changes.rewritten:
-            log.warning(
-                "%s was written again, and is read from its beginning",
-                self._folder.shown(unescaped(name)),
-            )
-            known.drop(name)
-        for name in (*changes.fresh, *changes.rewritten):
-            if name not in changes.moved and name not in changes.links:
-                state.waiting[name] = Waiting(seen.facts[name], None)
+    def _doubtful(self, name: str, entry: FileRead) -> SourceChanged:
+        shown = self._folder.shown(unescaped(name))
+        return SourceChanged(
+            f"{shown} is either what was read as {entry.name or 'another file'!r}, renamed and touched, "
+            "or another file with the same content",
+            place=shown,
+            remedy="if it was read, take it away; if its records are to count again, copy it to a new name "
+            "and take this one away",
+        )
 
     def _lost(self, entry: FileRead) -> SourceChanged:
         there = self._folder.facts(unescaped(entry.name))
@@ -472,10 +328,147 @@ def reads(format: str, kind: Kind) -> bool:
     return kind.format == format and not (format == "parquet" and kind.compression)
 
 
-def _may_be(entry: FileRead, facts: Facts) -> bool:
-    """Say whether a file may have been renamed: inodes are used again, but renaming changes no time."""
-    return facts.size != entry.size or facts.modified == entry.modified
-
-
-def _is(entry: FileRead, facts: Facts) -> bool:
+def _has_id(entry: FileRead, facts: Facts) -> bool:
     return bool(entry.id) and id_number(entry.id) == id_number(facts.id)
+
+
+class _Evidence:
+    """What can be seen of the files: see :class:`headrace.sources.files.matching.Evidence`."""
+
+    def __init__(self, folder: Folder, format: FileFormat, state: State, seen: _Seen) -> None:
+        self._folder = folder
+        self._is_text = format.is_text
+        self._state = state
+        self._known = state.known
+        self._seen = seen
+        self._begin: dict[tuple[str, int], bool] = {}
+        self._waiting: dict[str, str] | None = None
+
+    @property
+    def ids_stay(self) -> bool:
+        return self._folder.ids_stay
+
+    def hash_of(self, name: str) -> int:
+        return name_hash(name)
+
+    def same_id(self, entry: FileRead, facts: Facts) -> bool:
+        return _has_id(entry, facts)
+
+    def of_name(self, name: str) -> Remembered | None:
+        entry = self._known.get(name)
+        return None if entry is None else Remembered(entry, name_hash(name))
+
+    def of_id(self, facts: Facts) -> list[Remembered]:
+        return self._known.with_id(facts.id) if facts.id else []
+
+    def facts_at(self, of: Remembered) -> Facts | None:
+        name = of.entry.name or self._seen.name_of(of.hash)
+        if name is not None:
+            return self._seen.facts.get(name) or self._folder.facts(unescaped(name))
+        if not self._seen.everything:
+            raise Untold
+        if not self._seen.is_listed(of.hash):
+            return None
+        return Facts(of.entry.id, of.entry.size, of.entry.modified)  # (as it was then)
+
+    def waits_already(self, name: str, facts: Facts) -> bool:
+        if self._waiting is None:
+            self._waiting = {of.facts.id: name for name, of in self._state.waiting.items()}
+        other = self._waiting.get(facts.id)
+        if other in (None, name):
+            return False
+        there = self._folder.facts(unescaped(other))
+        return there is not None and there.id == facts.id
+
+    def begins_with(self, name: str, of: Remembered) -> bool:
+        key = name, of.hash
+        if key not in self._begin:
+            self._begin[key] = self._begins_with(name, of)
+        return self._begin[key]
+
+    def _begins_with(self, name: str, of: Remembered) -> bool:
+        is_own = of.hash == name_hash(name)
+        try:
+            with (
+                typed_errors(self._folder.shown(unescaped(name))),
+                open_file(self._folder, unescaped(name), "look") as file,
+            ):
+                return has_print(of.entry, file, is_text=self._is_text)
+        except SourceChanged:
+            if is_own:
+                raise
+            return False  # (if it is still there, it is an error when it is read)
+
+    def is_changed(self, name: str, of: Remembered) -> bool:
+        entry = of.entry
+        if not self._is_text or not entry.head_bytes:
+            return False
+        with (
+            typed_errors(self._folder.shown(unescaped(name))),
+            open_file(self._folder, unescaped(name), "look") as file,
+        ):
+            begins = has_head(entry, file, is_text=True)
+            return begins and (entry.whole or file.opened.reaches(entry.read))
+
+    def may_be_renamed(self, name: str, of: Remembered, facts: Facts) -> bool:
+        # (inodes are used again, but renaming changes no time)
+        unchanged = of.entry.size == facts.size and of.entry.modified == facts.modified
+        return unchanged or of.entry.size != facts.size or not self._folder.ids_return
+
+    def is_packed(self, name: str) -> bool:
+        return kind_of(name).compression is not None
+
+    def is_packed_beside(self, name: str, lost: frozenset[int]) -> bool:
+        stem = name.rpartition(".")[0]
+        if not self._begin_alike(name, stem):
+            return False
+        state, original = self._state, self._known.get(stem)
+        if stem in state.waiting or (stem in self._seen.facts and original is None):
+            state.more = True  # the other one is read first, and then they are compared
+            return True
+        if original is None or name_hash(stem) in lost:
+            return False
+        now = self._folder.facts(unescaped(stem))
+        if now is None or not self.same_id(original, now):
+            return False
+        if not original.whole:
+            state.more = True
+            return True
+        try:
+            with open_file(self._folder, unescaped(name), "look") as file:
+                if has_print(original, file, is_text=True):
+                    return True
+                begun = not file.opened.reaches(original.head_bytes)
+                return file.torn and (begun or has_head(original, file, is_text=True))
+        except OSError:
+            return True
+
+    def _begin_alike(self, name: str, other: str) -> bool:
+        """Say whether two files that are there begin alike, as far as both can be read."""
+        try:
+            with (
+                open_file(self._folder, unescaped(name), "look") as one,
+                open_file(self._folder, unescaped(other), "look") as two,
+            ):
+                heads = one.opened.file.read(PRINT_BYTES), two.opened.file.read(PRINT_BYTES)
+        except OSError:
+            return False
+        common = min(map(len, heads))
+        return heads[0][:common] == heads[1][:common]
+
+    def packed_of(self, name: str) -> Remembered | None:
+        stem = name.rpartition(".")[0]
+        original = self._known.get(stem)
+        try:
+            with open_file(self._folder, unescaped(name), "look") as file:
+                if original is not None and has_print(original, file, is_text=True):
+                    return Remembered(original, name_hash(stem))
+                if not self._seen.hashes:
+                    return None
+                for other in self._known.with_head(prints_of_head(file)):
+                    there = self._seen.is_listed(other.hash)
+                    if not there and has_print(other.entry, file, is_text=True):
+                        return other
+        except OSError:
+            pass
+        return None
