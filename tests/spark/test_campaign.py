@@ -122,7 +122,7 @@ class Striking(SparkRunner):
                 self.noticed += self.killed - killed
 
     def _jobs(self) -> set[int]:
-        return {*self._context.statusTracker().getJobIdsForGroup(None)}
+        return {*self._context.statusTracker().getJobIdsForGroup(self._group)}
 
     def _lost_in(self, jobs: set[int]) -> bool:
         """Say whether a task has failed in one of these jobs."""
