@@ -560,6 +560,33 @@ def test_catalogs_that_were_merged_are_deleted_in_the_end(
     assert Reader(other, read.position)() == []
 
 
+def test_a_reader_that_catches_up_deletes_no_catalog_of_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "_NAMED_FILES", 1)
+    store, source = MemoryStore(), watched(tmp_path)
+    source.open(store)
+    read = Reader(source)
+    for n in range(120):
+        (tmp_path / f"{n:03d}.jsonl").write_text(lines(n))
+    read(Limit(1, 1 << 20))
+    early = read.position
+    for n in range(120, 123):
+        (tmp_path / f"{n}.jsonl").write_text(lines(n))
+        read()
+    again = source.again()
+    again.open(store)
+    position, count = again.start(), 0
+    while (offer := again.offer_until(position, early, Limit(1, 1 << 20))) is not None:
+        position, count = offer.end, count + offer.rows
+        again.committed(position)
+    assert count == 120
+    (tmp_path / "123.jsonl").write_text(lines(123))
+    other = watched(tmp_path)
+    other.open(store)
+    assert Reader(other, read.position)() == [123]
+
+
 def test_an_unchanged_directory_of_many_files_is_not_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

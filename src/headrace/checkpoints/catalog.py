@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.checkpoints.checkpoint import Checkpoint, expired, newest_of
-from headrace.checkpoints.copying import Copied, check_place, copy_files, finish, take_place
+from headrace.checkpoints.copying import (
+    Copied,
+    check_place,
+    copy_catalogs,
+    copy_files,
+    finish,
+    take_place,
+)
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
 from headrace.ledger.log import FILE_FOLDERS, Ledger
@@ -202,12 +209,14 @@ class Checkpoints:
             if at:
                 take_place(first, at, to)
             files = checkpoint.files()
+            catalogs = checkpoint.catalogs()
             nbytes = copy_files(files, self.store, to)
+            nbytes += copy_catalogs(catalogs, self.store, to)
             if at:
                 finish(newest, before, to)
             else:
                 take_place(first, -1, to)
-        return Copied(at, len(files), nbytes)
+        return Copied(at, len(files) + len(catalogs), nbytes)
 
     def clean(self, now_us: int, *, dry_run: bool = False) -> list[str]:
         """Delete what nobody needs; return the names.

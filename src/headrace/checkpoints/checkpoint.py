@@ -19,7 +19,7 @@ from headrace.checkpoints.contents import (
     schema_of,
     stored_section,
 )
-from headrace.checkpoints.files import StateReaders, state_files
+from headrace.checkpoints.files import StateReaders, catalogs_of_head, state_files
 from headrace.checkpoints.partitions import Partition, partitions_of
 from headrace.errors import Damaged, Expired, NotFound, PipelineError
 from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME
@@ -120,6 +120,10 @@ class Checkpoint:
         found = [*head.runs, *(file for part in head.slices.values() for file in part.files)]
         found += [file for files in head.unreleased.values() for file in files]
         return list({file.name: file for file in [*found, *head.retained]}.values())
+
+    def catalogs(self) -> list[str]:
+        """Return the files that say which files its sources have read, where the manifest does not."""
+        return catalogs_of_head(self.head)
 
     def partitions(self, component: str) -> list[Partition]:
         """Return the bins of a computation, in the order of hashes, with what holds each.

@@ -21,12 +21,23 @@ from headrace.errors import AlreadyExists, Damaged, PipelineError, StorageError
 from headrace.ledger.intent import FOLDER as INTENTS
 from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
+from headrace.sources.files.catalog import FOLDER as FILES_READ
+from headrace.sources.files.catalog import read_catalog, rows_in
 from headrace.state.runs import FileRef
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.probe import FOLDER as PROBES
 
-_FOLDERS = (MANIFEST_FOLDER, *FILE_FOLDERS, INTENTS, "commands/", "pins/", "measurements/", "")
+_FOLDERS = (
+    MANIFEST_FOLDER,
+    *FILE_FOLDERS,
+    FILES_READ,
+    INTENTS,
+    "commands/",
+    "pins/",
+    "measurements/",
+    "",
+)
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -34,7 +45,7 @@ class Copied(msgspec.Struct, frozen=True):
 
     Attributes:
         step: the step.
-        files: how many files of state and outputs.
+        files: how many files of state, outputs, and of what sources of files have read.
         nbytes: how long these are together.
     """
 
@@ -59,14 +70,35 @@ def copy_files(files: list[FileRef], source: Store, to: Store) -> int:
                 place=f"step {file.step}, worker {file.worker}",
                 remedy="copy another checkpoint; nothing at the target is a pipeline yet",
             )
-        to.write(file.name, data)
-        if to.read(file.name) != data:
-            raise StorageError(
-                f"{file.name} is not read back as it was written",
-                place=to.location,
-                remedy="see to the storage that is copied to, and copy again to a new place",
-            )
+        _write(file.name, data, to)
     return sum(file.length for file in files)
+
+
+def copy_catalogs(names: list[str], source: Store, to: Store) -> int:
+    """Copy what says which files were read, each verified; return how many bytes.
+
+    Raises:
+        NotFound: when a file is not there (any more).
+        Damaged: when one is not what was written.
+        StorageError: when the other store does not keep what it is given.
+    """
+    length = 0
+    for name in names:
+        data = read_catalog(source, name)
+        rows_in(name, data, source.location)
+        _write(name, data, to)
+        length += len(data)
+    return length
+
+
+def _write(name: str, data: bytes, to: Store) -> None:
+    to.write(name, data)
+    if to.read(name) != data:
+        raise StorageError(
+            f"{name} is not read back as it was written",
+            place=to.location,
+            remedy="see to the storage that is copied to, and copy again to a new place",
+        )
 
 
 def _reading(data: bytes) -> Read:

@@ -9,6 +9,7 @@ from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated
 from headrace.ledger.manifest import Head, Slice
+from headrace.sources.files.position import catalogs_of
 from headrace.state.runs import FileRef, RunReader
 from headrace.state.sources import Each, SlicePart, StateSources
 from headrace.storage.base import Store
@@ -151,3 +152,9 @@ def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles
     """Return some of the files that a head names, with what tells whose rows are in them."""
     void = head.identity.get("void", {})
     return StateFiles(slices, runs, void, head.lineage, head.relocated, head.layout)
+
+
+def catalogs_of_head(head: Head) -> list[str]:
+    """Return the files that say which files the sources of a pipeline have read."""
+    catching_up = {} if head.catch_up is None else head.catch_up.positions
+    return catalogs_of([*head.positions.values(), *catching_up.values()])

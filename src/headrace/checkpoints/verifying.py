@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pyarrow as pa
 
+from headrace.checkpoints.files import catalogs_of_head
 from headrace.errors import Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.owners import PastOwners
@@ -19,6 +20,7 @@ from headrace.ledger.commands import CommandLog, command_name
 from headrace.ledger.intent import intent_name
 from headrace.ledger.log import Ledger
 from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.sources.files.catalog import read_catalog, rows_in
 from headrace.state.runs import HASH, FileRef, RunReader, Section
 from headrace.state.sections import is_whole
 from headrace.storage.base import Store
@@ -72,6 +74,7 @@ class Verifier:
         for files in (*head.unreleased.values(), head.retained):
             for file in files:
                 yield from self._file(file, step)
+        yield from self._catalogs(head)
 
     def pending(self, head: Head) -> Iterator[Finding]:
         """Yield what is wrong with what the next step would begin with: its intent, and commands."""
@@ -139,6 +142,16 @@ class Verifier:
                 yield from self._file(file, head.step, owned(file), Ranges.of([part.range]))
         for file in head.runs:
             yield from self._file(file, head.step, owned(file))
+
+    def _catalogs(self, head: Head) -> Iterator[Finding]:
+        """Look through what says which files were read."""
+        for name in catalogs_of_head(head):
+            if name not in self._told:
+                self._told.add(name)
+                try:
+                    rows_in(name, read_catalog(self._store, name), self._store.location)
+                except (Damaged, NotFound) as error:
+                    yield Finding(name, head.step, error.what, _RESTORE)
 
     def _file(
         self, file: FileRef, step: int, owned: Ranges | None = None, part: Ranges | None = None

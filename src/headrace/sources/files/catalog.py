@@ -153,6 +153,43 @@ def _owner_in(file: str) -> str:
     return parts[1]
 
 
+def read_catalog(store: Store, file: str) -> bytes:
+    """Return the content of a catalog.
+
+    Raises:
+        NotFound: when it is gone.
+        Damaged: for a name that none of ours has.
+    """
+    _owner_in(file)
+    try:
+        return store.read(file, 0, _MOST_BYTES)
+    except NotFound as error:
+        raise NotFound(
+            f"{file} is gone, which says which files were read",
+            place=store.location,
+            remedy="bring it back; it belongs to the storage, and to every copy of it",
+        ) from error
+
+
+def rows_in(file: str, data: bytes, place: str) -> Rows:
+    """Return the rows of a catalog.
+
+    Raises:
+        Damaged: when it is not what was written.
+    """
+    if _digest(data) != file.rpartition("/")[2]:
+        raise Damaged(f"{file} is damaged", place=place)
+    # (its name is a digest, and no secret: whoever can write to the storage can make both)
+    size = int.from_bytes(data[:8], "big")
+    if size > _MOST_BYTES or size % _ROW.itemsize:
+        raise Damaged(f"{file} says that it has {size:,} bytes", place=place)
+    try:
+        rows: Rows = np.frombuffer(pa.decompress(data[8:], size, "zstd"), _ROW)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Damaged(f"{file} is damaged", place=place) from error
+    return rows
+
+
 class Catalogs:
     """The catalogs of one source, in the pipeline's storage.
 
@@ -166,14 +203,18 @@ class Catalogs:
         self._owner = owner
         self._replaced: deque[list[str]] = deque()
 
-    def load(self, refs: list[CatalogRef]) -> list[Catalog]:
-        """Return some catalogs, and go on with them.
+    def load(self, refs: list[CatalogRef], *, go_on: bool = True) -> list[Catalog]:
+        """Return some catalogs.
+
+        Args:
+            refs: which.
+            go_on: whether they are this reader's, who deletes those that it replaces.
 
         Raises:
             NotFound: when one is gone.
             Damaged: when one is not what was written.
         """
-        if refs:
+        if refs and go_on:
             self._owner = _owner_in(refs[0].file)
             used = {ref.file for ref in refs}
             left = self._store.list(f"{FOLDER}{self._owner}/")
@@ -181,25 +222,7 @@ class Catalogs:
         return [Catalog(self._rows(ref)) for ref in refs]
 
     def _rows(self, ref: CatalogRef) -> Rows:
-        try:
-            data = self._store.read(ref.file, 0, _MOST_BYTES)
-        except NotFound as error:
-            raise NotFound(
-                f"{ref.file} is gone, which says which files were read",
-                place=self._store.location,
-                remedy="bring it back; it belongs to the storage, and to every copy of it",
-            ) from error
-        if _digest(data) != ref.file.rpartition("/")[2]:
-            raise Damaged(f"{ref.file} is damaged", place=self._store.location)
-        # (its name is a digest, and no secret: whoever can write to the storage can make both)
-        size = int.from_bytes(data[:8], "big")
-        if size > _MOST_BYTES or size % _ROW.itemsize:
-            raise Damaged(f"{ref.file} says that it has {size:,} bytes", place=self._store.location)
-        try:
-            rows: Rows = np.frombuffer(pa.decompress(data[8:], size, "zstd"), _ROW)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise Damaged(f"{ref.file} is damaged", place=self._store.location) from error
-        return rows
+        return rows_in(ref.file, read_catalog(self._store, ref.file), self._store.location)
 
     def add(
         self, refs: list[CatalogRef], catalogs: list[Catalog], rows: Rows

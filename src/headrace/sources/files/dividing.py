@@ -95,13 +95,17 @@ class Divider:
 
     # -- positions ------------------------------------------------------------------------------
 
-    def _state(self, position: Position) -> State:
-        """Return what is known at a position."""
+    def _state(self, position: Position, *, go_on: bool = True) -> State:
+        """Return what is known at a position.
+
+        Args:
+            go_on: whether it is this reader's own.
+        """
         for at, state in self._states:
             if at == position:
                 return state
         of = decoded(position)
-        state = self._of_old(of) if isinstance(of, OldPosition) else self._of(of)
+        state = self._of_old(of) if isinstance(of, OldPosition) else self._of(of, go_on)
         self._remember(position, state)
         return state
 
@@ -109,12 +113,14 @@ class Divider:
         others = [(at, other) for at, other in self._states if at != position]
         self._states = [(position, state), *others[:1]]
 
-    def _of(self, position: FilesPosition) -> State:
+    def _of(self, position: FilesPosition, go_on: bool) -> State:
         self._check_place(position)
         refs = position.catalogs
         if refs and self._catalogs is None:
             raise AssertionError("a position that names catalogs is read with a storage")
-        catalogs = self._catalogs.load(refs) if refs and self._catalogs is not None else []
+        catalogs = []
+        if refs and self._catalogs is not None:
+            catalogs = self._catalogs.load(refs, go_on=go_on)
         left = [int(of, 16) for of in position.left]
         return State(Known(position.files, refs, catalogs, left, position.forgotten))
 
@@ -454,7 +460,7 @@ class Divider:
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
         """Return what comes after a position and not behind another one; None where nothing does."""
-        end = self._state(until)
+        end = self._state(until, go_on=False)  # (that of another reader)
         if not end.looked or end.there_hashes is None:
             end.looked = False
             self._tracker.look(end)

@@ -175,3 +175,18 @@ def files_that_must_stay(position: Any, steps: Iterable[Any]) -> list[str]:
         else:
             names.update(part.name for part in of.parts)
     return sorted(names)
+
+
+def catalogs_of(positions: Iterable[Any]) -> list[str]:
+    """Return the catalogs that positions name, each once: files in the storage, without which none is read.
+
+    Args:
+        positions: of any sources.
+    """
+    names: dict[str, None] = {}
+    for position in positions:
+        if isinstance(position, dict) and position.get("form") == FORM:
+            of = decoded(position)
+            assert isinstance(of, FilesPosition)
+            names.update((ref.file, None) for ref in of.catalogs)
+    return list(names)
