@@ -195,6 +195,8 @@ class Writer:
         name = self.pick() or ""
         if self.texts.get(name, "").endswith("\n") and not name.startswith("."):
             ending = self.chance.choice([*PACKERS])
+            if name + ending in self.texts:
+                return  # (no program compresses into a file that is there)
             self.packing = name, ending
             whole = PACKERS[ending](self.texts[name].encode())
             (self.folder / (name + ending)).write_bytes(whole[: self.chance.randrange(len(whole))])
@@ -302,7 +304,7 @@ PACKED = [
 @given(acts=steps, seed=st.integers(0, 1 << 32))
 @example(acts=ROTATED, seed=5)
 @example(acts=PACKED, seed=4)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_each_record_is_read_once_whatever_becomes_of_the_files(
     named: int, acts: list[str], seed: int
 ) -> None:

@@ -36,11 +36,13 @@ class Facts(NamedTuple):
             only whether a name has the same object still.
         size: in bytes, as it is stored.
         modified: when it was last changed, in nanoseconds since 1970 UTC.
+        device: of this machine's files, which disk they are on; -1 where that is not known.
     """
 
     id: str
     size: int
     modified: int
+    device: int = 0
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -206,7 +208,7 @@ class LocalFolder(Folder):
 
 
 def _facts(of: os.stat_result) -> Facts:
-    return Facts(str(of.st_ino), of.st_size, of.st_mtime_ns)
+    return Facts(str(of.st_ino), of.st_size, of.st_mtime_ns, of.st_dev)
 
 
 def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:

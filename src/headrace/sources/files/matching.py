@@ -63,6 +63,8 @@ class Evidence(Protocol):
     def facts_at(self, of: Remembered) -> Facts | None:
         """Return which file has the name now under which something was read; None where none has.
 
+        Its device need not be known.
+
         Raises:
             Untold: where that was not looked at.
         """
@@ -135,14 +137,14 @@ class _Matching:
     def __init__(self, seen: Mapping[str, Facts], evidence: Evidence) -> None:
         self._seen = seen
         self._evidence = evidence
-        self._claimed: set[int] = set()  # what belongs to a file, by its hash
+        self._claimed: dict[int, str] = {}  # what belongs to a file, by its hash; the file's name
         self._emptied: dict[int, Remembered] = {}  # what had a file that has other content now
-        self._ids: set[str] = set()  # of files that have a verdict
+        self._ids: set[tuple[int, str]] = set()  # (device, id) of files that have a verdict
         self.found = Matches()
 
     def _claim(self, name: str, of: Remembered) -> None:
-        self._claimed.add(of.hash)
-        self._ids.add(self._seen[name].id)
+        self._claimed[of.hash] = name
+        self._ids.add(_file_of(self._seen[name]))
         self.found.same[name] = of
 
     def by_id(self, names: Iterable[str]) -> list[str]:
@@ -162,10 +164,12 @@ class _Matching:
         for other in sorted(holders, key=lambda of: (-of.entry.read, of.hash)):
             if not other.entry.read:
                 continue  # (what nothing was read of has nothing to be known by)
-            there = evidence.facts_at(other)
-            if other.hash in self._claimed or (there is not None and there.id == facts.id):
-                self.found.links.append(name)
-                return True
+            there = self._facts_at(other)
+            if there is not None and there.id == facts.id:
+                if self._is_link(name, facts, other, there):
+                    self.found.links.append(name)
+                    return True
+                continue  # (a file on another disk may have the same number)
             if not evidence.begins_with(name, other):
                 self._emptied[other.hash] = other
             elif evidence.may_be_renamed(name, other, facts):
@@ -176,17 +180,26 @@ class _Matching:
                 return True
         return False
 
+    def _facts_at(self, of: Remembered) -> Facts | None:
+        claimed = self._claimed.get(of.hash)
+        return self._evidence.facts_at(of) if claimed is None else self._seen[claimed]
+
+    def _is_link(self, name: str, facts: Facts, other: Remembered, there: Facts) -> bool:
+        if there.device >= 0:
+            return there.device == facts.device
+        return self._evidence.begins_with(name, other)
+
     def by_name(self, names: Iterable[str]) -> None:
         """Find the other files by their names."""
         others = [name for name in names if not self._is_by_name(name)]
         for name in others:
             facts = self._seen[name]
             if self._evidence.ids_stay and (
-                facts.id in self._ids or self._evidence.waits_already(name, facts)
+                _file_of(facts) in self._ids or self._evidence.waits_already(name, facts)
             ):
                 self.found.links.append(name)
             else:
-                self._ids.add(facts.id)
+                self._ids.add(_file_of(facts))
                 self.found.fresh.append(name)
 
     def _is_by_name(self, name: str) -> bool:
@@ -198,7 +211,7 @@ class _Matching:
         elif self._evidence.is_changed(name, own):
             self.found.changed.append(own)
         else:
-            self._ids.add(self._seen[name].id)
+            self._ids.add(_file_of(self._seen[name]))
             self._emptied[own.hash] = own
             self.found.rewritten.append(name)
         return True
@@ -239,3 +252,7 @@ class _Matching:
         ]
         of_copies.sort(key=lambda of: (-of.entry.read, of.hash))
         return next((of for of in of_copies if self._evidence.begins_with(name, of)), None)
+
+
+def _file_of(facts: Facts) -> tuple[int, str]:
+    return facts.device, facts.id

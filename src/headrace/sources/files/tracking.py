@@ -369,7 +369,7 @@ class _Evidence:
             raise Untold
         if not self._seen.is_listed(of.hash):
             return None
-        return Facts(of.entry.id, of.entry.size, of.entry.modified)  # (as it was then)
+        return Facts(of.entry.id, of.entry.size, of.entry.modified, -1)  # (as it was then)
 
     def waits_already(self, name: str, facts: Facts) -> bool:
         if self._waiting is None:
@@ -378,7 +378,7 @@ class _Evidence:
         if other in (None, name):
             return False
         there = self._folder.facts(unescaped(other))
-        return there is not None and there.id == facts.id
+        return there is not None and (there.device, there.id) == (facts.device, facts.id)
 
     def begins_with(self, name: str, of: Remembered) -> bool:
         key = name, of.hash
