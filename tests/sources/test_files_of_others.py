@@ -21,7 +21,7 @@ import pytest
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources import Files, Limit
-from headrace.sources.files import compression, known, tracking
+from headrace.sources.files import compression, folders, known, tracking
 from headrace.storage import MemoryStore
 
 LIMIT = Limit(100, 1 << 20)
@@ -127,6 +127,22 @@ def test_a_log_that_is_rotated_is_read_once_and_to_its_end(tmp_path: Path, resta
     (tmp_path / "app.1.jsonl").rename(tmp_path / "app.2.jsonl")
     log.rename(tmp_path / "app.1.jsonl")
     assert read() == []
+
+
+def test_logs_are_rotated_while_more_files_wait_than_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "_WAITING_FILES", 2)
+    monkeypatch.setattr(folders, "_NAMES_AT_ONCE", 2)
+    for n in range(9):
+        (tmp_path / f"app-{n}.jsonl").write_text(lines(n))
+    read = Reader(watched(tmp_path))
+    assert sorted(read()) == [*range(9)]
+    for n in range(9):
+        (tmp_path / f"app-{n}.jsonl").rename(tmp_path / f"app-{n}.1.jsonl")
+        (tmp_path / f"app-{n}.jsonl").write_text(lines(10 + n))
+        (tmp_path / f"new-{n}.jsonl").write_text(lines(20 + n))
+    assert sorted(read()) == [*range(10, 19), *range(20, 29)]
 
 
 def test_a_file_that_was_read_and_is_written_again_is_read_again(tmp_path: Path) -> None:

@@ -120,6 +120,16 @@ class Known:
             found += self._remembered(number, catalog.with_id(wanted))
         return found
 
+    def has_ids(self, ids: list[str]) -> list[bool]:
+        """Say of which ids something was read; perhaps of others, too."""
+        wanted = np.array([id_number(of) for of in ids], dtype=np.uint64)
+        recent = [id_number(entry.id) for entry in self.recent.values() if entry.id]
+        found = np.isin(wanted, np.array(recent, dtype=np.uint64))
+        for catalog in self.catalogs:
+            found |= np.isin(wanted, catalog.rows["id"])
+        known: list[bool] = found.tolist()
+        return known
+
     def with_head(self, print_of: Callable[[int], str]) -> list[Remembered]:
         """Return the files in catalogs that begin as another file does.
 

@@ -197,6 +197,7 @@ class Tracker:
         in_catalogs = state.known.in_catalogs(hashes)
         recent, waiting = state.known.recent, state.waiting
         looked_at: list[int] = []
+        over: list[int] = []  # more than are remembered, of which some may have been renamed
         for at, name in enumerate(names):
             if name in recent or name in waiting:
                 if name in recent and (of := facts[at]) is not None:
@@ -206,15 +207,25 @@ class Tracker:
                 continue
             if not in_catalogs[at] and len(waiting) + len(seen.facts) >= _WAITING_FILES:
                 state.more = True
+                over.append(at)
                 continue
             looked_at.append(at)
-        found = [(at, facts[at] or self._folder.facts(unescaped(names[at]))) for at in looked_at]
-        there = [(at, of) for at, of in found if of is not None]
+        there = self._facts_of(looked_at, names, facts)
+        if over and self._folder.ids_stay:
+            of_over = self._facts_of(over, names, facts)
+            are_known = state.known.has_ids([of.id for _, of in of_over])
+            there += [of for of, is_known in zip(of_over, are_known, strict=True) if is_known]
         rows = np.array([at for at, _ in there], dtype=np.int64)
         same = state.known.unchanged(hashes[rows], [of for _, of in there])
         for (at, of), is_same in zip(there, same.tolist(), strict=True):
             if not is_same:
                 seen.facts[names[at]] = of
+
+    def _facts_of(
+        self, at: list[int], names: list[str], facts: list[Facts | None]
+    ) -> list[tuple[int, Facts]]:
+        found = [(of, facts[of] or self._folder.facts(unescaped(names[of]))) for of in at]
+        return [(of, its) for of, its in found if its is not None]
 
     def wants(self, name: str) -> bool:
         """Say whether a file is read, by the endings of its name."""
