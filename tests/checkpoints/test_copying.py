@@ -35,6 +35,8 @@ def head_without_history(store: Store, step: int) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(head)
     for name in ("digest", "boundary", "bases", "done_before", "clock_before", "dead"):
         plain.pop(name)
+    # a reading is noted with each base, and a copy begins with one
+    plain["retained_clocks"] = [at for at in plain["retained_clocks"] if at[0] < step]
     return plain
 
 
