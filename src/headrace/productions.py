@@ -163,8 +163,14 @@ def public_rows(table: pa.Table, stream: Stream) -> pa.Table:
     shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
     times = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
     keys = [table.column(f"__key{i}") for i in range(parts)]
-    values = stream.values.outward(table.columns[2 + parts :])
-    return pa.table([*keys, times, *values], names=stream.public_schema().names)
+    values = table.select(range(2 + parts, table.num_columns))
+    if values.schema.names == stream.values.schema.names and values.schema.types == [
+        part.form.arrow for part in stream.values.parts
+    ]:
+        columns, names = stream.values.outward(values.columns), stream.public_schema().names
+    else:  # an earlier version of the code has produced them: they are shown as it left them
+        columns, names = values.columns, stream.public_names(values.column_names)
+    return pa.table([*keys, times, *columns], names=names)
 
 
 def _table(data: bytes, schema: pa.Schema) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -75,14 +76,16 @@ class Stream:
         and a second one if that is taken, too.
         """
         values = list(self.values.outside_schema)
-        taken = {field.name.lower() for field in values}
+        names = self.public_names([field.name for field in values])
+        keys = [field.with_name(name) for name, field in zip(names, self.key_fields, strict=False)]
+        return pa.schema([*keys, pa.field(names[len(keys)], TIMESTAMP), *values])
+
+    def public_names(self, values: Sequence[str]) -> list[str]:
+        """Return the names of all columns that sinks get, beside columns of values of these names."""
+        taken = {name.lower() for name in values}
         count = len(self.key_fields)
-        names = ["key"] if count == 1 else [f"key{number}" for number in range(count)]
-        keys = [
-            field.with_name(_free(name, taken))
-            for name, field in zip(names, self.key_fields, strict=True)
-        ]
-        return pa.schema([*keys, pa.field(_free("timestamp", taken), TIMESTAMP), *values])
+        keys = ["key"] if count == 1 else [f"key{number}" for number in range(count)]
+        return [*(_free(name, taken) for name in (*keys, "timestamp")), *values]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the drawing behind when sent to a task: it holds sources and sinks."""
