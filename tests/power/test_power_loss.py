@@ -160,7 +160,7 @@ def who_follows_is_misled(among: str) -> bool:
     """Say whether power loss shows that a second driver relied on such names of the first one."""
     for at, _ in [one for one in fragile_moments(WORLDS["weak"]()) if among in one[1]][:2]:
         recorder = taken_over(WORLDS["weak"](), at, stalls=False)
-        cases = spaced(list(distinct(recorder.moments, 0)), 16)
+        cases = distinct(recorder.moments, 0)
         if any(trouble(disk, world) for _, disk, world in cases):
             return True
     return False
