@@ -45,6 +45,7 @@ from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.opened import open_state
 from headrace.perworker import PerWorker
 from headrace.sources.base import Limit
+from headrace.sources.sifting import BadRecord
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 from headrace.summary import StepSummary
 from headrace.topology import Pipeline, Salt, Stream
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 __all__ = [
     "EVENT_TIME",
     "WALL_TIME",
+    "BadRecord",
     "BatchContext",
     "Change",
     "Codec",

@@ -574,7 +574,7 @@ class Driver:
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
         summary = StepSummary(
             head.step, sum(adopted.read_rows.values()), now - tried.started, phases,
-            tried.plan.exchange, adopted.soft_state, head,
+            tried.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
         )  # fmt: skip
         with self._stopwatch.phase("tell"):
             self._intake.committed(instruction.manifest)

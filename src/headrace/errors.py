@@ -99,10 +99,20 @@ class DriveError(HeadraceError):
 
 
 class BadInput(HeadraceError):
-    """A source holds something that cannot be read as what the pipeline says it is."""
+    """A source holds something that cannot be read as what the pipeline says it is.
+
+    Attributes:
+        row: which of the records that were read together is at fault; None where it is not one of them.
+    """
 
     code = "HR201"
     holds_values = True
+
+    def __init__(
+        self, what: str, *, place: str = "", remedy: str = "", row: int | None = None
+    ) -> None:
+        super().__init__(what, place=place, remedy=remedy)
+        self.row = row
 
 
 class SourceChanged(HeadraceError):

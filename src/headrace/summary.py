@@ -15,6 +15,7 @@ class StepSummary(msgspec.Struct, frozen=True):
     Attributes:
         step: its number.
         records: records read, over all injectors.
+        skipped: records that sources could not read, over all injectors.
         seconds: from the start of its try to the end of its commit.
         phases: seconds by phase, tasks' phases summed over tasks.
         exchange: who carried records.
@@ -29,6 +30,7 @@ class StepSummary(msgspec.Struct, frozen=True):
     exchange: str
     soft_state: dict[str, int]
     head: Head
+    skipped: int = 0
 
 
 Listener = Callable[[StepSummary], None]

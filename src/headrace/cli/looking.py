@@ -30,6 +30,7 @@ from headrace.observe.top import View, view_of
 from headrace.recordids import IDS
 from headrace.sources.files.position import files_that_must_stay
 from headrace.storage import open_store
+from headrace.topology import DEAD_LETTER
 
 #: What is added to a word about the input.
 _INPUT = {
@@ -119,7 +120,8 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
         },
         "injectors": {
             injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
-                       if injector in head.highest else None}
+                       if injector in head.highest else None,
+                       "skipped": head.skipped.get(injector, 0)}
             for injector, position in head.positions.items()
         },
         "computations": {
@@ -177,7 +179,9 @@ def _status_text(facts: dict[str, Any]) -> str:
     for injector in facts["injectors"]:
         state = "ended" if injector in facts["ended"] else "reading"
         seen = facts["injectors"][injector]["highest_event_time"]
-        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}")
+        skipped = facts["injectors"][injector]["skipped"]
+        bad = f", {skipped:,} skipped" if skipped else ""
+        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}{bad}")
         files = facts["injectors"][injector].get("files_that_must_stay")
         if files:
             more = ", …" if len(files) > _SHOWN_FILES else ""
@@ -191,6 +195,9 @@ def _status_text(facts: dict[str, Any]) -> str:
                 f"  ids of {injector}: {of['records']:,} records went on, "
                 f"{of['duplicates']:,} duplicates, {of['expired']:,} expired"
             )
+            continue
+        if part == DEAD_LETTER:
+            lines.append(f"  dead letters of {injector}: {of['produced']:,}")
             continue
         lines.append(
             f"  computation {node}: watermark {of['output_watermark']}, {of['records']:,} records, "

@@ -35,6 +35,7 @@ class Adopted(msgspec.Struct, frozen=True):
     seen: dict[str, dict[str, Seen]]
     read_rows: dict[str, int]
     read_digests: dict[str, int]
+    skipped: dict[str, int]
     watermarks: dict[str, tuple[int, int]]
     percentiles: dict[str, int]
     oldest: dict[str, int]
@@ -117,6 +118,7 @@ def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
         seen=merged_seen(report.seen for report in reports),
         read_rows=_sums(reports, "read_rows"),
         read_digests=_sums(reports, "read_digests"),
+        skipped=_sums(reports, "skipped"),
         watermarks={
             name: (
                 lowest(report.input_watermark for report in found),

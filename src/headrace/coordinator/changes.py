@@ -26,6 +26,7 @@ from headrace.ledger.manifest import CatchUp, Halt
 from headrace.ledger.places import Places
 from headrace.ledger.retained import producer_of
 from headrace.topology import Pipeline
+from headrace.topology.redrawing import streams_gone
 
 Begin = Literal["now", "beginning"]
 
@@ -358,7 +359,8 @@ def _remove(
     problem = effective.removal_problem(drawn, command.sinks)
     if problem is not None:
         return f"{problem.what}; {problem.remedy}"
-    other = [n for n in command.sinks if producer_of(effective.sinks[n].stream.name) not in drawn]
+    going = streams_gone(effective, drawn)
+    other = [n for n in command.sinks if effective.sinks[n].stream.name not in going]
     if other:
         return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
     removed = with_checks(drawing, standing.removed | set(command.names))
@@ -415,7 +417,8 @@ def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
     if problem is not None:
         raise problem
     reduced = drawing.copy()
-    sinks = [s.name for s in reduced.sinks.values() if producer_of(s.stream.name) in gone]
+    going = streams_gone(reduced, gone)
+    sinks = [s.name for s in reduced.sinks.values() if s.stream.name in going]
     reduced.remove(*gone, sinks=sinks)
     return reduced
 

@@ -296,6 +296,7 @@ def _divisions(
             adopted.read_rows.get(name, 0),
             adopted.read_digests.get(name, 0),
             name in planned.finals,
+            adopted.skipped.get(name, 0),
         )
         for name, (start, end) in {**ended, **planned.divisions}.items()
     }

@@ -59,13 +59,19 @@ RECENT_ANSWERS = 64
 
 
 class Division(msgspec.Struct, frozen=True):
-    """What of an injector's input belongs to a step."""
+    """What of an injector's input belongs to a step.
+
+    Attributes:
+        rows: the records that were read.
+        skipped: those that could not be.
+    """
 
     start: Any
     end: Any
     rows: Whole
     digest: int
     final: bool
+    skipped: Whole = 0
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -232,6 +238,7 @@ class Head(msgspec.Struct, frozen=True):
         waits_for: sinks for which the input waits since the step, because the outbox is full.
         boundary: manifests below it may be gone.
         counts: what each computation has done so far.
+        skipped: how many records each injector's source could not read so far, where there were any.
         bases: the steps of the bases that are retained, ascending.
         done: how many steps have computed something.
         done_before: how many had, before each retained base.
@@ -316,6 +323,7 @@ class Head(msgspec.Struct, frozen=True):
     backlog: dict[str, int] = {}
     retained_clocks: list[tuple[StepNumber, int]] = []
     caught_up: bool = False
+    skipped: dict[str, Whole] = {}
 
     @property
     def stops_here(self) -> bool:
@@ -671,6 +679,10 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         retained_clocks=_retained_clocks(head, manifest),
         retained_marks=_marks_after(head, manifest),
         counts=_without(_sum_counts(head.counts, manifest.counts), gone),
+        skipped={
+            **head.skipped,
+            **{n: head.skipped.get(n, 0) + d.skipped for n, d in divisions.items() if d.skipped},
+        },
         bases=[*(at for at in head.bases if at >= manifest.boundary), *([step] if based else [])],
         delivered={**head.delivered, **manifest.delivered},
         waits_for=manifest.waits_for,

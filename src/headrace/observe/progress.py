@@ -119,6 +119,7 @@ class ProgressLine:
         duplicates = sum(counts.duplicates for counts in head.counts.values())
         expired = sum(counts.expired for counts in head.counts.values())
         skipped = sum(counts.skipped for counts in head.counts.values())
+        skipped += sum(head.skipped.values())
         dropped = f"skipped {skipped}  " if skipped else ""
         dropped += f"duplicates {duplicates}  expired {expired}  " if duplicates or expired else ""
         waits = f"  waits for sink {', '.join(head.waits_for)}" if head.waits_for else ""

@@ -64,6 +64,10 @@ def _totals(view: View) -> list[Text]:
         lines.append(f"sinks take {view.deliver_ms:.1f} ms a step")
     if view.waits_for:
         lines.append(f"the outbox is full: the input waits for sink {', '.join(view.waits_for)}")
+    lines += [
+        f"injector {name}: {count:,} records could not be read and were skipped"
+        for name, count in sorted(view.unread.items())
+    ]
     lines = [one_line(line) for line in lines]
     return [Text(line, style="bold" if number == 0 else "") for number, line in enumerate(lines)]
 

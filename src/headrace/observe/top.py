@@ -89,6 +89,7 @@ class View(msgspec.Struct, frozen=True):
         exchange: how many steps' records were carried by whom.
         soft_state: how many tasks found their soft state how: ``hit``, ``caught up``, ``cold``.
         computations: by name.
+        unread: records that each injector's source could not read, in the steps seen, where there are any.
         waits_for: sinks for which the input waits since the newest step, because the outbox is full.
     """
 
@@ -110,6 +111,7 @@ class View(msgspec.Struct, frozen=True):
     soft_state: dict[str, int]
     computations: dict[str, ComputationView]
     waits_for: list[str] = []
+    unread: dict[str, int] = {}
 
 
 def view_of(window: Sequence[Manifest], now_us: int) -> View:
@@ -143,6 +145,10 @@ def view_of(window: Sequence[Manifest], now_us: int) -> View:
         soft_state=_added(timing.soft_state for timing in timings),
         computations=_computations(steps, timed, seconds),
         waits_for=window[-1].waits_for,
+        unread=_added(
+            {name: of.skipped for name, of in manifest.divisions.items() if of.skipped}
+            for manifest in steps
+        ),
     )
 
 

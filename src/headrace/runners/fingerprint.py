@@ -44,6 +44,8 @@ def fingerprint(pipeline: Pipeline) -> str:
     walk.add(pipeline.identity())
     for name, injector in sorted(pipeline.injectors.items()):
         walk.add([name, type(injector.source), injector.rules])
+        if injector.on_error != "stop":
+            walk.add(injector.on_error)
     for name, node in pipeline.nodes.items():
         walk.add([
             name, node.computation, node.key_columns, node.key_fields, node.on_error, node.late,

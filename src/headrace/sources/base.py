@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.bounds import Micros, Whole
 from headrace.schema import ValueType
+from headrace.sources.sifting import BadRecord, Sifted
 from headrace.storage.base import Store
 
 Position = Any
@@ -94,12 +95,16 @@ class Split(msgspec.Struct, frozen=True):
         place: what to name in an error.
         partition: which partition its records are of; None where each record says so itself, in the
             column :data:`PARTITION_COLUMN` of what is read.
+        bad: the records that could not be read, where the driver has the records.
+        refusal: what reading all of it fails with then: what, where, and the remedy.
     """
 
     spec: Any
     data: bytes = b""
     place: str = ""
     partition: str | None = ""
+    bad: list[BadRecord] = []
+    refusal: tuple[str, str, str] = ("", "", "")
 
 
 class Source(ABC):
@@ -121,6 +126,9 @@ class Source(ABC):
     #: Whether it promises up to where its partitions are complete (:attr:`Part.promise_us`), which
     #: ``exact()`` relies on.
     promises: bool = False
+    #: Whether it can tell records that cannot be read from the others (:meth:`sift`), which ``on_error=``
+    #: relies on.
+    sifts: bool = False
     #: Whether it leaves partitions alone that are paused (:attr:`Limit.paused`), which ``skew_limit=``
     #: relies on. (The engine itself does not ask a source without partitions while that is paused.)
     holds_back: bool = False
@@ -201,6 +209,14 @@ class Source(ABC):
 
         Called in a task or in the driver. Must depend on nothing but the split.
         """
+
+    def sift(self, split: Split) -> Sifted:
+        """Return a split's records that can be read, as :meth:`read` would, and those that cannot.
+
+        Only for sources that say ``sifts``. Called where :meth:`read` is, in its place. What is wrong
+        with more than a record is raised, as there.
+        """
+        raise AssertionError(f"{type(self).__name__} cannot tell its bad records")
 
     def again(self) -> Source:
         """Return a source of the same records, to be read from the start without disturbing this one.

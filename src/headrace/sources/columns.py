@@ -126,6 +126,7 @@ class Columns:
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
             raise BadInput(
                 f"column {name!r} is null or missing",
+                row=row,
                 place=place_of(row),
                 remedy=f"{self._remedy}; or declare {part.name!r} as optional (`... | None`)",
             )
@@ -181,6 +182,7 @@ class Columns:
                 row, why = _no_number(column, kind) or (row, why)
             raise BadInput(
                 f"column {name!r} cannot be read as {kind}: {why}",
+                row=row,
                 place=place_of(row),
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
@@ -216,6 +218,7 @@ class Columns:
             row = error.row if isinstance(error, BadTime) else 0
             raise BadInput(
                 f"the time in column {name!r} cannot be read: {error}",
+                row=row,
                 place=place_of(row),
                 remedy=f"{self._remedy}; times are ISO 8601, numbers with time_unit=, or written as "
                 "time_format= says",

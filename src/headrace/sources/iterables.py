@@ -26,6 +26,14 @@ from headrace.sources.base import (
     Source,
     Split,
 )
+from headrace.sources.sifting import (
+    BadRecord,
+    Sifted,
+    by_halves,
+    text_of,
+    together,
+    with_times_in_range,
+)
 from headrace.storage.base import Store
 
 
@@ -53,7 +61,7 @@ class Iterable(Source):
     """
 
     bounded = True
-    rereads = True
+    rereads = sifts = True
 
     def __init__(
         self,
@@ -169,16 +177,33 @@ class Iterable(Source):
                 remedy="give the function that was given when the pipeline was started",
             )
         items = self._window[start - self._window_start : end - self._window_start]
-        table = self._table(items, start)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        data = sink.getvalue().to_pybytes()
+        table, bad, refusal = self._sifted(items, start)
         whose = "" if self._partition is None else None
-        return [Split([start, end], data, f"items {start + 1} to {end}", whose)]
+        place = f"items {start + 1} to {end}"
+        return [Split([start, end], _as_stream(table), place, whose, bad, refusal)]
 
     def read(self, split: Split) -> pa.Table:
-        return pa.ipc.open_stream(split.data).read_all()
+        return _read(split)
+
+    def sift(self, split: Split) -> Sifted:
+        return _sift(split)
+
+    def _sifted(
+        self, items: list[Any], start: int
+    ) -> tuple[pa.Table | None, list[BadRecord], tuple[str, str, str]]:
+        """Return the good items as a table; the bad ones, and what is said where none may be."""
+        try:
+            return self._table(items, start), [], ("", "", "")
+        except BadInput as error:
+            refusal = (error.what, error.place, error.remedy)
+        found = by_halves(
+            len(items),
+            lambda first, last: with_times_in_range(self._table(items[first:last], start + first)),
+        )
+        bad = [
+            BadRecord(f"item {start + row + 1}", text_of(items[row]), why) for row, why in found.bad
+        ]
+        return together([table for _, _, table in found.good]), bad, refusal
 
     def committed(self, position: Position) -> None:
         done = position - self._window_start
@@ -200,6 +225,7 @@ class Iterable(Source):
             except Exception as error:
                 raise BadInput(
                     f"the event time of an item cannot be read: {error}",
+                    row=number,
                     place=f"item {start + number + 1}: {item!r}",
                     remedy="give an aware datetime, or microseconds since 1970 UTC as an integer",
                 ) from error
@@ -212,6 +238,7 @@ class Iterable(Source):
         except NotExact as error:
             raise BadInput(
                 f"an item is not a {says(self._values.python_type)}: {error}",
+                row=error.row,
                 place=f"item {start + error.row + 1}: {shortened(items[error.row])}",
                 remedy="give items of the declared type, or declare the type that they have",
             ) from error
@@ -236,6 +263,7 @@ class Iterable(Source):
             except Exception as error:
                 raise BadInput(
                     f"an item does not name its partition: {error}",
+                    row=number,
                     place=f"item {start + number + 1}: {item!r}",
                     remedy="name it by a text that is not empty, or a whole number",
                 ) from error
@@ -264,5 +292,32 @@ def _name(name: Any) -> str:
 class _Carried(InTasks):
     """Splits carry their records: only the driver can read them."""
 
+    sifts = True
+
     def read(self, split: Split) -> pa.Table:
-        return pa.ipc.open_stream(split.data).read_all()
+        return _read(split)
+
+    def sift(self, split: Split) -> Sifted:
+        return _sift(split)
+
+
+def _as_stream(table: pa.Table | None) -> bytes:
+    if table is None:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _read(split: Split) -> pa.Table:
+    if split.bad:
+        what, place, remedy = split.refusal
+        raise BadInput(what, place=place, remedy=remedy)
+    return pa.ipc.open_stream(split.data).read_all()
+
+
+def _sift(split: Split) -> Sifted:
+    table = pa.ipc.open_stream(split.data).read_all() if split.data else None
+    return Sifted(table, split.bad)

@@ -129,7 +129,7 @@ def first_bad_row(
     Args:
         why: why all of them cannot.
     """
-    texts = [text for _, text in _records(data, quoting)]
+    texts = [text for _, text in records(data, quoting)]
     low, high = 0, len(texts)  # the first bad one is in [low, high)
     while high - low > 1:
         middle = (low + high) // 2
@@ -149,13 +149,13 @@ def line_number(
     quoting: Quoting | None = None,
 ) -> int:
     """Return the line of a file, from 1, on which a record begins of the part from ``first`` on."""
-    within = [line for line, _ in itertools.islice(_records(data, quoting), row + 1)]
-    return _lines_before(file, first) + (within[-1] if within else 0) + 1
+    within = [line for line, _ in itertools.islice(records(data, quoting), row + 1)]
+    return lines_before(file, first) + (within[-1] if within else 0) + 1
 
 
-def _records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]]:
+def records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]]:
     """Yield records with the number of newlines before each; a line without content is none."""
-    blank = None if quoting is None else b"\r\n"
+    blank = b" \t\r\n" if quoting is None else b"\r\n"
     start = line = 0
     for end in [*record_ends(data, quoting).tolist(), len(data)]:
         text = data[start:end]
@@ -165,7 +165,8 @@ def _records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]
         start = end
 
 
-def _lines_before(file: BinaryIO, offset: int) -> int:
+def lines_before(file: BinaryIO, offset: int) -> int:
+    """Return how many lines end before an offset of a file."""
     lines, left = 0, offset
     file.seek(0)
     while left > 0 and (some := file.read(min(left, _COUNTED_BYTES))):

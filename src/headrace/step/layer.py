@@ -30,7 +30,8 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.schema import describe
-from headrace.sources.base import PARTITION_COLUMN, Split
+from headrace.sources.base import PARTITION_COLUMN, TIMESTAMP_COLUMN, Split
+from headrace.sources.sifting import BadRecord, Sifted
 from headrace.state.opening import Opening
 from headrace.state.runs import FileRef, Part, RunReader
 from headrace.step.failures import failure_of
@@ -41,6 +42,7 @@ from headrace.step.plan import NodeReport, Plan, StreamReport, TaskReport
 from headrace.step.route import ORDER, Outbox, Router, positions, stream_schema
 from headrace.step.seen import I64, times_by_partition
 from headrace.step.soft import SoftState, WorkerState
+from headrace.step.usercode import wall_cause
 from headrace.step.wire import (
     Header,
     Parcel,
@@ -60,7 +62,7 @@ from headrace.step.writing import (
 )
 from headrace.storage.base import Store
 from headrace.storage.soft import WithSoftFiles, soft_folder
-from headrace.topology import Node, Pipeline, Stream
+from headrace.topology import Injector, Node, Pipeline, Stream
 
 
 class TaskResult(msgspec.Struct):
@@ -130,8 +132,12 @@ class Worker:
     ) -> None:  # fmt: skip
         injector = self.pipeline.injectors[name]
         with self._phase(report, "read"):
-            table = injector.source.read(split)
-        if table.num_rows == 0:
+            table, bad = _read(injector, split)
+        if bad:
+            report.skipped[name] = report.skipped.get(name, 0) + len(bad)
+            if injector.letters is not None:
+                self._route_letters(plan, injector.letters, number, split, bad, outbox)
+        if table is None or table.num_rows == 0:
             return
         with self._phase(report, "route"):
             for partition, times in times_by_partition(table, split.partition):
@@ -146,6 +152,20 @@ class Worker:
             self.router.route(
                 injector.stream, table, self.layout(plan), outbox, order=number, place=split.place
             )
+
+    def _route_letters(
+        self, plan: Plan, letters: Node, number: int, split: Split, bad: list[BadRecord],
+        outbox: Outbox,
+    ) -> None:  # fmt: skip
+        """Send on the records that could not be read; at a time that is late for nobody."""
+        (stream,) = letters.inputs
+        _, reached = plan.watermarks[letters.name]
+        time_us = wall_cause(reached, plan.latest, plan.clock_us).time_us
+        columns = stream.values.to_columns(bad)
+        times = pa.array([time_us] * len(bad), pa.int64())
+        names = [TIMESTAMP_COLUMN, *stream.values.schema.names]
+        table = pa.table([times, *columns], names=names)
+        self.router.route(stream, table, self.layout(plan), outbox, order=number, place=split.place)
 
     def _read_retained(
         self, plan: Plan, retained: Retained, number: int, file: FileRef, report: TaskReport,
@@ -445,6 +465,13 @@ class Worker:
             text = "".join(traceback.format_exception(error))
             wrapped = InvariantBroken(f"{type(error).__name__}: {error}")
             report.failure = msgspec.structs.replace(failure_of(wrapped), traceback=text)
+
+
+def _read(injector: Injector, split: Split) -> Sifted:
+    """Return a split's records; without the bad ones where the injector's policy says so."""
+    if injector.on_error == "stop" or not injector.source.sifts:
+        return Sifted(injector.source.read(split), [])
+    return injector.source.sift(split)
 
 
 def _latest(plan: Plan, layer: int, parcels: list[Parcel]) -> int:

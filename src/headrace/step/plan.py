@@ -272,6 +272,7 @@ class TaskReport(msgspec.Struct):
         nodes, streams: counts, watermarks and digests.
         seen: what the records that it read came to, by injector and partition.
         read_rows: records read, by injector.
+        skipped: records that the source could not read, by injector.
         phases: seconds spent, by phase.
         unread: whether something is still to be read ahead.
         loads: what its bins gave each computation to do, if the step is measured.
@@ -297,6 +298,7 @@ class TaskReport(msgspec.Struct):
     streams: dict[str, StreamReport] = {}
     seen: dict[str, dict[str, Seen]] = {}
     read_rows: dict[str, int] = {}
+    skipped: dict[str, int] = {}
     read_digests: dict[str, int] = {}
     phases: dict[str, float] = {}
     unread: bool = False

@@ -7,8 +7,17 @@
 """
 
 from headrace.topology.keys import Salt
-from headrace.topology.nodes import Node, SinkNode
+from headrace.topology.nodes import Injector, Node, SinkNode
 from headrace.topology.pipeline import Pipeline
 from headrace.topology.streams import DEAD_LETTER, DeadLetter, Stream
 
-__all__ = ["DEAD_LETTER", "DeadLetter", "Node", "Pipeline", "Salt", "SinkNode", "Stream"]
+__all__ = [
+    "DEAD_LETTER",
+    "DeadLetter",
+    "Injector",
+    "Node",
+    "Pipeline",
+    "Salt",
+    "SinkNode",
+    "Stream",
+]

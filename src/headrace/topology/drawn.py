@@ -68,17 +68,28 @@ class Drawn:
         ]  # fmt: skip
 
     def _readers(self, injector: Injector) -> set[str]:
-        """Return the computations that read an injector, its own check left out."""
-        return {node.name for node in self._reading(injector) if node is not injector.check}
+        """Return the computations that read an injector, the engine's own left out."""
+        return {node.name for node in self._reading(injector) if node not in injector.own}
 
     def _reading(self, injector: Injector) -> list[Node]:
-        name = injector.name  # that of its records before and after the check
-        return [node for node in self.nodes.values() if name in {s.name for s in node.inputs}]
+        names = {injector.name}  # that of its records before and after the check
+        if injector.letters is not None:
+            names |= {stream.name for stream in injector.letters.outputs.values()}
+        return [node for node in self.nodes.values() if names & {s.name for s in node.inputs}]
 
     @property
     def checks(self) -> dict[str, Injector]:
-        """The injectors whose records have ids, by the name of the check: the engine's computation."""
-        return {i.check.name: i for i in self.injectors.values() if i.check is not None}
+        """Injectors by the engine's own computations that belong to them: checks of ids, dead letters."""
+        return {
+            node.name: injector for injector in self.injectors.values() for node in injector.own
+        }
+
+    def producer(self, stream: Stream) -> Node | None:
+        """Return the computation that produces a stream; None for what an injector reads."""
+        for node in self.nodes.values():
+            if any(output.address == stream.address for output in node.outputs.values()):
+                return node
+        return None
 
     def injectors_of(self, stream: Stream) -> list[str]:
         """Return the injectors that a stream's records come from, on any way."""
@@ -98,6 +109,9 @@ class Drawn:
     def streams(self) -> dict[str, Stream]:
         """Return all streams by address."""
         found = {item.stream.address: item.stream for item in self.injectors.values()}
+        for item in self.injectors.values():
+            if item.letters is not None:
+                found.update({stream.address: stream for stream in item.letters.inputs})
         for node in self.nodes.values():
             found.update({stream.address: stream for stream in node.outputs.values()})
         return found

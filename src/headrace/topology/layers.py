@@ -14,10 +14,11 @@ def place_in_layer(drawn: Drawn, node: Node) -> None:
     watermark equals its input watermark after every step). One that may hold knows on each worker only
     of its own holds, and the result would depend on the layout.
     """
+    producer = drawn.producer(node.inputs[0])
     producers = [drawn.layer_of_stream(stream.address) for stream in node.inputs]
     node.chained = (
         len(node.inputs) == 1 and node.key_columns[0] is None
         and node.inputs[0].group == node.group
-        and not drawn.nodes[node.inputs[0].owner].shape.holding
+        and producer is not None and not producer.shape.holding
     )  # fmt: skip
     node.layer = producers[0] if node.chained else 1 + max(producers)

@@ -143,6 +143,8 @@ class Injector(msgspec.Struct, eq=False):
     Attributes:
         stream: what it reads.
         check: what drops the records among it whose id was seen; None when records have no ids.
+        on_error: what happens to records that the source cannot read.
+        letters: what brings these to their stream; None when they have none.
     """
 
     name: str
@@ -150,6 +152,13 @@ class Injector(msgspec.Struct, eq=False):
     rules: Rules
     stream: Stream
     check: Node | None = None
+    on_error: OnError = "stop"
+    letters: Node | None = None
+
+    @property
+    def own(self) -> list[Node]:
+        """The engine's own computations that belong to it."""
+        return [node for node in (self.check, self.letters) if node is not None]
 
 
 class SinkNode(msgspec.Struct, eq=False):

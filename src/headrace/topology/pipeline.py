@@ -14,8 +14,10 @@ from headrace.eventtime.timestamps import DurationLike
 from headrace.eventtime.watermark import Strategy
 from headrace.keyspace.groups import Group
 from headrace.recordids import CHECKED, IDS, RecordIds, record_ids
+from headrace.schema import value_type_of
 from headrace.sinks.base import Sink
 from headrace.sources.base import Source
+from headrace.sources.sifting import BadRecord
 from headrace.topology.arguments import (
     check_one_of,
     checked_groups,
@@ -28,11 +30,12 @@ from headrace.topology.drawn import Drawn
 from headrace.topology.keeping import Keep
 from headrace.topology.keys import KeySpec, common_key, key_of
 from headrace.topology.layers import place_in_layer
+from headrace.topology.letters import BY_PLACE, Letters
 from headrace.topology.nodes import Clocked, Injector, Node, OnError, SinkNode
 from headrace.topology.outputs import add_outputs, add_posts, retained_of
 from headrace.topology.redrawing import check_replaced, copy_into, removal_problem
 from headrace.topology.rules import rules_of
-from headrace.topology.streams import RAW, Stream
+from headrace.topology.streams import BAD, DEAD_LETTER, RAW, Stream
 
 
 class Pipeline(Drawn):
@@ -75,6 +78,7 @@ class Pipeline(Drawn):
         percentile: float | None = None,
         ids: str | Sequence[str] | None = None,
         horizon: DurationLike = "1h",
+        on_error: OnError = "stop",
     ) -> Stream:
         """Bring outside data in, as a stream.
 
@@ -103,6 +107,15 @@ class Pipeline(Drawn):
                 injector's watermark has passed its event time (the newest it was seen at) by so
                 much. A record that is further behind cannot be checked: it is dropped and counted
                 (``expired``).
+            on_error: what happens to a record that the source cannot read (malformed, of another type,
+                with a time that is none): ``stop`` the pipeline (nothing is lost), ``skip`` the record
+                (counted), or also send it to the stream ``stream["dead_letter"]``, whose rows are
+                :class:`headrace.BadRecord`: place, text and error. What is wrong with more than a
+                record, such as a file without a column, stops the pipeline in any case.
+
+        Guarantees: which records are skipped follows from the input alone, so a step that is run again
+        skips the same ones; their rows in ``dead_letter`` come with the step, once. An input without
+        bad records is read as fast as without ``on_error``; a bad one costs about a millisecond.
 
         Guarantees: of the records of one id that come within the horizon exactly one goes on, whatever
         crashes, moves or is restarted. Cost: a look-up a record, and a layer more; without ``ids`` none.
@@ -122,12 +135,22 @@ class Pipeline(Drawn):
             name, source, watermark=watermark, expect=expect, idle_after=idle_after,
             skew_limit=skew_limit, percentile=percentile,
         )  # fmt: skip
+        check_one_of("on_error", on_error, get_args(OnError), name)
+        if on_error != "stop" and not source.sifts:
+            raise PipelineError(
+                f"injector {name!r}: {type(source).__name__} cannot tell the records that it cannot read, "
+                f"so on_error={on_error!r} would be in vain",
+                remedy="leave on_error out; read what may be bad as text, and take it apart in a "
+                "computation, which has on_error as well",
+            )
         address = name if ids is None else f"{name}.{RAW}"
         stream = Stream(self, name, source.values(), (), address=address)
-        injector = Injector(name, source, rules, stream)
+        injector = Injector(name, source, rules, stream, on_error=on_error)
         if ids is not None:
             check = record_ids(ids, horizon, stream.values.schema, name)
             injector.check = self._add_check(stream, check)
+        if on_error == "dead_letter":
+            injector.letters = self._add_letters(name)
         self.injectors[name] = injector
         return stream if injector.check is None else injector.check.outputs[CHECKED]
 
@@ -251,7 +274,8 @@ class Pipeline(Drawn):
             )
         sink.check(stream.public_schema())
         if weak is None:
-            weak = self.nodes[stream.owner].weak
+            producer = self.producer(stream)
+            weak = producer is not None and producer.weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)
 
     # -- drawing anew -------------------------------------------------------------------------
@@ -286,7 +310,7 @@ class Pipeline(Drawn):
         for sink in sinks:
             del self.sinks[sink]
         idle = [self.injectors.pop(name) for name in self.unread_without(names)]
-        checks = {injector.check.name for injector in idle if injector.check is not None}
+        checks = {node.name for injector in idle for node in injector.own}
         for name in {*names, *checks}:
             gone = {stream.name for stream in self.nodes.pop(name).outputs.values()}
             self.retained -= gone
@@ -382,6 +406,33 @@ class Pipeline(Drawn):
         )
         place_in_layer(self, node)
         self.nodes[node.name] = node
+        return node
+
+    def _add_letters(self, injector: str) -> Node:
+        """Put what brings an injector's bad records to their stream behind it; in the first group."""
+        values = value_type_of(BadRecord)
+        source = Stream(self, injector, values, (), address=f"{injector}.{BAD}")
+        passing = Letters()
+        key = (BY_PLACE,)
+        _, key_fields = key_of(source, key, injector)
+        fields = common_key([key_fields], [source], injector)
+        group = self.groups.group()
+        full = f"{injector}.{DEAD_LETTER}"
+        node = Node(
+            name=full,
+            index=len(self.nodes),
+            computation=passing,
+            shape=shape_of(passing, place=full, declared=passing.declare([source])),
+            inputs=[source],
+            key_columns=[key],
+            key_fields=fields,
+            outputs={DEAD_LETTER: Stream(self, full, values, fields, group=group)},
+            on_error="stop",
+            late="process",
+            group=group,
+        )
+        place_in_layer(self, node)
+        self.nodes[full] = node
         return node
 
     def _check_clock(self, node: Node) -> None:

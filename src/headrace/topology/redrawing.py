@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,13 +37,22 @@ def copy_into(made: Pipeline, pipeline: Pipeline) -> None:
         )
     for name, injector in pipeline.injectors.items():
         check = None if injector.check is None else made.nodes[injector.check.name]
+        letters = None if injector.letters is None else made.nodes[injector.letters.name]
         made.injectors[name] = msgspec.structs.replace(
-            injector, stream=own(injector.stream), check=check
+            injector, stream=own(injector.stream), check=check, letters=letters
         )
     for name, sink in pipeline.sinks.items():
         made.sinks[name] = msgspec.structs.replace(sink, stream=own(sink.stream))
     made.retained = set(pipeline.retained)
     made.kept = dict(pipeline.kept)
+
+
+def streams_gone(drawn: Drawn, names: Collection[str]) -> set[str]:
+    """Return the streams that go with computations, and with the injectors that nobody reads then."""
+    idle = [drawn.injectors[name] for name in drawn.unread_without(names)]
+    nodes = [drawn.nodes[name] for name in names]
+    nodes += [injector.letters for injector in idle if injector.letters is not None]
+    return {stream.name for node in nodes for stream in node.outputs.values()}
 
 
 def removal_problem(
@@ -56,7 +65,7 @@ def removal_problem(
     for sink in sinks:
         if sink not in drawn.sinks:
             return not_there(sink, "sink", drawn.sinks)
-    going = {s.name for name in names for s in drawn.nodes[name].outputs.values()}
+    going = streams_gone(drawn, names)
     readers = sorted(
         node.name for node in drawn.nodes.values()
         if node.name not in names and going & {stream.name for stream in node.inputs}

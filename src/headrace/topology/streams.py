@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from headrace.errors import PipelineError
 from headrace.keyspace.groups import ALONE, Group
 from headrace.schema import TIMESTAMP, ValueType, describe
 
@@ -18,6 +19,8 @@ DEAD_LETTER = "dead_letter"
 LATE = "late"
 #: What of an injector comes before the check of its ids, as a part of the stream's address.
 RAW = "raw"
+#: What of it cannot be read, before it is brought to its stream, in the same place.
+BAD = "bad"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -67,6 +70,22 @@ class Stream:
     def owner(self) -> str:
         """The name of the injector or computation whose stream it is."""
         return self.name.partition(".")[0]
+
+    def __getitem__(self, name: str) -> Stream:
+        """Return a side stream of an injector: ``"dead_letter"``, of what its source cannot read.
+
+        Raises:
+            PipelineError: when it has none of that name.
+        """
+        injector = self.pipeline.injectors.get(self.name)
+        letters = None if injector is None else injector.letters
+        if letters is None or name not in letters.outputs:
+            raise PipelineError(
+                f"stream {self.name!r} has no side stream {name!r}",
+                remedy=f"say p.inject({self.name!r}, …, on_error={DEAD_LETTER!r}) for "
+                f"stream[{DEAD_LETTER!r}]; a computation's are named by node[…]",
+            )
+        return letters.outputs[name]
 
     def public_schema(self) -> pa.Schema:
         """Return the columns that sinks get: the key, the event time, the value's by their names outside.

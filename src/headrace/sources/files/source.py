@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -44,6 +45,7 @@ from headrace.sources.formats import (
 )  # fmt: skip
 from headrace.sources.formats.base import Wanted
 from headrace.sources.formats.records import FileRecords
+from headrace.sources.sifting import Sifted, with_times_in_range
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -237,7 +239,7 @@ class Files(Source):
     def now(self, position: Position) -> Any:
         return self._divider.now(position)
 
-    rereads = holds_back = True
+    rereads = holds_back = sifts = True
 
     def for_tasks(self) -> Source:
         other = copy.copy(self)
@@ -266,6 +268,23 @@ class Files(Source):
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, split: Split) -> pa.Table:
+        with self._part(split) as (part, opened, wanted):
+            table, place_of = self._reader.read(opened, part.first, part.last, wanted)
+            table = self._with_folders_columns(table, part.read_as, opened.name)
+            return self._records.finish(table, place_of)
+
+    def sift(self, split: Split) -> Sifted:
+        with self._part(split) as (part, opened, wanted):
+
+            def finish(table: pa.Table) -> pa.Table:
+                table = self._with_folders_columns(table, part.read_as, opened.name)
+                return with_times_in_range(self._records.finish(table, lambda row: opened.name))
+
+            return self._reader.sift(opened, part.first, part.last, wanted, finish)
+
+    @contextmanager
+    def _part(self, split: Split) -> Iterator[tuple[PartToRead, Opened, Wanted]]:
+        """Open the file of a split; what is read of it, and which columns."""
         part = PartToRead(*split.spec)
         folder = _folder_at(unescaped(part.location))
         name = unescaped(part.name)
@@ -276,10 +295,7 @@ class Files(Source):
                 checked = Checked(opened.file, part.first, part.last)
                 _check_same(checked.check == part.check, shown)
                 opened = Opened(shown, cast(BinaryIO, checked), file.facts)
-            wanted = self._wanted(part.read_as)
-            table, place_of = self._reader.read(opened, part.first, part.last, wanted)
-            table = self._with_folders_columns(table, part.read_as, shown)
-            return self._records.finish(table, place_of)
+            yield part, opened, self._wanted(part.read_as)
 
     def _with_folders_columns(self, table: pa.Table, name: str, shown: str) -> pa.Table:
         """Return records with the columns that a file's folders stand for, where they are declared."""

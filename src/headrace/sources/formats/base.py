@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -14,7 +14,10 @@ from headrace.errors import SourceChanged
 from headrace.schema.nested import Part
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
+from headrace.sources.sifting import Sifted
 
+#: Makes records as the pipeline wants them of the columns that were read; errors say which row is at fault.
+Finish = Callable[[pa.Table], pa.Table]
 #: The columns that are wanted of a file, with the types that its parser is asked for.
 Wanted = dict[str, pa.DataType]
 
@@ -115,6 +118,18 @@ class FileFormat(ABC):
             SourceChanged: when the file is shorter than it was.
             BadInput: for a record that cannot be read, with its place.
             pa.ArrowInvalid: when the file as a whole cannot.
+        """
+
+    @abstractmethod
+    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+        """Return a part's records that can be read, finished, and those that cannot.
+
+        Args:
+            finish: makes records of what was read of them.
+
+        Raises:
+            SourceChanged, pa.ArrowInvalid: as :meth:`read`.
+            BadInput: for what is wrong with more than a record.
         """
 
     def place_of_part(self, first: int) -> str:

@@ -199,6 +199,9 @@ class Csv(Text):
         except UnicodeDecodeError as error:
             raise pa.ArrowInvalid(f"it is not {self._encoding}: {error.reason}") from error
 
+    def decoded(self, text: bytes) -> str:
+        return text.decode(self._encoding or "utf-8", "backslashreplace")
+
     def _table(
         self, data: bytes, names: list[str] | None, wanted: Wanted, *, every: bool = False
     ) -> pa.Table:

@@ -21,6 +21,8 @@ from headrace.sources.formats.text import Text
 #: A line that is none, and what files from elsewhere may begin with.
 _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_LINE = re.compile(r"`\$\[\d+\]")
+_EXPECTED = re.compile(r"Expected `(.+) \| null`(, got `.+`) - at `\$\.(.+)`")
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -36,9 +38,10 @@ class JsonLines(Text):
 
     def __init__(self) -> None:
         self._parts: dict[str, Part] = {}
+        self._decoder: tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]] | None = None
 
     def expect(self, parts: Mapping[str, Part]) -> None:
-        self._parts = dict(parts)
+        self._parts, self._decoder = dict(parts), None
 
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         _check_objects(head)
@@ -67,13 +70,12 @@ class JsonLines(Text):
         )
 
     def _by_msgspec(self, data: bytes, wanted: Wanted) -> pa.Table:
-        shadows = {name: Shadow(kind, self._parts.get(name)) for name, kind in wanted.items()}
-        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type(shadows, self._parts))
+        shadows, decoder = self._decoding(wanted)
         data = data.removeprefix(_MARK)
         try:
             rows = decoder.decode_lines(data)
         except (ValueError, RecursionError) as error:
-            raise pa.ArrowInvalid(str(error)) from error
+            raise pa.ArrowInvalid(self._as_declared(str(error), wanted)) from error
         if len(rows) != _lines(data):
             raise pa.ArrowInvalid("there are several objects on a line, or one is on several")
         _check_names(data)
@@ -84,6 +86,39 @@ class JsonLines(Text):
                 values = [None if value is None else shadow.convert(value) for value in values]
             columns[name] = _array(values, type_as_read(wanted[name]))
         return pa.table(columns)
+
+    def suspects(self, texts: list[bytes], wanted: Wanted) -> list[int]:
+        _, decoder = self._decoding(wanted)
+        found = []
+        for row, text in enumerate(texts):
+            try:
+                decoder.decode(text)
+            except (ValueError, RecursionError):
+                found.append(row)
+        return found
+
+    def _decoding(self, wanted: Wanted) -> tuple[dict[str, Shadow], msgspec.json.Decoder[Any]]:
+        """Return what columns are decoded to, and what decodes them; remembered, since it is costly."""
+        known = self._decoder
+        if known is None or known[0] != wanted:
+            shadows = {name: Shadow(kind, self._parts.get(name)) for name, kind in wanted.items()}
+            decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+                row_type(shadows, self._parts)
+            )
+            self._decoder = known = (dict(wanted), shadows, decoder)
+        return known[1], known[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decoder": None}
+
+    def _as_declared(self, why: str, wanted: Wanted) -> str:
+        """Return an error of the decoder, which takes null everywhere, in the words of what is declared."""
+        why = _LINE.sub("`$", why)
+        found = _EXPECTED.fullmatch(why)
+        part = self._parts.get(found[3]) if found else None
+        if not found or part is None or part.nullable or found[3] not in wanted:
+            return why
+        return f"Expected `{found[1]}`{found[2]} - at `$.{found[3]}`"
 
 
 def _column_alone(head: bytes, name: str) -> pa.Schema:

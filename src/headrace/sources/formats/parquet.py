@@ -13,7 +13,15 @@ from headrace.errors import BadInput
 from headrace.schema.nested import Part
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
-from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
+from headrace.sources.formats.base import (
+    Cut,
+    FileFormat,
+    Finish,
+    Opened,
+    Wanted,
+    check_not_cut,
+)
+from headrace.sources.sifting import BadRecord, Sifted, by_halves, text_of_row, together
 
 #: A part has at least so many rows, and ends with a row group.
 _PART_ROWS = 65_536
@@ -73,6 +81,14 @@ class Parquet(FileFormat):
         table = self._row_groups(file, opened, groups, wanted, keep=last < end)
         table = table.slice(first - (start or 0), last - first)
         return table, lambda row: f"{opened.name}, row {first + row + 1}"
+
+    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+        table, place_of = self.read(opened, first, last, wanted)
+        found = by_halves(len(table), lambda a, b: finish(table.slice(a, b - a)))
+        return Sifted(
+            together([read for _, _, read in found.good]),
+            [BadRecord(place_of(row), text_of_row(table, row), why) for row, why in found.bad],
+        )
 
     def _row_groups(
         self, file: Any, opened: Opened, groups: list[int], wanted: Wanted, *, keep: bool

@@ -11,14 +11,32 @@ import pyarrow as pa
 from headrace.errors import BadInput, SourceChanged
 from headrace.sources.base import Limit
 from headrace.sources.columns import Place
-from headrace.sources.formats.base import Cut, FileFormat, Opened, Wanted, check_not_cut
+from headrace.sources.formats.base import (
+    Cut,
+    FileFormat,
+    Finish,
+    Opened,
+    Wanted,
+    check_not_cut,
+)
 from headrace.sources.lines import (
     PART_BYTES,
     Quoting,
     cut,
     first_bad_row,
     line_number,
+    lines_before,
     record_ends,
+    records,
+)
+from headrace.sources.sifting import (
+    LONGEST_TEXT,
+    BadRecord,
+    Sifted,
+    bounded,
+    by_halves,
+    reason_of,
+    together,
 )
 
 #: What columns and types are inferred from.
@@ -99,6 +117,66 @@ class Text(FileFormat):
                 remedy="mend the line, or declare another type for the column; "
                 "nothing of this step was committed",
             ) from error
+
+    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+        data = _bytes(opened, first, last)
+        try:
+            return Sifted(finish(self.parse(opened, data, wanted)), [])
+        except (BadInput, pa.ArrowInvalid) as error:
+            reason_of(error)  # of one record
+        lines, texts = [], []
+        for line, text in records(data, self.quoting):
+            lines.append(line)
+            texts.append(text)
+        good, bad = self._parsed(opened, texts, wanted)
+        tables = []
+        for rows, table in good:
+            found = by_halves(len(table), lambda a, b, of=table: finish(of.slice(a, b - a)))  # type: ignore[misc]
+            tables += [read for _, _, read in found.good]
+            bad += [(rows[at], why) for at, why in found.bad]
+        before = lines_before(opened.file, first) if bad else 0
+        letters = [
+            BadRecord(
+                f"{opened.name}, line {before + lines[row] + 1}", self._shown(texts[row]), why
+            )
+            for row, why in sorted(bad)
+        ]
+        return Sifted(together(tables), letters)
+
+    def _parsed(
+        self, opened: Opened, texts: list[bytes], wanted: Wanted
+    ) -> tuple[list[tuple[list[int], pa.Table]], list[tuple[int, str]]]:
+        """Return the records that can be parsed, with their numbers; and why others cannot."""
+
+        def parsed(rows: list[int]) -> pa.Table:
+            table = self.parse(opened, b"".join(texts[row] for row in rows), wanted)
+            if len(table) != len(rows):
+                raise pa.ArrowInvalid("it is not one record")
+            return table
+
+        rows, bad = [], []
+        suspects = set(self.suspects(texts, wanted))
+        for row in range(len(texts)):
+            try:
+                if row in suspects:
+                    parsed([row])
+                rows.append(row)
+            except pa.ArrowInvalid as error:
+                bad.append((row, reason_of(error)))
+        found = by_halves(len(rows), lambda first, last: parsed(rows[first:last]))
+        good = [(rows[first:last], table) for first, last, table in found.good]
+        return good, bad + [(rows[at], why) for at, why in found.bad]
+
+    def suspects(self, texts: list[bytes], wanted: Wanted) -> list[int]:
+        """Return the records that most likely cannot be parsed, where that is soon seen."""
+        return []
+
+    def _shown(self, text: bytes) -> str:
+        return bounded(self.decoded(text[: 4 * LONGEST_TEXT]).rstrip("\r\n"))
+
+    def decoded(self, text: bytes) -> str:
+        """Return a record's text; bytes that are none as escapes."""
+        return text.decode("utf-8", "backslashreplace")
 
 
 def _bytes(opened: Opened, first: int, last: int) -> bytes:
