@@ -37,6 +37,7 @@ class Intake:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._sources: dict[str, Source] = {}
+        self._sifted: set[str] = set()  # the injectors whose bad records are left out
         self._again: dict[str, Source] = {}  # those that are read again, for who catches up
         self._left: list[Source] = []  # those that were, for the drawing before
         self._opened: dict[int, Source] = {}  # by identity
@@ -65,6 +66,9 @@ class Intake:
     def draw(self, pipeline: Pipeline) -> None:
         """Read a drawing's sources from now on; what another's were before is still open."""
         self._sources = _sources_of(pipeline)
+        self._sifted = {
+            name for name, injector in pipeline.injectors.items() if injector.on_error != "stop"
+        }
         self._left += self._again.values()
         self._again = {}
 
@@ -176,7 +180,8 @@ class Intake:
         injectors = dict(plan.injectors)
         for name, (start, end) in divisions.items():
             source = self._source(name, plan.replays)
-            splits = source.splits(start, end)
+            sifted = name in self._sifted and source.sifts
+            splits = source.splits_to_sift(start, end) if sifted else source.splits(start, end)
             _check_names(name, source, [split.partition for split in splits])
             injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         return msgspec.structs.replace(plan, injectors=injectors)

@@ -96,7 +96,6 @@ class Split(msgspec.Struct, frozen=True):
         partition: which partition its records are of; None where each record says so itself, in the
             column :data:`PARTITION_COLUMN` of what is read.
         bad: the records that could not be read, where the driver has the records.
-        refusal: what reading all of it fails with then: what, where, and the remedy.
     """
 
     spec: Any
@@ -104,7 +103,6 @@ class Split(msgspec.Struct, frozen=True):
     place: str = ""
     partition: str | None = ""
     bad: list[BadRecord] = []
-    refusal: tuple[str, str, str] = ("", "", "")
 
 
 class Source(ABC):
@@ -209,6 +207,13 @@ class Source(ABC):
 
         Called in a task or in the driver. Must depend on nothing but the split.
         """
+
+    def splits_to_sift(self, start: Position, end: Position) -> list[Split]:
+        """Return the parts of a division as :meth:`splits` does, each to be sifted.
+
+        For sources whose records the driver has: it finds the bad ones by now. Called in the driver.
+        """
+        return self.splits(start, end)
 
     def sift(self, split: Split) -> Sifted:
         """Return a split's records that can be read, as :meth:`read` would, and those that cannot.

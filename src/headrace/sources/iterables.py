@@ -30,6 +30,7 @@ from headrace.sources.sifting import (
     BadRecord,
     Sifted,
     by_halves,
+    reason_of,
     text_of,
     together,
     with_times_in_range,
@@ -169,6 +170,11 @@ class Iterable(Source):
             self._window = []
 
     def splits(self, start: Position, end: Position) -> list[Split]:
+        items = self._items(start, end)
+        return [self._split(start, end, self._table(items, start), [])]
+
+    def _items(self, start: int, end: int) -> list[Any]:
+        """Return the items of a division."""
         self._seek(start)
         self._read_to(end)  # it was offered by an earlier driver, if not by this one
         if end > self._read:
@@ -176,26 +182,14 @@ class Iterable(Source):
                 f"items up to {end} were read before, but now there are only {self._read}",
                 remedy="give the function that was given when the pipeline was started",
             )
-        items = self._window[start - self._window_start : end - self._window_start]
-        table, bad, refusal = self._sifted(items, start)
-        whose = "" if self._partition is None else None
-        place = f"items {start + 1} to {end}"
-        return [Split([start, end], _as_stream(table), place, whose, bad, refusal)]
+        return self._window[start - self._window_start : end - self._window_start]
 
-    def read(self, split: Split) -> pa.Table:
-        return _read(split)
-
-    def sift(self, split: Split) -> Sifted:
-        return _sift(split)
-
-    def _sifted(
-        self, items: list[Any], start: int
-    ) -> tuple[pa.Table | None, list[BadRecord], tuple[str, str, str]]:
-        """Return the good items as a table; the bad ones, and what is said where none may be."""
+    def splits_to_sift(self, start: Position, end: Position) -> list[Split]:
+        items = self._items(start, end)
         try:
-            return self._table(items, start), [], ("", "", "")
+            return [self._split(start, end, self._table(items, start), [])]
         except BadInput as error:
-            refusal = (error.what, error.place, error.remedy)
+            reason_of(error)  # of one record
         found = by_halves(
             len(items),
             lambda first, last: with_times_in_range(self._table(items[first:last], start + first)),
@@ -203,7 +197,18 @@ class Iterable(Source):
         bad = [
             BadRecord(f"item {start + row + 1}", text_of(items[row]), why) for row, why in found.bad
         ]
-        return together([table for _, _, table in found.good]), bad, refusal
+        return [self._split(start, end, together([table for _, _, table in found.good]), bad)]
+
+    def _split(self, start: int, end: int, table: pa.Table | None, bad: list[BadRecord]) -> Split:
+        whose = "" if self._partition is None else None
+        place = f"items {start + 1} to {end}"
+        return Split([start, end], _as_stream(table), place, whose, bad)
+
+    def read(self, split: Split) -> pa.Table:
+        return pa.ipc.open_stream(split.data).read_all()
+
+    def sift(self, split: Split) -> Sifted:
+        return _sift(split)
 
     def committed(self, position: Position) -> None:
         done = position - self._window_start
@@ -295,7 +300,7 @@ class _Carried(InTasks):
     sifts = True
 
     def read(self, split: Split) -> pa.Table:
-        return _read(split)
+        return pa.ipc.open_stream(split.data).read_all()
 
     def sift(self, split: Split) -> Sifted:
         return _sift(split)
@@ -309,13 +314,6 @@ def _as_stream(table: pa.Table | None) -> bytes:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _read(split: Split) -> pa.Table:
-    if split.bad:
-        what, place, remedy = split.refusal
-        raise BadInput(what, place=place, remedy=remedy)
-    return pa.ipc.open_stream(split.data).read_all()
 
 
 def _sift(split: Split) -> Sifted:

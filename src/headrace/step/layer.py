@@ -30,7 +30,7 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.schema import describe
-from headrace.sources.base import PARTITION_COLUMN, TIMESTAMP_COLUMN, Split
+from headrace.sources.base import PARTITION_COLUMN, TIMESTAMP_COLUMN, Source, Split
 from headrace.sources.sifting import BadRecord, Sifted
 from headrace.state.opening import Opening
 from headrace.state.runs import FileRef, Part, RunReader
@@ -469,9 +469,10 @@ class Worker:
 
 def _read(injector: Injector, split: Split) -> Sifted:
     """Return a split's records; without the bad ones where the injector's policy says so."""
-    if injector.on_error == "stop" or not injector.source.sifts:
-        return Sifted(injector.source.read(split), [])
-    return injector.source.sift(split)
+    source: Source = injector.source
+    if injector.on_error == "stop" or not source.sifts:
+        return Sifted(source.read(split), [])
+    return source.sift(split)
 
 
 def _latest(plan: Plan, layer: int, parcels: list[Parcel]) -> int:
