@@ -69,7 +69,7 @@ def test_a_late_record_is_dropped_and_counted_or_processed(late: Any, kept: list
     assert [row[2] for step in collected.rows()["out"] for row in step] == kept
     head = driver.coordinator.head
     assert head is not None
-    assert head.counts["echo"].late == (1 if late == "drop" else 0)
+    assert head.counts["echo"].late == 1
 
 
 def test_a_consumer_that_keeps_the_key_is_chained_and_sees_the_same() -> None:
@@ -194,7 +194,7 @@ def test_a_wall_timer_after_the_end_of_input_reaches_the_sinks_and_its_event_tim
     lines = [line for path in sorted(tmp_path.iterdir()) for line in path.read_text().splitlines()]
     assert [json.loads(line)["value"] for line in lines] == ["ring True", "event True"]
     times = [json.loads(line)["timestamp"] for line in lines]
-    assert times == ["9999-12-31T23:59:59.999999Z", "1970-01-01T00:00:00.000005Z"]
+    assert times == ["1970-01-01T00:00:00.000010Z", "1970-01-01T00:00:00.000005Z"]
 
 
 def test_steps_without_input_draw_different_numbers() -> None:

@@ -201,7 +201,7 @@ def test_state_of_another_type_is_refused_with_the_difference() -> None:
 def test_more_state_may_be_declared_later() -> None:
     store = MemoryStore()
     run(Kept(), [Item("a", 1, 1)], store=store)
-    run(More(), [Item("a", 1, 1), Item("a", 1, 2)], store=store)
+    run(More(), [Item("a", 1, 1)], store=store)
 
 
 class Counter(hr.Computation):
