@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
+from headrace.schema import value_type_of
 from headrace.sources.inbox import Inbox, Producer
 from headrace.storage import MemoryStore
 from headrace.testing import drive
@@ -519,3 +520,13 @@ def test_a_type_that_no_column_can_hold_is_refused_when_it_is_drawn() -> None:
             drawn(hr.sources.Iterable([], holder(kind), event_time="at"), kind)
         assert isinstance(caught.value, PipelineError)
         assert "remedy" in str(caught.value)
+
+
+class Holds(msgspec.Struct):
+    pair: tuple[int, int | str] | None
+
+
+def test_a_column_of_absent_structs_that_hold_json_goes_outside_as_it_is() -> None:
+    values = value_type_of(Holds)
+    (column,) = values.outward(values.to_columns([Holds(None), Holds(None)]))
+    assert column.null_count == 2
