@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -138,7 +139,7 @@ def test_all_the_best_bids_of_a_window_are_told_whenever_they_came() -> None:
     with hr.testing.drive(pipeline, workers=2, bins=16) as driven:
         for step in bids:
             for auction, price, second in step:
-                when = second * 1_000_000
+                when = datetime.fromtimestamp(second, UTC)
                 bid = {"auction": auction, "price": price, "bidder": second, "extra": "x"}
                 driven.push("bids", bid | {"date_time": when}, at=when)
             driven.run()
