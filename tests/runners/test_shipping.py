@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.runners.shipping import _Pickler
+from headrace.runners.shipping import _Pickler, is_installed
 
 USERS = """
 from typing import Annotated, Generic, TypeVar
@@ -134,3 +135,12 @@ def test_annotations_of_msgspec_arrive(kind: Any, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(kind)
     assert pickle.loads(buffer.getvalue()) == kind
+
+
+def test_packages_of_another_environment_are_installed_and_a_project_is_not(tmp_path: Path) -> None:
+    """A ``.pth`` file adds folders to the path: of packages, or of a project that is worked on."""
+    assert is_installed(str(tmp_path / "lib/python3.12/site-packages/other/module.py"))
+    assert is_installed(str(tmp_path / "dist-packages/module.py"))
+    assert is_installed(json.__file__)
+    assert is_installed(msgspec.__file__)
+    assert not is_installed(str(tmp_path / "src/project/module.py"))

@@ -16,12 +16,11 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from headrace.runners.shipping import installed_folders
+from headrace.runners.shipping import is_installed
 from headrace.topology import Pipeline
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
@@ -278,14 +277,4 @@ def _is_users(module_name: str | None) -> bool:
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if file is None:
         return module_name not in sys.builtin_module_names
-    path = Path(file).resolve()
-    return not any(path.is_relative_to(Path(folder).resolve()) for folder in _folders())
-
-
-_known_folders: list[str] = []
-
-
-def _folders() -> list[str]:
-    if not _known_folders:
-        _known_folders.extend(installed_folders())
-    return _known_folders
+    return not is_installed(file)

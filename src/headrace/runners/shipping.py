@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import io
 import site
@@ -238,23 +239,34 @@ def _user_modules_by_value() -> Iterator[None]:
 
 
 def _user_modules() -> list[ModuleType]:
-    installed = [Path(path).resolve() for path in installed_folders()]
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name == "__main__" or name.partition(".")[0] == "headrace" or file is None:
             continue
-        if getattr(module, "__name__", None) != name:
-            continue
-        path = Path(file).resolve()
-        if not any(path.is_relative_to(folder) for folder in installed):
+        if getattr(module, "__name__", None) == name and not is_installed(file):
             found.append(module)
     return found
 
 
-def installed_folders() -> list[str]:
-    """Return the folders of what is installed, and of Python itself."""
+def is_installed(file: str) -> bool:
+    """Say whether a module's file is of an installed package, or of Python itself.
+
+    A folder of packages counts by its name wherever it is: a ``.pth`` file may add that of
+    another environment.
+    """
+    path = Path(file).resolve()
+    if not _PACKAGES.isdisjoint(path.parts):
+        return True
+    return any(path.is_relative_to(folder) for folder in _installed_folders())
+
+
+_PACKAGES = {"site-packages", "dist-packages"}
+
+
+@functools.cache
+def _installed_folders() -> list[Path]:
     paths = sysconfig.get_paths()
     folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
-    return [*folders, str(Path(sys.base_prefix) / "lib")]
+    return [Path(folder).resolve() for folder in [*folders, str(Path(sys.base_prefix) / "lib")]]
