@@ -27,6 +27,7 @@ import headrace as hr
 from headrace.driver import Clock, Driver
 from headrace.errors import BadInput, PipelineError, UserCodeError
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.eventtime.watermark import MOST_PARTITIONS
 from headrace.ledger.manifest import Head
 from headrace.observe.why import explain, why
 from headrace.runners.inline import InlineRunner
@@ -547,6 +548,16 @@ def test_a_function_that_names_no_partition_of_a_reader_is_named_with_the_remedy
     )
     with pytest.raises(UserCodeError, match="is no name of a partition"):
         run(source)
+
+
+@pytest.mark.parametrize("rows", [20_000, 900])
+def test_more_partitions_than_each_manifest_can_name_are_refused(rows: int) -> None:
+    """In one step that reads them all, and in many steps that read some each."""
+    items = [Said(str(number), 1) for number in range(MOST_PARTITIONS + 1)]
+    source = hr.sources.Iterable(items, Said, event_time="at", partition="who")
+    with pytest.raises(PipelineError, match="10,001 partitions at a time are too many") as raised:
+        run(source, rows=rows)
+    assert "injector" in raised.value.place
 
 
 def test_no_two_partitions_of_several_columns_share_a_name() -> None:

@@ -32,7 +32,7 @@ from headrace.coordinator.settings import Settings
 from headrace.coordinator.shape import Shape
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.eventtime.watermark import Frontiers, changes
+from headrace.eventtime.watermark import Frontiers, changes, check_number_of_partitions
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
 from headrace.ledger.manifest import CatchUp, Division, Halt, Head, Manifest, fold
@@ -216,6 +216,8 @@ def _of_step(
     plan = planned.plan
     after = plan.injectors_after(adopted.seen, shape.rules)
     _check_watermarks(adopted, after, head)
+    for name, of in after.items():
+        check_number_of_partitions(len(of.parts), f"injector {name!r}")
     has_percentiles = any(rules.percentile is not None for rules in shape.rules.values())
     return Manifest(
         pipeline=shape.name,

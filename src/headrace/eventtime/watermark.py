@@ -30,6 +30,8 @@ from headrace.eventtime.timestamps import (
     duration_micros,
 )
 
+#: An injector has at most so many partitions at a time: each is named in manifests.
+MOST_PARTITIONS = 10_000
 #: The watermark behind all event times. It is not the end: only a source that has ended is at that.
 _ALL_TIMES = LAST_DATE_US + 1
 
@@ -408,3 +410,18 @@ def by_function(function: Callable[[Frontier], TimeLike]) -> ByFunction:
 def lowest(watermarks: Iterable[int]) -> int:
     """Return the minimum; without any, nothing is to come (``MAX_TIME``)."""
     return min(watermarks, default=MAX_TIME)
+
+
+def check_number_of_partitions(number: int, place: str) -> None:
+    """Check that an injector does not have too many partitions at a time.
+
+    Raises:
+        PipelineError: when it has.
+    """
+    if number > MOST_PARTITIONS:
+        raise PipelineError(
+            f"{number:,} partitions at a time are too many: {MOST_PARTITIONS:,} are the most",
+            place=place,
+            remedy="name what has few values as partition=: a host, a shard, a folder, "
+            "and no user or session",
+        )

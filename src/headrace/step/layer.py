@@ -24,7 +24,14 @@ from headrace.eventtime.timestamps import (
     MIN_TIME,
     OUTSIDE,
 )
-from headrace.eventtime.watermark import Frontier, Seen, Watermarks, lowest, merged_seen
+from headrace.eventtime.watermark import (
+    Frontier,
+    Seen,
+    Watermarks,
+    check_number_of_partitions,
+    lowest,
+    merged_seen,
+)
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
@@ -142,6 +149,7 @@ class Worker:
         with self._phase(report, "route"):
             for partition, times in times_by_partition(table, split.partition):
                 self._see(plan, name, partition, split.place, times, report)
+            check_number_of_partitions(len(report.seen[name]), f"injector {name!r}")
             if split.partition is None:
                 table = table.drop_columns([PARTITION_COLUMN])
             report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows

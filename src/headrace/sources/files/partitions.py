@@ -6,9 +6,7 @@ import re
 from collections.abc import Sized
 
 from headrace.errors import BadInput, PipelineError
-
-#: A source has at most so many partitions at a time.
-_MOST = 10_000
+from headrace.eventtime.watermark import check_number_of_partitions
 
 
 class PartitionOf:
@@ -67,14 +65,9 @@ class PartitionOf:
         return partition
 
     def check(self, parts: Sized) -> None:
-        """Check that there are not too many partitions: every step's manifest names them.
+        """Check that there are not too many partitions.
 
         Raises:
             PipelineError: when there are.
         """
-        if len(parts) > _MOST:
-            raise PipelineError(
-                f"{len(parts):,} partitions at a time are too many",
-                place=self._place,
-                remedy='partition= a "directory" or a pattern that fewer names differ in',
-            )
+        check_number_of_partitions(len(parts), self._place)
