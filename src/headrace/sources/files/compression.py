@@ -6,7 +6,6 @@ step, which goes on where this one ended, and what was read last is kept to be r
 
 from __future__ import annotations
 
-import io
 import lzma
 import os
 import threading
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from headrace.errors import BadInput
+from headrace.sources.files.access import RandomAccess
 
 #: What is unpacked at once.
 _PIECE_BYTES = 1 << 20
@@ -28,7 +28,7 @@ _HEAD_BYTES = 64 << 10
 _KEPT_STREAMS = 4
 
 
-class Unpacked(io.RawIOBase):
+class Unpacked(RandomAccess):
     """The content of a compressed file.
 
     Several compressed files one after another (the members of a gzip, the frames of zstd) are one.
@@ -48,7 +48,6 @@ class Unpacked(io.RawIOBase):
         self._compression = compression
         self._name = name
         self._head = b""
-        self._at = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -58,15 +57,6 @@ class Unpacked(io.RawIOBase):
         self._first = 0  # where the window begins
         self._all = False  # whether the window ends where the content does
         self.torn = False
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move; the end is known only once everything was unpacked, which moving there does."""

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from headrace.errors import AlreadyExists, NotFound, PipelineError, SourceChanged
+from headrace.sources.files.access import RandomAccess
 from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_remote
 from headrace.storage.hdfs import SCHEME as WEBHDFS
 from headrace.storage.hdfs import HdfsStore
@@ -216,7 +217,42 @@ def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:
     return pattern.is_deep and entry.is_dir(follow_symlinks=ANY_DEPTH not in pattern.parts)
 
 
-class ObjectFolder(Folder):
+class _RemoteFolder(Folder):
+    """A folder of a remote store, whose files are read by ranges."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def place(self) -> Place:
+        return Place(self.location)
+
+    def open(self, name: str) -> tuple[BinaryIO, Facts]:
+        facts = self.facts(name)
+        if facts is None:
+            raise FileNotFoundError(2, "it is not there", name)
+
+        def read(offset: int, length: int) -> bytes:
+            try:
+                return self._read(name, facts, offset, length)
+            except (NotFound, AlreadyExists) as error:
+                raise _replaced(self.shown(name)) from error
+
+        return io.BufferedReader(_Ranges(read, facts.size), _BLOCK_BYTES), facts
+
+    def shown(self, name: str) -> str:
+        return f"{self.location.rstrip('/')}/{escaped(name)}"
+
+    @abstractmethod
+    def _read(self, name: str, facts: Facts, offset: int, length: int) -> bytes:
+        """Return a range of a file.
+
+        Raises:
+            NotFound: when the file is gone.
+            AlreadyExists: when another file has its name now.
+        """
+
+
+class ObjectFolder(_RemoteFolder):
     """A prefix in a bucket. An object never changes; a name may get another object.
 
     Objects with the same content may have the same etag, and an object has no other name.
@@ -225,11 +261,8 @@ class ObjectFolder(Folder):
     ids_stay = False
 
     def __init__(self, location: str) -> None:
-        self.location = location
+        super().__init__(location)
         self._store = ObjectStore(location)
-
-    def place(self) -> Place:
-        return Place(self.location)
 
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
         if pattern.names_one:
@@ -244,36 +277,20 @@ class ObjectFolder(Folder):
         found = self._store.object(name)
         return None if found is None else _object_facts(found)
 
-    def open(self, name: str) -> tuple[BinaryIO, Facts]:
-        facts = self.facts(name)
-        if facts is None:
-            raise FileNotFoundError(2, "it is not there", name)
-
-        def read(offset: int, length: int) -> bytes:
-            try:
-                return self._store.read_object(name, facts.id, offset, length)
-            except (NotFound, AlreadyExists) as error:
-                raise _replaced(self.shown(name)) from error
-
-        return _buffered(read, facts.size), facts
-
-    def shown(self, name: str) -> str:
-        return f"{self.location.rstrip('/')}/{escaped(name)}"
+    def _read(self, name: str, facts: Facts, offset: int, length: int) -> bytes:
+        return self._store.read_object(name, facts.id, offset, length)
 
 
 def _object_facts(of: Any) -> Facts:
     return Facts(of.etag, of.size, of.modified_us * 1000)
 
 
-class HdfsFolder(Folder):
+class HdfsFolder(_RemoteFolder):
     """A directory in HDFS. Files are known by the numbers that the NameNode gives them."""
 
     def __init__(self, location: str) -> None:
-        self.location = location
+        super().__init__(location)
         self._store = HdfsStore(location)
-
-    def place(self) -> Place:
-        return Place(self.location)
 
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
         waiting = [("", pattern.start())]
@@ -293,21 +310,8 @@ class HdfsFolder(Folder):
         of = self._store.status(name)
         return None if of is None or of["type"] != "FILE" else _hdfs_facts(of)
 
-    def open(self, name: str) -> tuple[BinaryIO, Facts]:
-        facts = self.facts(name)
-        if facts is None:
-            raise FileNotFoundError(2, "it is not there", name)
-
-        def read(offset: int, length: int) -> bytes:
-            try:
-                return self._store.read_file(name, offset, length)
-            except NotFound as error:
-                raise _replaced(self.shown(name)) from error
-
-        return _buffered(read, facts.size), facts
-
-    def shown(self, name: str) -> str:
-        return f"{self.location.rstrip('/')}/{escaped(name)}"
+    def _read(self, name: str, facts: Facts, offset: int, length: int) -> bytes:
+        return self._store.read_file(name, offset, length)
 
 
 def _hdfs_facts(of: dict[str, Any]) -> Facts:
@@ -322,23 +326,13 @@ def _replaced(name: str) -> SourceChanged:
     )
 
 
-class _Ranges(io.RawIOBase):
+class _Ranges(RandomAccess):
     """A remote file, read by ranges."""
 
     def __init__(self, read: Any, size: int) -> None:
         super().__init__()
         self._read = read
         self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
@@ -353,7 +347,3 @@ class _Ranges(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def _buffered(read: Any, size: int) -> BinaryIO:
-    return io.BufferedReader(_Ranges(read, size), _BLOCK_BYTES)
