@@ -38,6 +38,7 @@ from headrace.step.seen import times_by_partition
 from headrace.storage import MemoryStore, Store
 from headrace.testing import drive
 from tests.support.pipelines import Collected
+from tests.support.windows import Windows
 
 SECOND = 1_000_000
 
@@ -47,22 +48,6 @@ class Said(msgspec.Struct):
 
     who: str
     at: int
-
-
-class Windows(hr.Computation):
-    """Counts records in windows of 10, and says how many there were when one has closed."""
-
-    counts = hr.MapState(int, int)
-    close = hr.Timer(hr.EVENT_TIME)
-    out = hr.Output(int)
-
-    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        start = record.timestamp_us // 10 * 10
-        self.counts[start] = self.counts.get(start, 0) + 1
-        self.close.set(start + 10, tag=str(start))
-
-    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
-        ctx.produce("out", self.counts.pop(int(timer.tag)))
 
 
 class Acts(Clock):

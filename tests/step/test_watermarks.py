@@ -21,24 +21,9 @@ from headrace.testing import drive
 from tests.step.test_soft_state import Item
 from tests.support.pipelines import Collected
 from tests.support.script import HandClock, Round, Said, Script
+from tests.support.windows import Windows
 
 SECOND = 1_000_000
-
-
-class Windows(hr.Computation):
-    """Counts records in windows of 10, and says so when the watermark has reached their end."""
-
-    counts = hr.MapState(int, int)
-    close = hr.Timer(hr.EVENT_TIME)
-    out = hr.Output(int)
-
-    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        start = record.timestamp_us // 10 * 10
-        self.counts[start] = self.counts.get(start, 0) + 1
-        self.close.set(start + 10, tag=str(start))
-
-    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
-        ctx.produce("out", self.counts.pop(int(timer.tag)))
 
 
 class Echo(hr.Computation):
