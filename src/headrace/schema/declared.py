@@ -496,13 +496,14 @@ class ArrowMap(ArrowForm):
 
 
 class ArrowStruct(ArrowForm):
-    """Structs of an Arrow type; given as dicts, as tuples in the order of the fields, or as objects."""
+    """Structs of an Arrow type; given as dicts, as tuples (named ones by their names), or as objects."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
         parts = [Part(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
         self._record = Record(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
-        self._parts = parts
+        self._names = [part.name for part in parts]
+        self._absent = {part.name: None for part in parts if part.nullable}
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         dicts = [self._as_dict(value, row) for row, value in enumerate(values)]
@@ -511,21 +512,14 @@ class ArrowStruct(ArrowForm):
     def _as_dict(self, value: Any, row: int) -> dict[str, Any] | None:
         if value is None:
             return None
-        found = {}
-        for at, part in enumerate(self._parts):
-            try:
-                found[part.name] = _field_of(value, at, part)
-            except (AttributeError, IndexError):
-                raise Misfit(row, f"{part.name!r} is missing in {str(value)[:80]}") from None
-        return found
-
-
-def _field_of(value: Any, at: int, part: Part) -> Any:
-    """Return a field of a dict, a tuple (by its place, if it has no names), or an object."""
-    if isinstance(value, Mapping):
-        if part.name not in value and not part.nullable:
-            raise AttributeError(part.name)
-        return value.get(part.name)
-    if isinstance(value, tuple) and not hasattr(value, part.name):
-        return value[at]
-    return getattr(value, part.name)
+        names = self._names
+        if isinstance(value, tuple):
+            own = getattr(value, "_fields", None) or getattr(value, "__fields__", names)
+            if len(value) != len(own):
+                raise Misfit(
+                    row, f"{str(value)[:80]} has {len(value)} values for {len(own)} fields"
+                )
+            return dict(zip(own, value, strict=True))
+        if isinstance(value, Mapping):
+            return {**self._absent, **value}
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headrace.eventtime.parsing import to_micros_column
 from headrace.eventtime.timestamps import from_micros
+from headrace.eventtime.zones import Ambiguous
 from headrace.schema.exact import Misfit, cast_exactly, check_point_in_time
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -370,10 +371,14 @@ def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
         return values
     if zone is None:
         raise NaiveTime(naive[0], values[naive[0]])
-    local = pa.array([values[row] for row in naive], pa.timestamp("us"))
     found = list(values)
-    for row, micros in zip(naive, to_micros_column(local, zone=zone).to_pylist(), strict=True):
-        found[row] = from_micros(micros)
+    shown: tuple[tuple[Ambiguous, int], ...] = (("earliest", 0), ("latest", 1))
+    for which, fold in shown:  # (of a time that a clock showed twice, a datetime says which)
+        rows = [row for row in naive if values[row].fold == fold]
+        local = pa.array([values[row] for row in rows], pa.timestamp("us"))
+        micros = to_micros_column(local, zone=zone, ambiguous=which).to_pylist()
+        for row, at in zip(rows, micros, strict=True):
+            found[row] = from_micros(at)
     return found
 
 

@@ -16,18 +16,16 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType
 
 from headrace.errors import BadInput, PipelineError, UserCodeError
-from headrace.eventtime.parsing import TimeUnit, local_in_utc
-from headrace.schema import ValueType, column_of, value_type_of_schema, wants_zone
+from headrace.eventtime.parsing import TimeUnit
+from headrace.schema import NotExact, ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
-
-_BATCH_ROWS = 10_000
+from headrace.sources.spark_rows import arrow_schema_of, struct_of, table_of
 
 
 class SparkReader(Source):
@@ -64,21 +62,16 @@ class SparkReader(Source):
         time_zone: str = "UTC",
         time_unit: TimeUnit | None = None,
     ) -> None:
-        schema = source.schema()
-        if isinstance(schema, str):
-            schema = _parse_datatype_string(schema)
-        if not isinstance(schema, StructType):
-            raise PipelineError(f"{source!r} has a schema that is no struct: {schema!r}")
+        name = type(source).__name__
+        schema = struct_of(source.schema(), name)
         self._names = schema.names
-        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        self._arrow = arrow_schema_of(schema, name)
         if event_time not in self._names:
             raise PipelineError(
-                f"{type(source).__name__} has no column {event_time!r} for the event time",
+                f"{name} has no column {event_time!r} for the event time",
                 remedy=f"its columns are: {', '.join(self._names)}",
             )
-        fields, names = derived_fields(
-            pa.schema([_in_utc(field) for field in self._arrow]), type(source).__name__
-        )
+        fields, names = derived_fields(pa.schema([_in_utc(field) for field in self._arrow]), name)
         self._values = value_type_of_schema(fields)
         self._zone = time_zone
         field = next(field for field, column in names.items() if column == event_time)
@@ -90,7 +83,7 @@ class SparkReader(Source):
         if callable(partition):
             self._name_of = partition
         elif partition is not None:
-            self._by = checked_columns(partition, self._arrow, type(source).__name__)
+            self._by = checked_columns(partition, self._arrow, name)
         self.partitioned = bool(self._by) or not isinstance(self._reader, _SimpleReader)
         self._divided: tuple[Any, list[Any]] | None = None
 
@@ -162,19 +155,19 @@ class SparkReader(Source):
         return [_name_of(self._name_of, partition) for partition in partitions]
 
     def read(self, split: Split) -> pa.Table:
-        rows = self._live.read(pickle.loads(split.data))
-        try:
-            table = _as_table(iter(rows), self._arrow, self._zone)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-            raise BadInput(
-                f"the reader gave a row that is not of its schema: {error}",
-                place=split.place,
-                remedy="mend the data source: rows must match schema()",
-            ) from error
-
         def place_of(row: int) -> str:
             return f"{split.place}, row {row + 1}"
 
+        rows = self._live.read(pickle.loads(split.data))
+        try:
+            table = table_of(iter(rows), self._arrow, self._zone)
+        except NotExact as error:
+            raise BadInput(
+                f"the reader gave a row that is not of its schema: {error}",
+                row=error.row,
+                place=place_of(error.row),
+                remedy="mend the data source: rows must match schema()",
+            ) from error
         records = self._columns.finish(table, place_of)
         return with_partitions(records, table, self._by, place_of) if self._by else records
 
@@ -277,44 +270,6 @@ def _stream_reader(source: DataSource, schema: StructType) -> Any:
         f"{type(source).__name__} cannot be read as a stream",
         remedy="give it a streamReader or a simpleStreamReader",
     )
-
-
-def _as_table(rows: Iterator[Any], schema: pa.Schema, zone: str) -> pa.Table:
-    """Return tuples, or record batches, as one table; times that name no zone are of the given one."""
-    batches: list[pa.RecordBatch] = []
-    tuples: list[Any] = []
-
-    def flush() -> None:
-        if tuples:
-            columns = zip(*tuples, strict=True)
-            arrays = [
-                column_of(list(column), field, zone)
-                for column, field in zip(columns, schema, strict=True)
-            ]
-            batches.append(pa.record_batch(arrays, schema=schema))
-            tuples.clear()
-
-    for row in rows:
-        if isinstance(row, pa.RecordBatch):
-            flush()
-            batches.append(_as_declared(row, schema, zone))
-        else:
-            tuples.append(tuple(row))
-            if len(tuples) >= _BATCH_ROWS:
-                flush()
-    flush()
-    return pa.Table.from_batches(batches, schema)
-
-
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, zone: str) -> pa.RecordBatch:
-    """Return a batch with columns of the declared types; times that name no zone are of the given one."""
-    columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        if wants_zone(field.type) and pa.types.is_timestamp(column.type) and not column.type.tz:
-            column = local_in_utc(column, zone)
-        columns.append(column.cast(field.type))
-    return pa.record_batch(columns, schema=schema)
 
 
 def _in_utc(field: pa.Field) -> pa.Field:

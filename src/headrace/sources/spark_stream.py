@@ -19,7 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.arrowbytes import Unreadable, read_stream
 from headrace.digest import digest_of
@@ -30,6 +29,7 @@ from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
+from headrace.sources.spark_rows import arrow_schema_of
 from headrace.storage import open_store
 from headrace.storage.base import Store
 
@@ -104,14 +104,15 @@ class SparkStream(Source):
         self._trigger = trigger
         self._ends = bool({"availableNow", "once"} & set(trigger or {}))
         self._repeatable = repeatable
-        fields = [_normal(field) for field in to_arrow_schema(frame.schema, timezone="UTC")]
-        named, names = derived_fields(pa.schema(fields), "the streaming DataFrame")
+        place = "the streaming DataFrame"
+        fields = [_normal(field) for field in arrow_schema_of(frame.schema, place)]
+        named, names = derived_fields(pa.schema(fields), place)
         self._values = value_type_of_schema(named)
         field = next(field for field, column in names.items() if column == event_time)
         self._columns = Columns(self._values, field, zone=time_zone, unit=time_unit, names=names)
         self._by: list[str] = []  # the columns that name partitions
         if partition is not None:
-            self._by = checked_columns(partition, pa.schema(fields), "the streaming DataFrame")
+            self._by = checked_columns(partition, pa.schema(fields), place)
         self.partitioned = bool(self._by)
         self._waiting: queue.Queue[_Batch] = queue.Queue()
         self._current: _Batch | None = None
