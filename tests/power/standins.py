@@ -1,4 +1,4 @@
-"""What ``LocalStore`` uses of ``os``, ``pathlib`` and ``open``, upon a modelled disk.
+"""What ``LocalStore`` uses of ``os``, ``pathlib`` and ``open_regular``, upon a modelled disk.
 
 What is not modelled is not there, so that a store that begins to use it fails loudly.
 """
@@ -137,14 +137,13 @@ def used_by_stores(disk: Disk) -> Iterator[None]:
 
     Path.disk = disk
 
-    def open_(path: DiskPath, mode: str) -> OpenFile:
-        assert mode == "rb"
+    def open_regular(path: DiskPath) -> OpenFile:
         return OpenFile(disk.read(str(path)))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(local, "Path", Path)
         patched.setattr(local, "os", DiskOs(disk))
-        patched.setattr(local, "open", open_, raising=False)
+        patched.setattr(local, "open_regular", open_regular)
         yield
 
 

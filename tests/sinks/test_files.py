@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import headrace as hr
-from headrace.errors import PipelineError, SinkConflict
+from headrace.errors import PipelineError, SinkConflict, StorageError
 from headrace.sinks import Files
 
 
@@ -141,3 +141,66 @@ def test_json_holds_what_json_has_no_name_for(tmp_path: Path) -> None:
         "inside": {"at": epoch},
         "by": None,
     }
+
+
+# -- directories that others use, too -----------------------------------------------------------------
+
+
+class Twice(hr.Computation):
+    one = hr.Output(int)
+    two = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("one", record.value)
+        ctx.produce("two", record.value)
+
+
+def drawn_to(one: hr.sinks.Sink, two: hr.sinks.Sink) -> hr.Pipeline:
+    pipeline = hr.Pipeline("p")
+    numbers = pipeline.inject("numbers", hr.sources.Iterable([1], int, event_time=lambda n: n))
+    node = pipeline.compute("twice", Twice(), keys={numbers: "value"})
+    pipeline.sink("one", node["one"], one)
+    pipeline.sink("two", node["two"], two)
+    return pipeline
+
+
+def test_two_sinks_of_one_directory_are_refused_when_they_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    once = Files(tmp_path / "out")
+    for same in (
+        (once, once),
+        (Files(tmp_path / "out"), Files(f"{tmp_path}/out/")),
+        (Files(tmp_path / "out"), Files(tmp_path / "link")),
+        (Files("s3://bucket/out"), Files("s3://bucket/out")),
+    ):
+        with pytest.raises(PipelineError, match="would write the same files as sink 'one'"):
+            drawn_to(*same)
+    drawn_to(Files(tmp_path / "out"), Files(tmp_path / "out", format="csv"))
+    drawn_to(Files(tmp_path / "out"), Files(tmp_path / "other"))
+    drawn = drawn_to(Files(tmp_path / "out"), Files(tmp_path / "other"))
+    drawn.remove(sinks=["one"])
+    drawn.sink("again", drawn.nodes["twice"]["one"], Files(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: path.symlink_to("nowhere"), os.mkfifo, os.mkdir],
+    ids=["link", "pipe", "folder"],
+)
+def test_a_steps_name_that_is_taken_by_no_file_is_an_error_that_says_so(
+    tmp_path: Path, make: Any
+) -> None:
+    path = tmp_path / "step-000000000007.jsonl"
+    make(path)
+    with pytest.raises(SinkConflict, match=r"step-000000000007\.jsonl is taken") as refused:
+        Files(tmp_path).deliver(7, ROWS)
+    assert "take it away" in refused.value.remedy
+
+
+def test_a_file_in_the_place_of_the_directory_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(StorageError, match="a file is where a folder is to be") as refused:
+        Files(tmp_path / "out").deliver(7, ROWS)
+    assert refused.value.place == str(tmp_path / "out")
+    assert "take the file away" in refused.value.remedy

@@ -741,3 +741,103 @@ def test_a_file_that_is_taken_away_before_a_checkpoint_is_warned_of(
     (tmp_path / "b.jsonl").unlink()
     read()
     assert len(caplog.records) == 1
+
+
+# -- what is no file, and links that lead nowhere -----------------------------------------------------
+
+
+def test_a_pipe_under_the_name_of_a_known_file_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(1))
+    (tmp_path / "b.jsonl").write_text(lines(2))
+    read = Reader(watched(tmp_path))
+    assert read() == [1, 2]
+    (tmp_path / "a.jsonl").unlink()
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "c.jsonl").write_text(lines(3))
+    assert read() == [3]
+    assert Reader(watched(tmp_path), read.position)() == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_a_division_of_a_file_whose_name_is_not_that_of_a_file_any_more_is_refused(
+    tmp_path: Path, make: Any
+) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(1))
+    source = watched(tmp_path)
+    offer = source.offer(source.start(), LIMIT)
+    assert offer is not None
+    [split] = source.splits(source.start(), offer.end)
+    (tmp_path / "a.jsonl").unlink()
+    make(tmp_path / "a.jsonl")
+    with pytest.raises(SourceChanged, match="no regular file"):
+        source.for_tasks().read(split)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "link", "target"),
+    [("", "b.jsonl", "b.jsonl"), ("", "n=1", "."), ("", "n=1", "n=1"), ("*/*.jsonl", "x", "x")],
+)
+def test_a_link_that_leads_back_to_itself_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str, link: str, target: str
+) -> None:
+    folder = tmp_path / "p" if pattern else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "a.jsonl").write_text(lines(1))
+    (tmp_path / link).symlink_to(target)
+    read = Reader(watched(tmp_path / pattern))
+    assert read() == [1]
+    (folder / "c.jsonl").write_text(lines(2))
+    assert read() == [2]
+    told = [record for record in caplog.records if "leads back to where it is" in record.message]
+    assert len(told) == 1
+
+
+def test_many_links_to_a_folder_above_are_as_few_folders_as_there_are(tmp_path: Path) -> None:
+    (tmp_path / "n=0").mkdir()
+    for at in range(12):
+        (tmp_path / "n=0" / f"m={at}").symlink_to(tmp_path)
+    (tmp_path / "n=0" / "a.jsonl").write_text('{"at": 7}\n')
+    assert Reader(watched(tmp_path))() == [0]
+
+
+def test_an_error_of_the_file_system_while_it_is_listed_names_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_text(lines(1))
+
+    def stale(path: Any) -> Any:
+        raise OSError(116, "Stale file handle")
+
+    source = watched(tmp_path)
+    monkeypatch.setattr(folders.os, "scandir", stale)
+    with pytest.raises(SourceChanged, match="cannot be looked at: Stale file handle") as refused:
+        source.offer(source.start(), LIMIT)
+    assert str(tmp_path) in refused.value.place
+
+
+# -- damaged Parquet ----------------------------------------------------------------------------------
+
+
+def test_columns_of_parquet_with_a_broken_footer_are_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"at": [1], "n": [1]}), path)
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[-8:-4], "little")
+    data[-8 - size : -8] = b"\xff" * size
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=r"a\.parquet") as refused:
+        Files(tmp_path, event_time="at")
+    assert "mend or remove" in refused.value.remedy
+
+
+def test_a_damaged_page_of_parquet_is_to_be_mended_and_not_brought_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"at": list(range(5000)), "n": [n * n for n in range(5000)]})
+    pyarrow.parquet.write_table(table, path)
+    read = Reader(Files(path, event_time="at", schema=SCHEMA))
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match="is not what its format says") as refused:
+        read(Limit(10_000, 1 << 20))
+    assert "mend or remove" in refused.value.remedy

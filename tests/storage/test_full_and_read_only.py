@@ -19,9 +19,10 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Driver
-from headrace.errors import StorageFull, StorageReadOnly
+from headrace.errors import Damaged, StorageFull, StorageReadOnly
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
+from headrace.storage.soft import HostFiles
 from tests.crashpoints.scenarios import SPEC, UPKEEP
 from tests.oracle.model import Model
 from tests.support.pipelines import Collected, draw, run_inline
@@ -211,3 +212,12 @@ def test_a_user_whose_files_may_not_grow_is_told_so_and_goes_on_when_they_may(
         found = collected.rows()
         for sink, steps in expected().items():  # what was released before the stop is not repeated
             assert found.get(sink, []) == steps[len(steps) - len(found.get(sink, [])) :]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+@pytest.mark.parametrize("kind", [LocalStore, HostFiles])
+def test_what_is_no_file_under_a_name_is_damage(tmp_path: Path, kind: Any, make: Any) -> None:
+    make(tmp_path / "name")
+    with pytest.raises(Damaged, match="name is no file") as refused:
+        kind(tmp_path).read("name")
+    assert refused.value.place == str(tmp_path / "name")

@@ -65,6 +65,13 @@ class Sink:
             PipelineError: to refuse.
         """
 
+    def occupies(self) -> str:
+        """Return where it writes under names that no other sink of the pipeline may write; "" for nowhere.
+
+        Two sinks of a pipeline that give the same are refused where the pipeline is drawn.
+        """
+        return ""
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         """Deliver a step's productions.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import time
 from pathlib import Path
@@ -12,7 +13,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headrace.errors import AlreadyExists, PipelineError, SinkConflict, StorageError
+from headrace.errors import (
+    AlreadyExists,
+    Damaged,
+    NotFound,
+    PipelineError,
+    SinkConflict,
+    StorageError,
+)
 from headrace.jsonlines import json_lines
 from headrace.sinks.base import Sink
 from headrace.storage.base import Store
@@ -100,18 +108,34 @@ class Files(Sink):
             return False
         return True
 
+    def occupies(self) -> str:
+        place = self._store.location
+        if isinstance(self._store, LocalStore):
+            place = os.path.realpath(place)
+        return f"{place.rstrip('/')}/step-*.{self._suffix}"
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         name = f"step-{step:012d}.{self._suffix}"
         data = self._encode(rows)
         try:
             self._store.create(name, data)
         except AlreadyExists:
-            self._compare(name, data)
+            self._compare_with_what_is_there(name, data)
         except StorageError:
             if not self._was_created(name, data):
                 raise
         else:
             self._sweep(name)
+
+    def _compare_with_what_is_there(self, name: str, data: bytes) -> None:
+        try:
+            self._compare(name, data)
+        except (NotFound, Damaged) as error:
+            raise SinkConflict(
+                f"{name} is taken, and not by a file: a folder, a pipe, or a link that leads nowhere",
+                place=self._store.location,
+                remedy="take it away, and start again: the step is delivered then",
+            ) from error
 
     def _compare(self, name: str, data: bytes) -> None:
         if not self._is_same(self._store.read(name), data):

@@ -14,6 +14,7 @@ from typing import BinaryIO, ClassVar, Literal
 
 from headrace.errors import (
     AlreadyExists,
+    Damaged,
     NotFound,
     PipelineError,
     StorageError,
@@ -22,6 +23,7 @@ from headrace.errors import (
 )
 from headrace.storage.base import Store
 from headrace.storage.names import leads_out, name_to_be
+from headrace.storage.regular import NotRegular, open_regular
 
 #: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
 _ASIDE_FOR_S = 900
@@ -99,7 +101,7 @@ class LocalStore(Store):
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = within(self._root, name)
-        with typed_errors(path), open(path, "rb") as file:
+        with typed_errors(path), open_regular(path) as file:
             if path in self._unsure:
                 with self._synced(path):
                     pass
@@ -292,6 +294,18 @@ def typed_errors(path: Path) -> Iterator[None]:
         raise AlreadyExists(f"{path.name} exists", place=str(path)) from error
     except FileNotFoundError as error:
         raise NotFound(f"{path.name} is not there", place=str(path)) from error
+    except NotRegular as error:
+        raise Damaged(
+            f"{path.name} is no file: a directory, a pipe or a device has its name",
+            place=str(path),
+            remedy="take it away, and bring the file back from a copy if there was one",
+        ) from error
+    except NotADirectoryError as error:
+        raise StorageError(
+            f"a file is where a folder is to be, on the way to {path.name}",
+            place=error.filename or str(path),
+            remedy="take the file away, or choose another folder",
+        ) from error
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(

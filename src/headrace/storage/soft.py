@@ -18,6 +18,7 @@ from headrace.errors import NotFound, StateLost, StorageDenied
 from headrace.storage.base import Store
 from headrace.storage.local import make_directory, private, read_range, typed_errors, within
 from headrace.storage.memory import MemoryStore
+from headrace.storage.regular import open_regular
 
 #: Names that begin so are soft files.
 SOFT = "soft/"
@@ -74,7 +75,7 @@ class HostFiles(Store):
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = within(self._root, name)
-        with typed_errors(path), open(path, "rb") as file:
+        with typed_errors(path), open_regular(path) as file:
             return read_range(file, offset, length)
 
     def list(self, prefix: str) -> list[str]:

@@ -35,6 +35,7 @@ from headrace.topology.nodes import Clocked, Injector, Node, OnError, SinkNode
 from headrace.topology.outputs import add_outputs, add_posts, retained_of
 from headrace.topology.redrawing import check_replaced, copy_into, removal_problem
 from headrace.topology.rules import rules_of
+from headrace.topology.sinks import check_apart
 from headrace.topology.streams import BAD, DEAD_LETTER, RAW, Stream
 
 
@@ -257,8 +258,8 @@ class Pipeline(Drawn):
                 longer than ``Settings.straggler_us``. By default what the computation says: not weak.
 
         Raises:
-            PipelineError: for an injector's own stream, a name that is taken, or columns that the sink
-                refuses.
+            PipelineError: for an injector's own stream, a name that is taken, columns that the sink
+                refuses, or a sink that writes the same files as another one.
         """
         self._claim(name, "a sink", taken=self.sinks)
         stream = self._stream(stream, name)
@@ -273,6 +274,7 @@ class Pipeline(Drawn):
                 remedy="use one of headrace.sinks, or subclass headrace.sinks.Sink",
             )
         sink.check(stream.public_schema())
+        check_apart(name, sink, self.sinks.values())
         if weak is None:
             producer = self.producer(stream)
             weak = producer is not None and producer.weak

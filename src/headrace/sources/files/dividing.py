@@ -561,12 +561,18 @@ class Divider:
             if now is not None and now.id == part.id:
                 return escaped(name)
         if entry is not None and entry.head:
-            is_text = self._format.is_text
             for name in sorted(self.names()):
-                with open_file(self._folder, name, "look") as file:
-                    if has_print(entry, file, is_text=is_text):
+                with typed_errors(self._folder.shown(name)):
+                    if self._has_print(name, entry):
                         return escaped(name)
         return part.name
+
+    def _has_print(self, name: str, entry: FileRead) -> bool:
+        try:
+            with open_file(self._folder, name, "look") as file:
+                return has_print(entry, file, is_text=self._format.is_text)
+        except FileNotFoundError:
+            return False  # (it was listed, and is gone)
 
     # -- what must stay -----------------------------------------------------------------------------------
 

@@ -6,11 +6,14 @@ their bytes.
 
 from __future__ import annotations
 
+import errno
 import io
+import logging
 import os
+import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -21,12 +24,19 @@ from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_remote
 from headrace.storage.hdfs import SCHEME as WEBHDFS
 from headrace.storage.hdfs import HdfsStore
 from headrace.storage.objects import SCHEMES, ObjectStore
+from headrace.storage.regular import NotRegular, open_regular
+
+log = logging.getLogger("headrace")
 
 #: A directory that was changed so shortly before it was listed may change again with the same time.
 _SETTLED_NS = 2_000_000_000
 #: What is read of a remote file at once, at least.
 _BLOCK_BYTES = 1 << 20
 _NAMES_AT_ONCE = 10_000
+#: Of so many links that lead nowhere it is told.
+_TOLD_LINKS = 20
+#: What says that nothing is there: not yet, or not any more.
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
 
 class Facts(NamedTuple):
@@ -133,6 +143,20 @@ def open_folder(base: str) -> Folder:
     )
 
 
+class _Entered(NamedTuple):
+    """A directory that is looked through.
+
+    Attributes:
+        folder: its name within the folder of all files, with a ``/`` behind it.
+        state: of matching the pattern.
+        above: which directories it is in, by device and inode.
+    """
+
+    folder: str
+    state: frozenset[int]
+    above: frozenset[tuple[int, int]] = frozenset()
+
+
 class LocalFolder(Folder):
     """A directory of this machine, or of a mount."""
 
@@ -143,6 +167,7 @@ class LocalFolder(Folder):
         self._base = base
         self.location = os.path.realpath(base)
         self._seen: dict[str, tuple[int, list[str]]] = {}  # when a directory changed; its folders
+        self._circles: set[str] = set()  # links that lead back, and were told of
 
     def place(self) -> Place:
         try:
@@ -154,67 +179,122 @@ class LocalFolder(Folder):
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
         self.location = os.path.realpath(self._base)
         if pattern.names_one:
-            if os.path.isfile(os.path.join(self.location, pattern.parts[0])):
+            if self.facts(pattern.parts[0]) is not None:
                 yield [(pattern.parts[0], None)]
             return
         seen, self._seen = self._seen, {}
-        waiting = [("", pattern.start())]
+        waiting = [_Entered("", pattern.start())]
         while waiting:
-            folder, state = waiting.pop()
+            at = waiting.pop()
             folders: list[str] = []
-            before = seen.get(folder) if changes_only else None
-            yield from self._of_one(folder, state, pattern, before, folders)
+            path = os.path.join(self.location, at.folder)
+            before = seen.get(at.folder) if changes_only else None
+            try:
+                found = os.stat(path)
+                if pattern.is_folder and _file_of(found) in at.above:
+                    self._warn_of_circle(path)
+                    continue
+                yield from self._of_one(at, pattern, found.st_mtime_ns, before, folders)
+            except OSError as error:
+                if not self._is_away(path, error):
+                    raise _unseen(path, error) from error
+                continue
+            above = at.above | {_file_of(found)}
             for name in folders:
-                entered = pattern.enters(state, name)
+                entered = pattern.enters(at.state, name)
                 if entered:
-                    waiting.append((f"{folder}{name}/", entered))
+                    waiting.append(_Entered(f"{at.folder}{name}/", entered, above))
 
     def _of_one(
-        self, folder: str, state: frozenset[int], pattern: Pattern,
+        self, at: _Entered, pattern: Pattern, changed: int,
         before: tuple[int, list[str]] | None, folders: list[str],
     ) -> Iterator[Listed]:  # fmt: skip
         """Return the files of one directory, and note its folders."""
-        path, now = os.path.join(self.location, folder), time.time_ns()
-        try:
-            changed = os.stat(path).st_mtime_ns
-            if before is not None and before[0] == changed:
-                folders += before[1]
-                self._seen[folder] = before
-                return
-            some: Listed = []
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if _is_folder(entry, pattern):
-                        folders.append(entry.name)
-                    elif pattern.takes(state, entry.name) and entry.is_file():
-                        some.append((folder + entry.name, None))
-                        if len(some) == _NAMES_AT_ONCE:
-                            yield some
-                            some = []
-            yield some
-        except (FileNotFoundError, NotADirectoryError):
-            return  # gone meanwhile, or not there yet
+        path, now = os.path.join(self.location, at.folder), time.time_ns()
+        if before is not None and before[0] == changed:
+            folders += before[1]
+            self._seen[at.folder] = before
+            return
+        some: Listed = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if self._is(_is_folder, entry, pattern):
+                    folders.append(entry.name)
+                elif pattern.takes(at.state, entry.name) and self._is(_is_file, entry, pattern):
+                    some.append((at.folder + entry.name, None))
+                    if len(some) == _NAMES_AT_ONCE:
+                        yield some
+                        some = []
+        yield some
         if now - changed > _SETTLED_NS:
-            self._seen[folder] = changed, folders
+            self._seen[at.folder] = changed, folders
+
+    def _is(self, kind: _IsKind, entry: os.DirEntry[str], pattern: Pattern) -> bool:
+        """Say whether a name is that of a folder or a file; of neither where a link leads nowhere."""
+        try:
+            return kind(entry, pattern)
+        except OSError as error:
+            if not self._is_away(entry.path, error):
+                raise _unseen(entry.path, error) from error
+            return False
+
+    def _is_away(self, path: str, error: OSError) -> bool:
+        """Say whether an error says that nothing is there; warn of links that lead back to themselves."""
+        if error.errno == errno.ELOOP:
+            self._warn_of_circle(path)
+            return True
+        return error.errno in _NOT_THERE  # (gone meanwhile, or not there yet)
 
     def facts(self, name: str) -> Facts | None:
+        path = os.path.join(self.location, name)
         try:
-            return _facts(os.stat(os.path.join(self.location, name)))
-        except (FileNotFoundError, NotADirectoryError):
+            found = os.stat(path)
+        except OSError as error:
+            if not self._is_away(path, error):
+                raise _unseen(path, error) from error
             return None
+        return _facts(found) if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> tuple[BinaryIO, Facts]:
-        file = open(os.path.join(self.location, name), "rb")  # noqa: SIM115 (the caller closes it)
+        try:
+            file = open_regular(os.path.join(self.location, name))
+        except NotRegular as error:  # something else has the name of the file, which is gone
+            raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         return file, _facts(os.fstat(file.fileno()))
+
+    def _warn_of_circle(self, path: str) -> None:
+        """Say once of each link that leads back to itself, or to a folder above it, that it is none."""
+        if path not in self._circles and len(self._circles) < _TOLD_LINKS:
+            self._circles.add(path)
+            log.warning("%s is passed over: its link leads back to where it is", escaped(path))
 
 
 def _facts(of: os.stat_result) -> Facts:
     return Facts(str(of.st_ino), of.st_size, of.st_mtime_ns, of.st_dev)
 
 
+def _file_of(of: os.stat_result) -> tuple[int, int]:
+    return of.st_dev, of.st_ino
+
+
+_IsKind = Callable[[os.DirEntry[str], Pattern], bool]
+
+
 def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:
     # (a link may lead up again, so folders of any depth are looked for without following links)
     return pattern.is_deep and entry.is_dir(follow_symlinks=ANY_DEPTH not in pattern.parts)
+
+
+def _is_file(entry: os.DirEntry[str], pattern: Pattern) -> bool:
+    return entry.is_file()
+
+
+def _unseen(path: str, error: OSError) -> SourceChanged:
+    return SourceChanged(
+        f"{escaped(path)} cannot be looked at: {error.strerror}",
+        place=escaped(path),
+        remedy="let this user read there, or see to the disk or mount; then start again",
+    )
 
 
 class _RemoteFolder(Folder):

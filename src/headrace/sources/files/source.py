@@ -186,15 +186,12 @@ class Files(Source):
                 remedy="declare them with type= or schema=, the event time among them",
             )
         shown = self._folder.shown(first)
-        try:
-            with open_file(self._folder, first, "look") as file:
-                return self._reader.infer(file.opened, only)
-        except pa.ArrowInvalid as error:
-            raise BadInput(
-                f"the columns of {shown} cannot be told from its beginning: {error}",
-                place=shown,
-                remedy="mend the file, or declare the columns with type= or schema=",
-            ) from error
+        with (
+            typed_errors(shown),
+            _telling_columns(shown),
+            open_file(self._folder, first, "look") as file,
+        ):
+            return self._reader.infer(file.opened, only)
 
     def values(self) -> ValueType:
         return self._values
@@ -311,6 +308,18 @@ class Files(Source):
     def _reader(self) -> FileFormat:
         assert self._format is not None  # it is, once it has been told from the path
         return self._format
+
+
+@contextmanager
+def _telling_columns(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise BadInput(
+            f"the columns of {shown} cannot be told from its beginning: {error}",
+            place=shown,
+            remedy="mend the file, or declare the columns with type= or schema=",
+        ) from error
 
 
 class PartToRead(NamedTuple):
