@@ -285,3 +285,9 @@ def test_texts_that_are_numbers_have_the_unit_that_was_said() -> None:
         1_714_557_600_000_000, 1_714_557_600_000_000, -1_500_000,
     ]  # fmt: skip
     assert read("-1", "1999", unit="ns") == [-1, 1]
+
+
+def test_numbers_of_any_length_are_the_times_that_they_are_or_are_refused() -> None:
+    assert read("1.9999999999999999", "-0.0000000000001", unit="us") == [1, -1]
+    with pytest.raises(BadTime, match="beyond"):
+        read("1" * 31, unit="us")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.schema import NotExact, exact_cast
+from headrace.schema.decimals import decimals_of_texts, decimals_of_values
 
 _INTS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 _INTS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)}
@@ -86,6 +88,56 @@ def test_a_decimal_that_a_float_shows_comes_back(values: list[Decimal]) -> None:
     floats = exact_cast(column, pa.field("x", pa.float64()))
     assert floats.to_pylist() == [float(v) for v in values]
     assert exact_cast(floats, pa.field("x", column.type)).equals(column)
+
+
+@st.composite
+def _decimal_types(draw: st.DrawFn) -> pa.DataType:
+    make, most = draw(st.sampled_from([(pa.decimal128, 38), (pa.decimal256, 76)]))
+    precision = draw(st.integers(1, most))
+    return make(precision, draw(st.integers(0, precision)))
+
+
+def _fits(value: Decimal, kind: pa.DataType) -> bool:
+    counted = Fraction(value) * 10**kind.scale
+    return counted.denominator == 1 and abs(counted) < 10**kind.precision
+
+
+@settings(max_examples=150)
+@given(_decimal_types(), _decimal_types(), st.integers(0, 80), st.integers(-5, 60), st.data())
+def test_a_decimal_keeps_all_its_digits_or_is_refused_from_values_texts_and_other_decimals(
+    kind: pa.DataType, other: pa.DataType, digits: int, places: int, data: st.DataObject
+) -> None:
+    number = data.draw(st.integers(-(10**digits), 10**digits) | st.just(10 ** max(digits - 1, 0)))
+    value = Decimal(number).scaleb(-places, Context(prec=200))
+    text = data.draw(st.sampled_from([str(value), format(value, "f")]))
+    ways: list[Any] = [
+        lambda of: decimals_of_values([value], of),
+        lambda of: decimals_of_texts(pa.array([text]), of),
+    ]
+    if _fits(value, other):
+        column = decimals_of_values([value], other)
+        ways.append(lambda of: exact_cast(column, pa.field("x", of)))
+    for way in ways:
+        if _fits(value, kind):
+            assert way(kind).to_pylist() == [value]
+        else:
+            with pytest.raises((pa.ArrowInvalid, NotExact)):
+                way(kind)
+
+
+@given(st.integers(-(2**63), 2**64 - 1), _decimal_types())
+def test_an_integer_becomes_a_decimal_and_comes_back_or_is_refused(
+    value: int, kind: pa.DataType
+) -> None:
+    column = pa.array([value], pa.int64() if value < 2**63 else pa.uint64())
+    field = pa.field("x", kind)
+    if _fits(Decimal(value), kind):
+        found = exact_cast(column, field)
+        assert found.to_pylist() == [value]
+        assert exact_cast(found, pa.field("x", column.type)).equals(column)
+    else:
+        with pytest.raises(NotExact):
+            exact_cast(column, field)
 
 
 INT, WHOLE = pa.int64(), pa.field("item", pa.int64(), nullable=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Literal
 
 import numpy as np
@@ -13,6 +15,8 @@ from headrace.eventtime.zones import I64, Ambiguous, RepeatedHour, zone_of
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_DIGITS_OF_UNIT = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _NUMBER = r"^[+-]?\d+(?:\.\d+)?$"
 #: Years in which dates are that are written as numbers, such as 19580329.
 _DATES = (1800, 2199)
@@ -66,7 +70,7 @@ def to_micros_column(
     if pa.types.is_floating(kind):
         return _from_floats(column, unit or "us")
     if pa.types.is_decimal(kind):
-        return _from_decimals(column, unit or "us")
+        return _from_decimals(column.to_pylist(), unit or "us")
     raise BadTime(0, f"a column of {kind} holds no times")
 
 
@@ -121,14 +125,13 @@ def _from_floats(column: pa.Array, unit: TimeUnit) -> pa.Array:
     return pa.array(micros.astype(np.int64))
 
 
-def _from_decimals(column: pa.Array, unit: TimeUnit) -> pa.Array:
+def _from_decimals(numbers: list[Decimal], unit: TimeUnit) -> pa.Array:
     micros = []
-    for row, number in enumerate(column.to_pylist()):
-        value = number * _PER_UNIT[unit] if unit != "ns" else number / 1_000
-        whole = int(value // 1) - (value < 0 and value % 1 != 0)
-        if not -(2**63) <= whole < 2**63:
+    for row, number in enumerate(numbers):
+        value = number.scaleb(_DIGITS_OF_UNIT[unit], context=_EXACT)
+        if value and (value.adjusted() > 18 or not -(2**63) <= math.floor(value) < 2**63):
             raise BadTime(row, f"{number} is beyond what a time can be")
-        micros.append(whole)
+        micros.append(math.floor(value))
     return pa.array(micros, pa.int64())
 
 
@@ -211,8 +214,7 @@ def _with_numbers(
         part = column.take(pa.array(rows))
         try:
             if mask is numbers:
-                kind = pa.decimal128(38, 9)
-                found = _from_decimals(part.cast(kind), unit)
+                found = _from_decimals([Decimal(text) for text in part.to_pylist()], unit)
             else:
                 found = _from_strings(part, zone, None, ambiguous, None)
         except BadTime as error:

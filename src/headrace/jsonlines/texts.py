@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import time, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from headrace.jsonlines.shadows import Shadow, type_as_read
+from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.exact import Misfit, family_of
 
-Read = Callable[[pa.Array], pa.Array]
+Read = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def value_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -27,7 +27,7 @@ def value_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
     family = family_of(kind)
     if family_of(column.type) != "text" or family not in _PLAIN:
         return column
-    return _PLAIN[family](column)
+    return _PLAIN[family](column, kind)
 
 
 def keys_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -88,7 +88,7 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 def _by_msgspec(declared: Any, wanted: str, kind: pa.DataType) -> Read:
     """Return a reader of texts that stand for values of a type in JSON as msgspec has it."""
 
-    def read(column: pa.Array) -> pa.Array:
+    def read(column: pa.Array, _: pa.DataType) -> pa.Array:
         try:
             return _array(msgspec.convert(column.to_pylist(), list[declared | None]), kind)
         except msgspec.ValidationError:
@@ -97,7 +97,7 @@ def _by_msgspec(declared: Any, wanted: str, kind: pa.DataType) -> Read:
     return read
 
 
-def _dates(column: pa.Array) -> pa.Array:
+def _dates(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return column.cast(pa.date32())
     except pa.ArrowInvalid:
@@ -109,18 +109,16 @@ def _dates(column: pa.Array) -> pa.Array:
         raise
 
 
-def _decimals(column: pa.Array) -> pa.Array:
-    return _one_by_one(column, _decimal, "no decimal", None)
-
-
-def _decimal(text: str) -> Decimal:
+def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
-        found = Decimal(text)
-    except InvalidOperation:
-        raise ValueError("it is no number") from None
-    if not found.is_finite():
-        raise ValueError("it is no number")
-    return found
+        return decimals_of_texts(column, kind)
+    except pa.ArrowInvalid:
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                decimals_of_texts(pa.array([text], pa.string()), kind)
+            except pa.ArrowInvalid as error:
+                raise Misfit(row, f"{_shown(text)} is no decimal of type {kind}: {error}") from None
+        raise
 
 
 _PLAIN: dict[str, Read] = {

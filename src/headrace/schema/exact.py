@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.schema.decimals import decimals_of_texts, rescaled
 
 _DAY_US = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = FIRST_DATE_US // _DAY_US, LAST_DATE_US // _DAY_US
 #: In a unit, so many make a microsecond.
 _FINER = {"ns": 1_000}
-#: The decimals that any integer of 64 bits fits in, with any scale that a decimal may have.
-_WIDE_DIGITS = 76
+#: The decimals that any integer of 64 bits fits in, and what integers decimals may be.
+_INTEGERS, _WHOLE = pa.decimal128(20, 0), pa.decimal128(38, 0)
 
 
 class NotExact(TypeError):
@@ -237,12 +238,16 @@ def _filled(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def _int_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array.cast(pa.decimal256(_WIDE_DIGITS, max(kind.scale, 0))).cast(kind)
+    return rescaled(array.cast(_INTEGERS), kind)
 
 
 def _float_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return floats as the decimals that they are written as: 0.1 is 0.1."""
-    return array.cast(pa.string()).cast(kind)
+    return decimals_of_texts(array.cast(pa.string()), kind)
+
+
+def _decimal_to_int(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return rescaled(array, _WHOLE).cast(kind)
 
 
 def _decimal_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -318,9 +323,9 @@ _RULES: dict[tuple[str, str], Callable[[pa.Array, pa.DataType], pa.Array]] = {
     ("float", "int"): _checked(_safe),
     ("float", "float"): _checked(_float_to_float),
     ("float", "decimal"): _checked(_float_to_decimal),
-    ("decimal", "int"): _checked(_safe),
+    ("decimal", "int"): _checked(_decimal_to_int),
     ("decimal", "float"): _checked(_decimal_to_float),
-    ("decimal", "decimal"): _checked(_safe),
+    ("decimal", "decimal"): _checked(rescaled),
     ("text", "text"): _checked(_safe),
     ("bytes", "text"): _checked(_to_text),
     ("bytes", "bytes"): _checked(_safe),

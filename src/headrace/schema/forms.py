@@ -11,7 +11,7 @@ import math
 import uuid
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -21,13 +21,12 @@ import pyarrow as pa
 from headrace.eventtime.parsing import to_micros_column
 from headrace.eventtime.timestamps import from_micros
 from headrace.eventtime.zones import Ambiguous
+from headrace.schema.decimals import decimals_of_values
 from headrace.schema.exact import Misfit, cast_exactly, check_point_in_time
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DECIMAL = pa.decimal128(38, 18)
 _NONE = type(None)
-#: Enough for any decimal that a column can hold, with zeros to spare.
-_ROOM = Context(prec=200)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -326,25 +325,7 @@ class Number(Plain):
         return value
 
     def _column(self, values: Sequence[Any]) -> pa.Array:
-        try:
-            return pa.array(values, self.arrow)
-        except pa.ArrowInvalid as error:
-            return self._shortened(values, error)
-
-    def _shortened(self, values: Sequence[Any], error: pa.ArrowInvalid) -> pa.Array:
-        """Return decimals without zeros to spare behind the point: these are no digits that count."""
-        wanted = Decimal(1).scaleb(-self.arrow.scale)
-        try:
-            shorter = [None if value is None else _with_exponent(value, wanted) for value in values]
-        except InvalidOperation:
-            raise error from None
-        return pa.array(shorter, self.arrow)
-
-
-def _with_exponent(value: Decimal, like: Decimal) -> Decimal:
-    """Return a decimal with as many digits behind the point as another, if it is still the same."""
-    found = value.quantize(like, context=_ROOM)
-    return found if found == value else value
+        return decimals_of_values(values, self.arrow)
 
 
 def _is_nat(value: Any) -> bool:

@@ -16,6 +16,7 @@ from headrace.eventtime.spellings import TimeFormat
 from headrace.eventtime.zones import Ambiguous
 from headrace.jsonlines import keys_of_texts, value_of_texts
 from headrace.schema import NotExact, ValueType
+from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.declared import Cast
 from headrace.schema.exact import Misfit, family_of
 from headrace.schema.forms import (
@@ -269,6 +270,8 @@ def _is_number_in_text(column: pa.Array, kind: pa.DataType) -> bool:
 def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return texts as numbers; in text formats columns with a time format are read as texts."""
     try:
+        if pa.types.is_decimal(kind):
+            return decimals_of_texts(column, kind)
         return column.cast(kind)
     except pa.ArrowInvalid as error:
         raise Misfit(0, str(error)) from None

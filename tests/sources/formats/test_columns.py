@@ -232,6 +232,43 @@ def test_what_would_lose_something_is_refused_with_its_row(
         records(Files(path, event_time="at", schema={"it": kind | None}))
 
 
+def with_decimal(folder: Path, kind: str, text: str) -> Path:
+    """Return a file with a decimal beside an event time."""
+    if kind == "parquet":
+        return parquet(folder / "a.parquet", pa.array([Decimal(text)]))
+    if kind == "folder":
+        (folder / f"it={text}").mkdir()
+        write(folder / f"it={text}" / "a.jsonl", {"at": [1]})
+        return folder / "*" / "*.jsonl"
+    return write(folder / f"a.{kind}", {"at": [1], "it": [text]})
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "folder"])
+@pytest.mark.parametrize(("text", "scale"), [("1" * 25, 20), ("1e30", 2), ("1E-60", 60)])
+def test_a_decimal_that_its_type_cannot_hold_is_no_other_number(
+    tmp_path: Path, kind: str, text: str, scale: int
+) -> None:
+    path = with_decimal(tmp_path, kind, text)
+    how: Any = {"event_time": "at", "time_unit": "us"}
+    if kind == "parquet":
+        how = {"event_time": "at"}
+    with pytest.raises(BadInput, match="it"):
+        records(Files(path, schema={"it": Decimal}, **how))
+    found = records(Files(path, schema={"it": pa.decimal256(76, scale)}, **how))
+    assert [row.it for row in found] == [Decimal(text)]
+
+
+def test_decimals_of_csv_have_its_decimal_point_and_may_have_spaces_around(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("at;it\n1; 1,50 \n2;-2e-3\n3;\n")
+    how: Any = {"event_time": "at", "time_unit": "us", "delimiter": ";", "decimal_point": ","}
+    found = records(Files(path, schema={"it": Decimal | None}, **how))
+    assert [row.it for row in found] == [Decimal("1.5"), Decimal("-0.002"), None]
+    path.write_text("at;it\n1;1,5\n2;1.5\n")
+    with pytest.raises(BadInput, match="line 3"):
+        records(Files(path, schema={"it": Decimal}, **how))
+
+
 def test_nanoseconds_are_cut_as_time_goes_on(tmp_path: Path) -> None:
     times = pa.array([-1, 1, 1_999], pa.timestamp("ns", tz="UTC"))
     path = parquet(tmp_path / "a.parquet", times)

@@ -19,6 +19,7 @@ from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.zones import Ambiguous
 from headrace.schema import ValueType
+from headrace.schema.decimals import decimals_of_texts
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.files.dividing import Divider
 from headrace.sources.files.folders import Folder, open_folder
@@ -361,6 +362,8 @@ def _repeated(value: str | None, kind: pa.DataType, rows: int, column: str, show
     if value is None:
         return pa.nulls(rows, kind)
     try:
+        if pa.types.is_decimal(kind):
+            return pa.repeat(decimals_of_texts(pa.array([value]), kind)[0], rows)
         return pa.repeat(pa.scalar(value).cast(kind), rows)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadInput(

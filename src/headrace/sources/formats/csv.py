@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.errors import BadInput, PipelineError
+from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.nested import Part
 from headrace.sources.formats.base import Opened, Wanted
 from headrace.sources.formats.text import INFER_BYTES, Text
@@ -170,10 +171,28 @@ class Csv(Text):
         assert header is not None  # the division has records of it
         data = self._utf8(data)
         wanted = {name: kind for name, kind in wanted.items() if name in header[0]}
-        table = self._table(data, header[0], wanted)
+        table = self._with_decimals(
+            self._table(data, header[0], _decimals_as_texts(wanted)), wanted
+        )
         for name, kind in wanted.items():
             if pa.types.is_floating(kind):
                 self._check_finite(data, header[0], name, table.column(name))
+        return table
+
+    def _with_decimals(self, table: pa.Table, wanted: Wanted) -> pa.Table:
+        """Return records with decimals in the place of their texts: Arrow's own may be other numbers."""
+        point = self._convert_options["decimal_point"]
+        for at, name in enumerate(table.column_names):
+            kind = wanted.get(name)
+            if kind is None or not pa.types.is_decimal(kind):
+                continue
+            texts = pc.utf8_trim(table.column(at).combine_chunks(), " \t")
+            if point != ".":
+                texts = pc.replace_substring(pc.replace_substring(texts, ".", "no"), point, ".")
+            try:
+                table = table.set_column(at, name, decimals_of_texts(texts, kind))
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {name!r} is no {kind}: {error}") from None
         return table
 
     def _check_finite(
@@ -225,6 +244,12 @@ class Csv(Text):
                 **self._convert_options,
             ),
         )
+
+
+def _decimals_as_texts(wanted: Wanted) -> Wanted:
+    return {
+        name: pa.string() if pa.types.is_decimal(kind) else kind for name, kind in wanted.items()
+    }
 
 
 def _matches(text: str) -> bool:

@@ -1,0 +1,119 @@
+"""Decimals as columns: with all their digits, or refused.
+
+Arrow's own conversions multiply modulo 2**128 and count digits only then, and take some that have very many
+digits behind the point for nothing: what they are given here is within what they can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: The most digits of decimals of 128 bits, and of 256; Arrow multiplies these by ten so often, and no more.
+_MOST, _WIDEST = 38, 76
+
+
+def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> pa.Array:
+    """Return Python's decimals as a column; zeros to spare behind the point are no digits that count.
+
+    Raises:
+        pa.ArrowInvalid: when one has more digits than the type, or is no number.
+    """
+    unit = Decimal(1).scaleb(-kind.scale)
+    exactly = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    try:
+        made = [
+            None if value is None else value.quantize(unit, context=exactly) for value in values
+        ]
+    except DecimalException:
+        raise pa.ArrowInvalid(
+            f"it has more than {kind.precision} digits, {kind.scale} of them behind the point"
+        ) from None
+    return pa.array(made, _wide(kind)).cast(kind)
+
+
+def rescaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return decimals as others of another scale or precision.
+
+    Raises:
+        pa.ArrowInvalid: when one has digits that have no place there.
+    """
+    if array.type == kind:
+        return array
+    if not _usual(array.type) or not _usual(kind):
+        return decimals_of_values(array.to_pylist(), kind)
+    before, there = kind.precision - kind.scale, array.type.precision - array.type.scale
+    array = array.cast(pa.decimal256(_WIDEST, array.type.scale))
+    if before < there:
+        _check_within(array, before)
+    return array.cast(pa.decimal256(_WIDEST, kind.scale)).cast(kind)
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """Return a type of the same scale that Arrow makes of texts and numbers as it should."""
+    if kind.bit_width >= 128 and _usual(kind):
+        return kind
+    if _usual(kind):
+        return pa.decimal128(_MOST, kind.scale)
+    return pa.decimal256(_WIDEST, min(max(kind.scale, 0), _WIDEST))
+
+
+def _usual(kind: pa.DataType) -> bool:
+    return bool(0 <= kind.scale <= kind.precision)
+
+
+def _check_within(array: pa.Array, digits: int) -> None:
+    """Check that decimals have no more than some digits before the point."""
+    ends = pc.min_max(array).as_py()
+    least, most = ends["min"], ends["max"]
+    if most is not None and (most >= 10**digits or least <= -(10**digits)):
+        raise pa.ArrowInvalid(f"it has more than {digits} digits before the point")
+
+
+def decimals_of_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the decimals that texts stand for, with or without an exponent.
+
+    Raises:
+        pa.ArrowInvalid: when one is no number, or has digits that have no place in the type.
+    """
+    usual = _as_usual(texts, kind)
+    try:
+        found = pc.if_else(usual, texts, None).cast(_wide(kind)).cast(kind)
+    except pa.ArrowInvalid:
+        usual = pa.array(np.zeros(len(texts), dtype=bool))
+        found = pa.nulls(len(texts), kind)
+    rare = np.flatnonzero(~usual.to_numpy(zero_copy_only=False))
+    if not len(rare):
+        return found
+    others = decimals_of_values(
+        [_decimal(text) for text in texts.take(pa.array(rare)).to_pylist()], kind
+    )
+    at = np.arange(len(texts))
+    at[rare] = len(texts) + np.arange(len(rare))
+    return pa.concat_arrays([found, others]).take(pa.array(at))
+
+
+def _as_usual(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Say which texts have no exponent, and only so many digits that Arrow reads them as they are."""
+    if not _usual(kind):
+        return pa.array(np.zeros(len(texts), dtype=bool))
+    before = kind.precision - kind.scale
+    pattern = rf"^[+-]?0*\d{{0,{before}}}(\.\d{{0,{_MOST}}})?$"
+    return pc.match_substring_regex(texts, pattern).fill_null(True)
+
+
+def _decimal(text: Any) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        found = Decimal(text) if "_" not in text and text.isascii() else Decimal("NaN")
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite():
+        raise pa.ArrowInvalid(f"{text[:80]!r} is no decimal number")
+    return found
