@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,6 +129,60 @@ def test_a_time_beside_the_value_counts_and_a_dict_of_columns_will_do() -> None:
         t.run()
         assert t.timers("visits", "a")[-1].time == NOON + timedelta(seconds=10)
         assert t.state("visits", "a")["hits"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"at": NOON}, "page"),
+        ({"at": NOON, "page": "a", "size": 1, "sise": 2}, "sise"),
+        ({"at": NOON, "page": "a", "size": "many"}, "size"),
+        ({"at": NOON, "page": "a", "size": 1, 7: 2}, "7"),
+        ({}, "Missing"),
+        (None, "None"),
+    ],
+)
+def test_a_dict_that_is_no_value_is_bad_input_with_its_number(value: Any, why: str) -> None:
+    with drive(drawn()) as t:
+        with pytest.raises(BadInput, match=f"not a Hit: .*{why}") as raised:
+            t.push_many("hits", [hit("a", 0), value])
+        assert raised.value.place == "value 2 of those pushed to 'hits'"
+        assert t.step() is None, "nothing of it was pushed"
+
+
+class Positive:
+    """A base of records that look at what they are made of."""
+
+    def __post_init__(self) -> None:
+        if getattr(self, "size", 0) < 0:
+            raise LookupError("a negative size")
+
+
+@dataclasses.dataclass
+class Sized(Positive):
+    at: int
+    size: int
+    note: str | None
+
+
+def test_a_dict_may_lack_what_may_be_none_and_is_made_by_its_class() -> None:
+    pipeline = hr.Pipeline("sized")
+    source = hr.sources.Iterable([], Sized, event_time="at")
+    node = pipeline.compute("stores", Keeps(), keys={pipeline.inject("sized", source): "size"})
+    pipeline.sink("found", node, hr.sinks.Console())
+    with drive(pipeline) as t:
+        t.push("sized", {"at": 1, "size": 2})
+        t.run()
+        assert [out.value for out in t.outputs("found")] == [Sized(1, 2, None)]
+        with pytest.raises(BadInput, match="a negative size"):
+            t.push("sized", {"at": 1, "size": -2})
+
+
+class Keeps(hr.Computation):
+    out = hr.Output(Sized)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value)
 
 
 def test_event_timers_follow_the_watermark_that_is_moved_by_hand() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import PipelineError, SinkConflict, StorageError
+from headrace.schema import value_type_of
 from headrace.sinks import Files
 
 
@@ -110,6 +111,58 @@ def test_what_csv_cannot_hold_is_refused_when_it_is_drawn(tmp_path: Path, declar
     drawn("parquet")
     with pytest.raises(PipelineError, match="which csv cannot hold"):
         drawn("csv")
+
+
+class Circle(msgspec.Struct, tag="circle", frozen=True):
+    radius: float
+
+
+class Square(msgspec.Struct, tag="square", frozen=True):
+    side: float
+
+
+class Holds(msgspec.Struct, frozen=True):
+    shape: Circle | Square
+    any: dict[str, Any]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (list[Circle | Square], [Circle(1.0), Square(2.0)]),
+        (dict[str, Any], {"a": 1, "b": {"c": [None, "x"]}}),
+        (dict[str, Circle | Square | None], {"a": Square(1.5), "b": None}),
+        (Holds, Holds(Circle(0.5), {"a": True})),
+        (list[Holds], [Holds(Circle(0.5), {}), Holds(Square(0.5), {"a": [1]})]),
+        (list[list[int | str]], [[1, "x"], []]),
+        (Circle | Square, Circle(3.0)),
+    ],
+    ids=str,
+)
+def test_what_is_kept_as_json_can_be_written_at_any_depth(
+    tmp_path: Path, format: Any, declared: Any, value: Any
+) -> None:
+    values = value_type_of({"x": declared})
+    record = msgspec.defstruct("Record", [("x", Any)])
+    columns = values.outward(values.to_columns([record(value), record(value)]))
+    rows = pa.table(columns, schema=values.outside_schema)
+    sink = Files(tmp_path, format=format)
+    sink.check(rows.schema)
+    sink.deliver(1, rows)
+    path = tmp_path / f"step-000000000001.{format}"
+    if format == "jsonl":
+        assert path.read_bytes().splitlines() == [msgspec.json.encode({"x": value})] * 2
+    else:
+        back = values.exact("x", pyarrow.parquet.read_table(path).column("x"))
+        assert values.to_python([back]) == [values.python_type(value)] * 2
+
+
+def test_decimals_that_parquet_has_not_are_refused_when_they_are_drawn(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("x", pa.decimal128(10, -2))])
+    Files(tmp_path).check(columns)
+    with pytest.raises(PipelineError, match="which parquet cannot hold"):
+        Files(tmp_path, format="parquet").check(columns)
 
 
 def test_json_holds_what_json_has_no_name_for(tmp_path: Path) -> None:

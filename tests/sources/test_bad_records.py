@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,20 @@ def test_items_of_an_iterable_are_sifted(numbers: list[Any], rows: int) -> None:
     if wrong:
         with pytest.raises(BadInput, match=r"item \d+: Row"):
             run(Iterable(items, Row, event_time="at"), "stop", rows=100)
+
+
+@pytest.mark.parametrize("when", [2**70, -(2**70), True, 1.5, "noon", None, datetime(2024, 1, 1)])  # noqa: DTZ001
+def test_an_event_time_that_is_none_is_that_of_a_bad_item(when: Any) -> None:
+    items = [Row(1, 1), Row(1, 2), Row(1, 3)]
+
+    def source() -> Iterable:
+        return Iterable(items, Row, event_time=lambda item: when if item.n == 2 else item.at)
+
+    good, letters, skipped = run(source(), "dead_letter")
+    assert (good, [place for place, _, _ in letters], skipped) == ([1, 3], ["item 2"], 1)
+    with pytest.raises(BadInput, match="the event time of an item cannot be read") as raised:
+        run(source(), "stop")
+    assert raised.value.place.startswith("item 2")
 
 
 def test_what_is_wrong_with_more_than_a_record_stops_the_pipeline(tmp_path: Path) -> None:

@@ -456,18 +456,18 @@ def present_rows(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     return there, array if len(there) == len(array) else array.take(pa.array(there))
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def stored(kind: pa.DataType) -> pa.DataType:
     """Return a type with what stores JSON in its place: Arrow makes no arrays of that from values."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_stored(field.type)) for field in kind])
+        return pa.struct([field.with_type(stored(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(_stored(kind.item_type)))
+        return pa.map_(kind.key_field, kind.item_field.with_type(stored(kind.item_type)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_stored(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(stored(kind.value_type)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(stored(kind.value_type)))
     return kind
 
 
@@ -482,7 +482,7 @@ def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
         values: list[Any] = [None] * length
         for row in there.tolist():
             values[row] = {}
-        return pa.array(values, _stored(found.type)).cast(found.type)
+        return pa.array(values, stored(found.type)).cast(found.type)
     at = np.zeros(length, dtype=np.int64)
     at[there] = np.arange(len(there))
     missing = np.ones(length, dtype=bool)

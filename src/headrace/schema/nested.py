@@ -28,6 +28,7 @@ from headrace.schema.exact import (
     map_of,
     present_rows,
     spread,
+    stored,
     wrong_kind,
 )
 from headrace.schema.forms import Form, refused
@@ -115,6 +116,11 @@ def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return map_of(kind, offsets, keys, items, column)
     offsets, items = items_of(column)
     return list_of(kind, offsets, relabelled(items, kind.value_type), column)
+
+
+def empty_of(kind: pa.DataType) -> pa.Array:
+    """Return a column without rows of any type; Arrow makes none where JSON is inside of another type."""
+    return relabelled(pa.array([], stored(kind)), kind)
 
 
 class Many(Form):

@@ -22,6 +22,7 @@ from headrace.errors import (
     StorageError,
 )
 from headrace.jsonlines import json_lines
+from headrace.schema.nested import empty_of
 from headrace.sinks.base import Sink
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
@@ -103,8 +104,8 @@ class Files(Sink):
         if self._format == "csv" and any(of(field.type) for of in _NOT_IN_CSV):
             return False
         try:
-            self._encode(pa.schema([field]).empty_table())
-        except pa.ArrowException:
+            self._encode(pa.table([empty_of(field.type)], schema=pa.schema([field])))
+        except (pa.ArrowException, OSError):  # (the latter for decimals that Parquet has not)
             return False
         return True
 

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.eventtime.timestamps import to_micros
+from headrace.eventtime.timestamps import checked_micros
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import says
 from headrace.schema.forms import shortened
+from headrace.schema.numbers import plain_number
 from headrace.sources.base import (
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
@@ -226,7 +227,7 @@ class Iterable(Source):
         times = []
         for number, item in enumerate(items):
             try:
-                times.append(to_micros(self._time_of(item)))
+                times.append(checked_micros(self._time_of(item)))
             except Exception as error:
                 raise BadInput(
                     f"the event time of an item cannot be read: {error}",
@@ -287,6 +288,7 @@ class Iterable(Source):
 
 
 def _name(name: Any) -> str:
+    name = plain_number(name, strict=False)
     if isinstance(name, int) and not isinstance(name, bool):
         return str(name)
     if not isinstance(name, str) or not name:

@@ -110,17 +110,18 @@ class Feed(Source):
             DriveError: after the end of the input, or for values without a time.
             BadInput: for values that are not of the stream's type.
         """
-        part = self._part(partition)
-        if self._ended or part.ended_at is not None:
+        known = self._parts.get(partition)
+        if self._ended or (known is not None and known.ended_at is not None):
             raise DriveError(
                 f"{self._place(partition)} has ended, and takes no more records",
                 remedy="push before end()",
             )
-        typed = [self._typed(value) for value in values]
+        typed = [self._typed(value, row) for row, value in enumerate(values)]
         columns = self._columns(typed)
         micros = self._times(typed) if times is None else [moment_us(when) for when in times]
         if len(micros) != len(typed):
             raise DriveError(f"{len(micros)} times were given for {len(typed)} values")
+        part = self._part(partition)
         if not typed:
             return
         columns = [pa.array(micros, pa.int64()), *columns]
@@ -132,13 +133,25 @@ class Feed(Source):
         of = f"partition {partition!r} of " if partition else ""
         return f"{of}injector {self.name!r}"
 
-    def _typed(self, value: Any) -> Any:
+    def _typed(self, value: Any, row: int) -> Any:
+        """Return a dict of columns as a value of the stream's type, and any other value as it is."""
         if not isinstance(value, dict) or self._values.is_scalar:
             return value
         parts = self._values.parts
         own = {part.outside: part.name for part in parts if part.name not in value}
-        fields = {str(own.get(name, name)): item for name, item in value.items()}
-        return self._values.python_type(**fields)
+        fields = {part.name: None for part in parts if part.nullable and part.default is None}
+        fields |= {str(own.get(name, name)): item for name, item in value.items()}
+        try:
+            return self._values.python_type(**fields)
+        except Exception as error:  # (of a class that checks what it is made of, too)
+            raise self._bad(row, str(error)) from error
+
+    def _bad(self, row: int, why: str) -> BadInput:
+        return BadInput(
+            f"a value is not a {says(self._values.python_type)}: {why}",
+            place=f"value {row + 1} of those pushed to {self.name!r}",
+            remedy="push values of the stream's type, or dicts of its columns",
+        )
 
     def _times(self, values: Sequence[Any]) -> list[int]:
         micros = self._source.times_of(values)
@@ -153,11 +166,7 @@ class Feed(Source):
         try:
             return self._values.to_columns(values)
         except NotExact as error:
-            raise BadInput(
-                f"a value is not a {says(self._values.python_type)}: {error}",
-                place=f"value {error.row + 1} of those pushed to {self.name!r}",
-                remedy="push values of the stream's type, or dicts of its columns",
-            ) from error
+            raise self._bad(error.row, str(error)) from error
 
     def promise(self, when: Moment, partition: str | None) -> None:
         """Say that no record before a time is to come, of a partition or of all."""
