@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.sources.lines import Quoting, line_number, record_ends
+from headrace.sources.lines import Quoting, ends_within_value, line_number, record_ends
 
 TEXTS = st.text(alphabet='",\nab', max_size=30).map(str.encode)
 
@@ -47,6 +47,22 @@ def ends_one_by_one(data: bytes, signs: bytes = b',"') -> list[int]:
 
 
 CSV = Quoting()
+
+
+def is_open_at_the_end(data: bytes) -> bool:
+    """Say whether a reader that looks at each character is between quotes at the end."""
+    return len(ends_one_by_one(data + b"\n")) == len(ends_one_by_one(data))
+
+
+@given(TEXTS)
+@example(b'1,5" disk\n2,"a\n')
+@example(b'"a\nb')
+@example(b'"a\n"')
+def test_a_value_is_open_where_its_quote_is(data: bytes) -> None:
+    lines = data.removesuffix(b"\n").count(b"\n") + 1
+    whole = len(record_ends(data, CSV)) == lines  # (as a parser finds it)
+    rows = lines if whole else lines - 1
+    assert ends_within_value(data, rows, CSV) == is_open_at_the_end(data)
 
 
 @given(TEXTS)

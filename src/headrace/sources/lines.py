@@ -73,6 +73,30 @@ def record_ends(data: bytes, quoting: Quoting | None = None) -> npt.NDArray[np.i
     return ends[outside] + 1
 
 
+def ends_within_value(data: bytes, rows: int, quoting: Quoting) -> bool:
+    """Say whether some records end before a quote that was opened is closed.
+
+    Args:
+        rows: how many they are, as a parser has it; where there are as many lines, only the last is
+            looked at.
+    """
+    if not quoting.hides_newlines(data):
+        return False
+    if data.count(b"\n", 0, max(len(data) - 1, 0)) + 1 == rows:
+        data = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
+    ends = record_ends(data + b"\n", quoting)
+    return not len(ends) or int(ends[-1]) <= len(data)
+
+
+def has_lone_returns(data: bytes) -> bool:
+    """Say whether there are carriage returns that no newline follows."""
+    if b"\r" not in data:
+        return False
+    array = np.frombuffer(data + b"\0", dtype=np.uint8)
+    after = array[np.flatnonzero(array == ord("\r")) + 1]
+    return bool((after != ord("\n")).any())
+
+
 def _open_and_close(
     array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64], quoting: Quoting
 ) -> bool:

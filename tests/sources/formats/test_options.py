@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import tempfile
 from datetime import UTC, date, datetime
@@ -186,6 +187,104 @@ def test_a_number_that_is_too_large_is_named_and_infinity_is_one(tmp_path: Path)
     path.write_text("at,x\n2024-05-01,inf\n2024-05-01,1e400\n")
     with pytest.raises(BadInput, match="line 3"):
         records(Files(path, event_time="at", schema={"x": float}))
+
+
+AT_AND_TEXT: dict[str, Any] = {"event_time": "at", "schema": {"at": int, "x": str}}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"at,x\r1,a\r2,b\r", "carriage returns"),
+        (gzip.compress(b"at,x\n1,a\n", mtime=0), "no text"),
+        (b"1,a", "no column 'at'"),
+        (b"x", "no column 'at'"),
+    ],
+    ids=["carriage returns", "compressed", "a record alone", "another column"],
+)
+def test_a_first_line_without_an_end_is_looked_at_as_any_other(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=why) as caught:
+        records(Files(path, **AT_AND_TEXT))
+    assert "line 1" in str(caught.value)
+    waiting = Files(path, watch=True, **AT_AND_TEXT)  # (the rest of the line may come)
+    offer = waiting.offer(waiting.start(), Limit(9, 1 << 20))
+    assert offer is None or not waiting.splits(waiting.start(), offer.end)
+
+
+@pytest.mark.parametrize("content", [b"", b"at,x", b"at,x\n", b"\xef\xbb\xbfat,x"], ids=repr)
+def test_a_file_of_names_alone_has_no_records(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert records(Files(path, **AT_AND_TEXT)) == []
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("declared", [{"schema": {"at": int, "höhe": int}}, {"time_unit": "us"}])
+def test_names_of_columns_that_are_no_utf8_are_refused_with_the_remedy(
+    tmp_path: Path, encoding: str, declared: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("at,höhe\n1,2\n".encode(encoding))
+    with pytest.raises(BadInput, match="encoding=") as caught:
+        records(Files(path, event_time="at", **declared))
+    assert "line 1" in str(caught.value)
+
+
+def test_text_in_another_encoding_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("at,x\n1,a\n1,é\n".encode("latin-1"))
+    with pytest.raises(BadInput, match="encoding=") as caught:
+        records(Files(path, **AT_AND_TEXT))
+    assert "line 3" in str(caught.value)
+    with pytest.raises(BadInput, match="encoding="):
+        Files(path, event_time="at", time_unit="us")
+
+
+def test_another_delimiter_than_that_of_the_file_is_named_by_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for delimiter in (";", "\t", "|"):
+        path.write_text(f'at{delimiter}"x"\n1{delimiter}2\n')
+        with pytest.raises(BadInput) as caught:
+            records(Files(path, **AT_AND_TEXT))
+        assert f"separated by {delimiter!r}: say delimiter=" in str(caught.value)
+        assert len(records(Files(path, delimiter=delimiter, **AT_AND_TEXT))) == 1
+
+
+def sifted(path: Path) -> tuple[list[int], list[str]]:
+    """Return the event times of good records and the places of bad ones."""
+    source = Files(path, **AT_AND_TEXT)
+    offer = source.offer(source.start(), Limit(99, 1 << 20))
+    assert offer is not None
+    (split,) = source.splits(source.start(), offer.end)
+    table, bad = source.sift(split)
+    good: list[int] = [] if table is None else table.column(TIMESTAMP_COLUMN).to_pylist()
+    return good, [letter.place.rpartition(", ")[2] for letter in bad]
+
+
+@pytest.mark.parametrize("bad", [b"", b"bad,c\n"])
+def test_a_carriage_return_that_ends_a_value_is_refused_whatever_is_beside_it(
+    tmp_path: Path, bad: bytes
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'at,x\n0,"\r"\n1,a\r2,b\n' + bad + b"3,c\n")
+    assert sifted(path) == ([0, 3], ["line 3", "line 4"] if bad else ["line 3"])
+    with pytest.raises(BadInput, match="line 3"):
+        records(Files(path, **AT_AND_TEXT))
+
+
+def test_a_quote_that_is_never_closed_is_refused_where_it_opens(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'at,x\n0,5" disk\n1,a\n2,"b\n3,c\n4,d\n')
+    assert sifted(path) == ([0, 1], ["line 4"])
+    with pytest.raises(BadInput, match="line 4"):
+        records(Files(path, **AT_AND_TEXT))
+    with path.open("ab") as file:
+        file.write(b'"\n')
+    assert sifted(path) == ([0, 1, 2], [])
 
 
 @pytest.mark.parametrize(

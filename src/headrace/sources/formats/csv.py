@@ -14,13 +14,19 @@ from headrace.errors import BadInput, PipelineError
 from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.nested import Part
 from headrace.sources.formats.base import Opened, Wanted
+from headrace.sources.formats.shown import first_code, first_not_shown, has_sparse
 from headrace.sources.formats.text import INFER_BYTES, Text
-from headrace.sources.lines import Quoting, record_ends
+from headrace.sources.lines import (
+    Quoting,
+    ends_within_value,
+    has_lone_returns,
+    record_ends,
+    records,
+)
 
-#: Texts that Arrow takes for numbers, and which lose something as such.
-_LEADING_ZERO = r"^[+-]?0\d"
-_LONG_INTEGER = r"^[+-]?\d{16,}$"
-_INFINITE = r"(?i)^\s*[+-]?inf(?:inity)?\s*$"
+#: What files from elsewhere may begin with.
+_MARK = b"\xef\xbb\xbf"
+_DELIMITERS = (";", "\t", "|", ",")
 
 
 class Csv(Text):
@@ -54,6 +60,7 @@ class Csv(Text):
         self._names = None if column_names is None else list(column_names)
         self._skip_rows = skip_rows
         self._optional: set[str] = set()  # columns that may be missing
+        self._inferred_numbers: set[str] = set()  # columns whose type nobody declared
         self._parse_options: dict[str, Any] = {
             "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
         }  # fmt: skip
@@ -80,10 +87,15 @@ class Csv(Text):
     # -- names --------------------------------------------------------------------------------
 
     def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
-        header = self._header(opened)
+        found = self._columns_of(opened)
+        if only is None:
+            self._inferred_numbers = {of.name for of in found if _is_number(of.type)}
+        return found
+
+    def _columns_of(self, opened: Opened) -> pa.Schema:
+        header = self._header(opened, whole=True)
         if header is None:
-            header = self._header(opened, whole=True)
-            return pa.schema([(name, pa.null()) for name in header[0]] if header else [])
+            return pa.schema([])
         names, begin = header
         opened.file.seek(begin)
         head = opened.file.read(INFER_BYTES)
@@ -98,17 +110,16 @@ class Csv(Text):
         """Return the columns of some records; numbers that would lose digits are texts."""
         if not head:
             return pa.schema([(name, pa.null()) for name in names])
-        kinds = self._table(head, names, {}).schema
+        found = self._table(head, names, {})
         texts = self._table(head, names, dict.fromkeys(names, pa.string()), every=True)
         fields = []
-        for at, field in enumerate(kinds):
-            pattern = {pa.int64(): _LEADING_ZERO, pa.float64(): _LONG_INTEGER}.get(field.type)
-            lossy = pattern and pc.any(pc.match_substring_regex(texts.column(at), pattern)).as_py()
+        for field, column, text in zip(found.schema, found.columns, texts.columns, strict=True):
+            lossy = _is_number(field.type) and first_code(text, column, self._plain) is not None
             fields.append(field.with_type(pa.string()) if lossy else field)
         return pa.schema(fields)
 
-    def begin(self, opened: Opened, wanted: Wanted) -> int | None:
-        header = self._header(opened)
+    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
+        header = self._header(opened, whole=not may_grow)
         if header is None:
             return None
         self._check(header[0], opened, wanted)
@@ -119,10 +130,15 @@ class Csv(Text):
 
         Args:
             whole: whether the line of names may be all that there is, without an end.
+
+        Raises:
+            BadInput: when no names can be read where some should be.
         """
         opened.file.seek(0)
         for _ in range(self._skip_rows):
-            if not opened.file.readline().endswith(b"\n"):
+            line = opened.file.readline()
+            if not line.endswith(b"\n"):
+                _check_newlines(line, opened.name)
                 return None
         begin = opened.file.tell()
         if self._names is not None:
@@ -130,24 +146,36 @@ class Csv(Text):
         line = opened.file.readline()
         while not len(record_ends(line, self.quoting)) and (more := opened.file.readline()):
             line += more
-        if not line.endswith(b"\n") and not (whole and line):
-            return None  # empty, still being written, or a header and nothing else
+        if not line.endswith(b"\n") and not (whole and line.removeprefix(_MARK)):
+            return None  # empty, or still being written
         return self._names_of(opened, line), begin + len(line)
 
     def _names_of(self, opened: Opened, line: bytes) -> list[str]:
-        text = self._utf8(line.rstrip(b"\r\n"))
         place = f"{opened.name}, line {self._skip_rows + 1}"
-        if b"\r" in text.replace(b"\r\n", b""):
+        try:
+            text = self._utf8(line.rstrip(b"\r\n"))
+            if b"\0" in text:
+                raise pa.ArrowInvalid("there are null characters")
+            text.decode()
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{opened.name} ends its lines with carriage returns alone",
+                f"the names of columns of {opened.name} are no text: they are not "
+                f"{self._encoding or 'UTF-8'}",
                 place=place,
-                remedy="convert it: lines end with a newline",
-            )
-        if not text:
+                remedy='say the encoding= of the file, such as "cp1252"; or convert it to UTF-8',
+            ) from error
+        _check_newlines(text, opened.name)
+        if not text.removeprefix(_MARK):
             raise BadInput(
                 f"{opened.name} has an empty line where the names of columns should be",
                 place=place,
                 remedy="say with skip_rows= how many lines there are before it",
+            )
+        if ends_within_value(text, 1, self.quoting):
+            raise BadInput(
+                f"{opened.name} opens a quote in the line of names, and closes it nowhere",
+                place=place,
+                remedy="mend the line, or say quote=None where quotes mean nothing",
             )
         names: list[str] = self._table(text + b"\n", None, {}).column_names
         return names
@@ -160,24 +188,30 @@ class Csv(Text):
             raise BadInput(
                 f"{opened.name} has {many} {column!r}",
                 place=f"{opened.name}, line {self._skip_rows + 1}",
-                remedy=f"its columns are: {', '.join(names)}; to give them other names, use "
-                "column_names= and skip_rows=",
+                remedy=self._remedy_of_names(names, column),
             )
+
+    def _remedy_of_names(self, names: list[str], column: str) -> str:
+        """Return what to do about a column that is missing, or is there twice."""
+        for delimiter in _DELIMITERS if column not in names else ():
+            if any(column == part.strip(' "') for name in names for part in name.split(delimiter)):
+                return f"its values seem to be separated by {delimiter!r}: say delimiter="
+        return (
+            f"its columns are: {', '.join(names)}; to give them other names, use column_names= and "
+            "skip_rows="
+        )
 
     # -- records ------------------------------------------------------------------------------
 
     def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
-        header = self._header(opened)
+        header = self._header(opened, whole=True)
         assert header is not None  # the division has records of it
         data = self._utf8(data)
         wanted = {name: kind for name, kind in wanted.items() if name in header[0]}
-        table = self._with_decimals(
-            self._table(data, header[0], _decimals_as_texts(wanted)), wanted
-        )
-        for name, kind in wanted.items():
-            if pa.types.is_floating(kind):
-                self._check_finite(data, header[0], name, table.column(name))
-        return table
+        table = self._table(data, header[0], _decimals_as_texts(wanted))
+        self._check_ends(data, len(table))
+        self._check_numbers(data, header[0], table, wanted)
+        return self._with_decimals(table, wanted)
 
     def _with_decimals(self, table: pa.Table, wanted: Wanted) -> pa.Table:
         """Return records with decimals in the place of their texts: Arrow's own may be other numbers."""
@@ -195,17 +229,54 @@ class Csv(Text):
                 raise pa.ArrowInvalid(f"column {name!r} is no {kind}: {error}") from None
         return table
 
-    def _check_finite(
-        self, data: bytes, names: list[str], name: str, column: pa.ChunkedArray
+    def _check_ends(self, data: bytes, rows: int) -> None:
+        """Check that records end where lines do, and the last one as well.
+
+        Raises:
+            pa.ArrowInvalid: when one does not.
+        """
+        if has_lone_returns(data) and rows != sum(1 for _ in records(data, self.quoting)):
+            raise pa.ArrowInvalid("there is a carriage return in the line, which would end it")
+        if ends_within_value(data, rows, self.quoting):
+            raise pa.ArrowInvalid("a quote opens a value, and none closes it")
+
+    def _check_numbers(
+        self, data: bytes, names: list[str], table: pa.Table, wanted: Wanted
     ) -> None:
-        """Refuse numbers that became infinite since they are too large."""
-        infinite = pc.is_inf(column)
-        if not pc.any(infinite).as_py():
+        """Check that numbers are those that the texts show.
+
+        Raises:
+            pa.ArrowInvalid: for the first that is not.
+        """
+        maybe_hexadecimal = any(x in data and b"0" + x in data for x in (b"x", b"X"))
+        inferred = {name for name in self._inferred_numbers & {*wanted} if _is_number(wanted[name])}
+        odd = [
+            name
+            for name in wanted
+            if name in inferred
+            or has_sparse(table.column(name))
+            or (maybe_hexadecimal and _is_whole(wanted[name]))
+        ]
+        if not odd:
             return
-        texts = self._table(data, names, {name: pa.string()}).column(name).filter(infinite)
-        for text in texts.to_pylist():
-            if not _matches(text):
-                raise pa.ArrowInvalid(f"{text!r} in column {name!r} is too large for a float")
+        texts = self._table(data, names, dict.fromkeys(odd, pa.string()))
+        for name in odd:
+            column = table.column(name)
+            text = first_not_shown(texts.column(name), column, self._plain)
+            if text is not None:
+                raise pa.ArrowInvalid(
+                    f"{text!r} in column {name!r} is no number of type {column.type}"
+                )
+            if name in inferred:
+                text = first_code(texts.column(name), column, self._plain)
+            if text is not None:
+                raise pa.ArrowInvalid(
+                    f"{text!r} in column {name!r} would lose something as {column.type}, which the column "
+                    "seemed to be by the beginning of the first file; declare its type with schema="
+                )
+
+    def _plain(self, text: str) -> str:
+        return text.replace(self._convert_options["decimal_point"], ".")
 
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         raise AssertionError("columns are inferred with the line of names")
@@ -230,19 +301,40 @@ class Csv(Text):
             names: of the columns; None where the first line has them.
             every: whether all columns are returned, whatever is wanted.
         """
-        return pa.csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pa.csv.ReadOptions(
-                column_names=names, use_threads=False, block_size=max(len(data), 1)
-            ),
-            parse_options=pa.csv.ParseOptions(
-                newlines_in_values=self.quoting.hides_newlines(data), **self._parse_options
-            ),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=wanted,
-                include_columns=[] if every else list(wanted),
-                **self._convert_options,
-            ),
+        try:
+            return pa.csv.read_csv(
+                pa.BufferReader(data),
+                read_options=pa.csv.ReadOptions(
+                    column_names=names, use_threads=False, block_size=max(len(data), 1)
+                ),
+                parse_options=pa.csv.ParseOptions(
+                    newlines_in_values=self.quoting.hides_newlines(data), **self._parse_options
+                ),
+                convert_options=pa.csv.ConvertOptions(
+                    column_types=wanted,
+                    include_columns=[] if every else list(wanted),
+                    **self._convert_options,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+            raise pa.ArrowInvalid(
+                f"{error}; where text is in another encoding, encoding= says so"
+            ) from error
+
+
+def _check_newlines(line: bytes, name: str) -> None:
+    """Check that there are no carriage returns in a line, which then would be several.
+
+    Raises:
+        BadInput: when there are.
+    """
+    if b"\r" in line.replace(b"\r\n", b""):
+        raise BadInput(
+            f"{name} ends its lines with carriage returns alone",
+            place=f"{name}, line 1",
+            remedy="convert it: lines end with a newline",
         )
 
 
@@ -252,9 +344,13 @@ def _decimals_as_texts(wanted: Wanted) -> Wanted:
     }
 
 
-def _matches(text: str) -> bool:
-    found: bool = pc.match_substring_regex(pa.array([text]), _INFINITE)[0].as_py()
-    return found
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    """Say whether values of a type are read as integers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_duration(kind))
 
 
 def _quoting(delimiter: str, quote: str | None, escape: str | None) -> Quoting:

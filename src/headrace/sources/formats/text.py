@@ -62,8 +62,8 @@ class Text(FileFormat):
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         """Return the columns that the first records of a file have, or the one that is asked for."""
 
-    def begin(self, opened: Opened, wanted: Wanted) -> int | None:
-        """Return where a file's first record begins; None when it has none so far."""
+    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
+        """Return where a file's first record begins; None when it has none (so far, if it may grow)."""
         return 0
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Text(FileFormat):
         self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         if offset == 0:
-            begin = self.begin(opened, wanted)
+            begin = self.begin(opened, wanted, may_grow=may_grow)
             if begin is None:
                 return Cut([], not may_grow, 0, 0)
             offset = begin
