@@ -17,7 +17,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DIGITS_OF_UNIT = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_NUMBER = r"^[+-]?\d+(?:\.\d+)?$"
+_NUMBER = r"^[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
 #: Years in which dates are that are written as numbers, such as 19580329.
 _DATES = (1800, 2199)
 

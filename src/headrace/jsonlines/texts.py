@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import time, timedelta
-from typing import Any
+from fractions import Fraction
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.jsonlines.shadows import Shadow, type_as_read
 from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.exact import Misfit, family_of
+from headrace.schema.shown import is_shown
 
 Read = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -121,16 +126,64 @@ def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
         raise
 
 
+def _times(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times of day; what is finer than a microsecond is cut, and none may name a zone."""
+    return _LOCAL_TIMES(pc.replace_substring_regex(column, r"(\.\d{6})\d+", r"\1"), kind)
+
+
+def _durations(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = _ROUNDED_DURATIONS(column, kind)
+    fine = pc.fill_null(pc.match_substring_regex(column, _MAYBE_FINER), False)
+    for row in np.flatnonzero(fine.to_numpy(zero_copy_only=False)).tolist():
+        text = column[row].as_py()
+        if _micros_of_duration(text) != found[row].value:
+            raise Misfit(row, f"{_shown(text)} is finer than a microsecond")
+    return found
+
+
+def _micros_of_duration(text: str) -> Fraction:
+    """Return the microseconds that a duration has, which is well formed."""
+    text = text.upper()
+    parts = re.findall(r"([\d.]+)([DHMS])", text)
+    return (-1 if text.startswith("-") else 1) * sum(
+        (Fraction(number) * _MICROS[unit] for number, unit in parts), Fraction(0)
+    )
+
+
+def _int_key(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError("it is no number")
+    return int(text)
+
+
+def _float_key(text: str) -> float:
+    if not _NUMBER.fullmatch(text) and text not in ("Infinity", "-Infinity"):
+        raise ValueError("it is no number")
+    if not is_shown(text, float(text)):
+        raise ValueError("no float shows it")
+    return float(text)
+
+
+_LOCAL_TIMES = _by_msgspec(
+    Annotated[time, msgspec.Meta(tz=False)], "no time of day, such as 12:30:00", pa.time64("us")
+)
+_ROUNDED_DURATIONS = _by_msgspec(timedelta, "no duration, such as PT1.5S", pa.duration("us"))
+_MAYBE_FINER = r"\.\d{7}|\.\d+[^\dSs]"
+_MICROS = {"D": 86_400_000_000, "H": 3_600_000_000, "M": 60_000_000, "S": 1_000_000}
+#: Numbers as JSON writes them; Python reads many more texts as numbers.
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
 _PLAIN: dict[str, Read] = {
     "bytes": _by_msgspec(bytes, "no bytes in Base64", pa.binary()),
     "date": _dates,
-    "time of day": _by_msgspec(time, "no time of day, such as 12:30:00", pa.time64("us")),
-    "duration": _by_msgspec(timedelta, "no duration, such as PT1.5S", pa.duration("us")),
+    "time of day": _times,
+    "duration": _durations,
     "decimal": _decimals,
 }
 
 _KEYS: dict[str, Callable[[str], Any]] = {
-    "int": int, "float": float, "bool": {"true": True, "false": False}.__getitem__,
+    "int": _int_key, "float": _float_key, "bool": {"true": True, "false": False}.__getitem__,
 }  # fmt: skip
 
 

@@ -476,9 +476,9 @@ def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
 
     Below a null there is some value: a field that may not be null is not, as Parquet wants it.
     """
-    if len(there) == length:
+    if len(there) == length and len(found) == length:
         return found
-    if not len(there) or not found.type.num_fields:
+    if not len(there) or not found.type.num_fields:  # (those without fields have no length, either)
         values: list[Any] = [None] * length
         for row in there.tolist():
             values[row] = {}

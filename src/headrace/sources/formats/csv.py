@@ -13,8 +13,8 @@ import pyarrow.csv
 from headrace.errors import BadInput, PipelineError
 from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.nested import Part
+from headrace.schema.shown import first_code, first_not_shown, has_sparse
 from headrace.sources.formats.base import Opened, Wanted
-from headrace.sources.formats.shown import first_code, first_not_shown, has_sparse
 from headrace.sources.formats.text import INFER_BYTES, Text
 from headrace.sources.lines import (
     Quoting,
