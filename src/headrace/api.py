@@ -396,6 +396,7 @@ def run(
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
     reopen: Collection[str] = (),
+    remove_injectors: Collection[str] = (),
 ) -> Job:
     """Run a pipeline, or resume it where its storage says it was.
 
@@ -440,6 +441,9 @@ def run(
             go on anyway. Timers that have fired for the end stay fired, and windows that were produced
             stay as they are: event time goes on at the latest of them, and records before it are late.
             Done once, as the run begins.
+        remove_injectors: injectors that are gone from the drawing on purpose, though computations that
+            have read them go on. Without that it is refused: an injector that has another name now
+            would read everything again.
 
     Returns:
         A job, to be used in a ``with`` statement.
@@ -454,12 +458,17 @@ def run(
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
         policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
-        reopen=[reopen] if isinstance(reopen, str) else reopen,
+        reopen=_names(reopen), remove_injectors=_names(remove_injectors),
     )  # fmt: skip
     driver.listeners += listeners or []
     driver.declares_ends = False  # until somebody waits for the end
     reign = Reign(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
     return Job(driver, reign)
+
+
+def _names(given: Collection[str]) -> Collection[str]:
+    """Return names of which one may be given alone."""
+    return [given] if isinstance(given, str) else given
 
 
 def _runner(runner: RunnerName | Runner) -> Runner:

@@ -20,6 +20,7 @@ import msgspec
 from headrace.change import Change
 from headrace.controller import Controller
 from headrace.coordinator.changes import ChangePlan, Standing, check_behind, without
+from headrace.coordinator.inputs import check_injectors_are_there
 from headrace.coordinator.machine import CHANGED, Coordinator
 from headrace.coordinator.measuring import Meter
 from headrace.coordinator.messages import (
@@ -183,6 +184,7 @@ class Driver:
         stopwatch: measures where time goes; by default by the monotonic clock.
         fingerprint_of: returns what tells a pipeline's code from other code.
         reopen: injectors that are to go on, should their input have ended.
+        remove_injectors: injectors that are gone on purpose, though what read them goes on.
 
     Attributes:
         pulse: what it is at, for those who show others that it lives.
@@ -196,7 +198,7 @@ class Driver:
         check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
         policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
         fingerprint_of: Callable[[Pipeline], str] = fingerprint,
-        reopen: Collection[str] = (),
+        reopen: Collection[str] = (), remove_injectors: Collection[str] = (),
     ) -> None:  # fmt: skip
         pipeline.check_complete()
         check_names(reopen, pipeline.injectors)
@@ -225,6 +227,7 @@ class Driver:
                 "Settings(most_workers=…)",
             )
         self._reopen = frozenset(reopen)  # until that is done
+        self._removed_injectors = frozenset(remove_injectors)
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
@@ -318,6 +321,11 @@ class Driver:
         if self._started is None:
             check_creates(self.store, self._nonce())
         opened = self._open(on)
+        if opened.head is not None:
+            check_injectors_are_there(
+                opened.head, self.pipeline.identity(), forgotten=self.coordinator.shape.forgotten,
+                given_up=self._removed_injectors,
+            )  # fmt: skip
         self._todo = deque(self._tell(opened))
         self.runner.avoid(opened.drained_hosts or ())
         workers = self.coordinator.begins_with.workers

@@ -63,6 +63,8 @@ _OPTIONS = [
                  help="Read what is there now, and end; the next run goes on. Windows stay open."),
     click.option("--reopen", multiple=True, metavar="NAME",
                  help="Read injector NAME on, should its input have ended; repeatable."),
+    click.option("--remove-injector", "remove_injectors", multiple=True, metavar="NAME",
+                 help="Go on without injector NAME, which the code does not have any more; repeatable."),
     click.option(
         "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
         help="Seconds without a sign after which who runs it is taken for gone.",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from headrace.coordinator.inputs import source_problems
 from headrace.coordinator.reshaping import merged_shapes, problems_of, undeclared_shapes
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
@@ -67,7 +68,7 @@ def merged_identity(
 
 
 def as_noted(identity: Identity, stored: Identity) -> Identity:
-    """Return an identity without the shapes that are not in another: of a storage of older versions."""
+    """Return an identity without what older versions did not note: shapes, and kinds of sources."""
     noted = stored.get("computations", {})
     computations = {
         name: {
@@ -77,7 +78,16 @@ def as_noted(identity: Identity, stored: Identity) -> Identity:
         }
         for name, facts in identity["computations"].items()
     }
-    return {**identity, "computations": computations}
+    known = stored.get("injectors", {})
+    injectors = {
+        name: {
+            key: fact
+            for key, fact in facts.items()
+            if key != "source" or key in known.get(name, {})
+        }
+        for name, facts in identity["injectors"].items()
+    }
+    return {**identity, "computations": computations, "injectors": injectors}
 
 
 def groups_of(identity: Identity) -> Groups:
@@ -127,6 +137,9 @@ def check_identity(
     """
     problems = _groups_problems(stored, wanted)
     remedies = ["name the groups that were stored, in their order"] if problems else []
+    for problem, remedy in source_problems(stored, wanted):
+        problems.append(problem)
+        remedies.append(remedy)
     for name, before in stored.get("computations", {}).items():
         now = wanted["computations"].get(name)
         if name in forgotten or (now is None and name in removed):

@@ -46,6 +46,7 @@ class Events(Source):
         tasks: how many tasks read a step side by side, at most.
     """
 
+    source_kind = "NEXMark events"
     rereads = promises = True
 
     def __init__(

@@ -108,6 +108,9 @@ class Split(msgspec.Struct, frozen=True):
 class Source(ABC):
     """Base of all sources."""
 
+    #: What its positions are of, in words: an injector's source may become another of the same kind, and
+    #: none of another. Empty where that is not known.
+    source_kind: str = ""
     #: Whether the input is all there: then it is divided by rows and bytes, never by time.
     bounded: bool = False
     #: Whether it gives again what a committed step has taken, also after a restart, until it is told that

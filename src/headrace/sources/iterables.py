@@ -10,8 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+<<<<<<< HEAD
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.timestamps import checked_micros
+=======
+from headrace.bounds import MOST_COUNTED
+from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
+from headrace.eventtime.timestamps import to_micros
+>>>>>>> 7118dec (Refuse an injector that goes or changes its kind of source unsaid)
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import says
 from headrace.schema.forms import shortened
@@ -62,6 +68,7 @@ class Iterable(Source):
     Cost: read in the driver, one item at a time.
     """
 
+    source_kind = "an iterable"
     bounded = True
     rereads = sifts = True
 
@@ -159,6 +166,11 @@ class Iterable(Source):
         return Offer(until, rows, rows * 64, parts=parts)
 
     def _seek(self, position: int) -> None:
+        if type(position) is not int or not 0 <= position <= MOST_COUNTED:
+            raise Damaged(
+                f"an iterable was not read up to where the manifests say: {position!r:.80}",
+                remedy="restore the manifests from one copy of the storage",
+            )
         if self._iterator is None or position < self._window_start:
             self._iterator = iter(self._make())
             skipped = sum(1 for _ in itertools.islice(self._iterator, position))

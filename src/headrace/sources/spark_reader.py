@@ -51,6 +51,7 @@ class SparkReader(Source):
         same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
     """
 
+    source_kind = "a Spark reader"
     consumes = True
 
     def __init__(

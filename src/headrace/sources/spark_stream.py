@@ -73,6 +73,7 @@ class SparkStream(Source):
     Cost: a batch passes through the driver. Use files, or a ``SparkReader``, for what tasks can read.
     """
 
+    source_kind = "a streaming DataFrame"
     consumes = True
 
     def __init__(

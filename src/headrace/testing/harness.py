@@ -363,7 +363,7 @@ class Harness(MovesState):
 
     def resume(
         self, *, workers: int | None = None, pipeline: Pipeline | None = None,
-        reopen: Sequence[str] = (),
+        reopen: Sequence[str] = (), remove_injectors: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Start again from storage; a step after a crash does so by itself.
 
@@ -371,6 +371,7 @@ class Harness(MovesState):
             workers: from now on so many.
             pipeline: from now on this drawing, such as one with newer code.
             reopen: injectors that are to go on, should their input have ended.
+            remove_injectors: injectors that are gone from the drawing on purpose.
 
         Raises:
             HeadraceError: when what is stored cannot be gone on with.
@@ -383,7 +384,7 @@ class Harness(MovesState):
             self._pipeline, self._store,
             InlineRunner(self._seed, self._processes, self._timer, watched=False),
             workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
-            nonce=self._name, reopen=reopen, **self._policy,
+            nonce=self._name, reopen=reopen, remove_injectors=remove_injectors, **self._policy,
         )  # fmt: skip
         driver.listeners.append(self._note)
         try:

@@ -31,6 +31,7 @@ def identity_of(
         },
         "injectors": {
             name: {
+                **({"source": injector.source.source_kind} if injector.source.source_kind else {}),
                 "watermark": str(injector.rules.strategy),
                 "measures": injector.rules.strategy.measures,
                 "expect": list(injector.rules.expect),

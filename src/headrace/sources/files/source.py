@@ -95,6 +95,8 @@ class Files(Source):
         pipeline's storage, and in the driver's memory.
     """
 
+    source_kind = "files"
+
     def __init__(
         self,
         path: str | Path,

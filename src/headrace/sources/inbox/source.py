@@ -87,6 +87,7 @@ class Inbox(Source):
         A step takes at least one batch, however large it is.
     """
 
+    source_kind = "an inbox"
     partitioned = promises = holds_back = True
 
     def __init__(

@@ -1,0 +1,70 @@
+"""What becomes of injectors between two runs: none goes and none changes its kind silently. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from headrace.errors import PipelineError
+from headrace.ledger.manifest import Head
+
+Identity = dict[str, Any]
+
+
+def check_injectors_are_there(
+    head: Head, wanted: Identity, *, forgotten: Collection[str] = (), given_up: Collection[str] = ()
+) -> None:
+    """Check that each computation that goes on still reads the injectors that it read.
+
+    One whose injector has another name now would read everything again, and count it twice.
+
+    Args:
+        head: the committed state.
+        wanted: the identity of the drawing that is to run.
+        forgotten: computations whose state is given up.
+        given_up: injectors that are gone on purpose.
+
+    Raises:
+        PipelineError: naming an injector that is gone, and those that it may have become.
+    """
+    drawn, known = wanted["injectors"], head.identity.get("injectors", {})
+    gone = {name for name in known if name not in drawn and name in head.positions} - {*given_up}
+    for computation, facts in head.identity.get("computations", {}).items():
+        if computation not in wanted["computations"] or computation in forgotten:
+            continue
+        for name in facts.get("reads", ()):
+            if name in gone:
+                raise _is_gone(name, computation, [new for new in drawn if new not in known])
+
+
+def _is_gone(name: str, computation: str, new: list[str]) -> PipelineError:
+    renamed = f" (is it {' or '.join(map(repr, new))} now?)" if new else ""
+    return PipelineError(
+        f"injector {name!r}, which {computation!r} has read, is gone{renamed}: what it had still to "
+        "bring would be missing, and under another name all of it would be read again",
+        place=f"computation {computation!r}",
+        remedy=f"draw the injector as {name!r} again; or, if {computation!r} is to go on without it, "
+        f"say so: headrace.run(..., remove_injectors=[{name!r}]), or headrace run --remove-injector "
+        f"{name}",
+    )
+
+
+def source_problems(stored: Identity, wanted: Identity) -> list[tuple[str, str]]:
+    """Return which injectors have another kind of source now, each with its remedy.
+
+    How far one kind of source was read says nothing to another.
+    """
+    before, now = stored.get("injectors", {}), wanted.get("injectors", {})
+    kinds = {
+        name: (before[name].get("source"), now[name].get("source"))
+        for name in before
+        if name in now
+    }
+    return [
+        (
+            f"injector {name!r}: it was read from {was}, and is {is_} now",
+            f"give the new source's injector another name than {name!r}",
+        )
+        for name, (was, is_) in kinds.items()
+        if was and is_ and was != is_
+    ]
