@@ -10,14 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-<<<<<<< HEAD
-from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.eventtime.timestamps import checked_micros
-=======
 from headrace.bounds import MOST_COUNTED
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
-from headrace.eventtime.timestamps import to_micros
->>>>>>> 7118dec (Refuse an injector that goes or changes its kind of source unsaid)
+from headrace.eventtime.timestamps import checked_micros
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import says
 from headrace.schema.forms import shortened
