@@ -118,6 +118,10 @@ class Columns:
         columns = [self._column(part, table, place_of) for part in self._values.parts]
         return pa.table(columns, schema=self._values.schema)
 
+    def field(self, name: str, table: pa.Table, place_of: Place) -> pa.Array:
+        """Return the column of one field, by its name; as :meth:`convert`."""
+        return self._column(self._values.part(name), table, place_of)
+
     def _column(self, part: Part, table: pa.Table, place_of: Place) -> pa.Array:
         name = self._name(part.name)
         if name not in table.column_names and part.default is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -69,6 +71,27 @@ def test_parquet_comes_back(data: st.DataObject | None) -> None:
 @given(st.data())
 def test_csv_comes_back_or_is_refused_when_it_is_drawn(data: st.DataObject) -> None:
     round_trip(data, "csv")
+
+
+HALVES = st.integers(0, 2**16 - 1).map(lambda bits: float(np.uint16(bits).view(np.float16)))
+FLOATS_OR_NONE = st.none() | HALVES
+WIDE = st.decimals(-(10**44), 10**44, places=5)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(FLOATS_OR_NONE, WIDE), min_size=1),
+    st.sampled_from(["csv", "jsonl"]),
+)  # fmt: skip
+def test_numbers_of_odd_widths_come_back(rows: list[tuple[Any, Any]], form: str) -> None:
+    half = Annotated[float, pa.float16()] | None
+    kind = msgspec.defstruct(
+        "Odd", [("half", half), ("wide", Annotated[Decimal, pa.decimal256(50, 5)])]
+    )
+    values = [kind(*row) for row in rows]
+    with tempfile.TemporaryDirectory() as directory:
+        written(Path(directory), kind, values, form)
+        assert same(read(Path(directory), kind, form), values)
 
 
 def round_trip(data: st.DataObject | None, form: str) -> None:

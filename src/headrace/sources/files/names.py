@@ -82,14 +82,19 @@ def unescaped(text: str) -> str:
     )
 
 
-def partition_columns(name: str) -> dict[str, str | None]:
-    """Return the columns that the folders of a name stand for: ``year=2026/month=01/x`` has two."""
-    columns: dict[str, str | None] = {}
+def partition_columns(name: str) -> Iterator[tuple[str, str | None]]:
+    """Yield what the folders of a name stand for: ``year=2026/month=01/x`` has two columns.
+
+    None is null. Bytes that are no UTF-8 become halves of characters, as in names of files.
+    """
     for part in name.split("/")[:-1]:
         column, is_one, value = part.partition("=")
         if is_one and column:
-            columns[unquote(column)] = None if value == HIVE_NULL else unquote(value)
-    return columns
+            yield _unquoted(column), None if value == HIVE_NULL else _unquoted(value)
+
+
+def _unquoted(text: str) -> str:
+    return unquote(text, errors="surrogateescape")
 
 
 class Pattern:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import glob
 import inspect
@@ -19,9 +20,9 @@ from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.zones import Ambiguous
 from headrace.schema import ValueType
-from headrace.schema.decimals import decimals_of_texts
 from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.files.dividing import Divider
+from headrace.sources.files.folder_columns import FolderColumns
 from headrace.sources.files.folders import Folder, open_folder
 from headrace.sources.files.names import (
     UNREADABLE,
@@ -29,7 +30,6 @@ from headrace.sources.files.names import (
     escaped,
     is_remote,
     kind_of,
-    partition_columns,
     unescaped,
 )
 from headrace.sources.files.opening import Checked, open_file, typed_errors
@@ -153,6 +153,7 @@ class Files(Source):
             infer=self._infer, place=self._pattern.shown,
         )  # fmt: skip
         self._values = self._records.values
+        self._of_folders = FolderColumns(self._records)
 
     # -- declaration --------------------------------------------------------------------------
 
@@ -209,8 +210,9 @@ class Files(Source):
         )  # fmt: skip
 
     def _wanted(self, name: str) -> Wanted:
-        """Return the columns that are read of a file: those that its folders do not stand for."""
-        of_folders = partition_columns(name)
+        """Return the columns that a file must have: those that its folders do not stand for."""
+        raw = unescaped(name)
+        of_folders = self._of_folders.of(raw, self._folder.shown(raw))
         if not of_folders:
             return self._records.wanted
         return {of: kind for of, kind in self._records.wanted.items() if of not in of_folders}
@@ -268,44 +270,39 @@ class Files(Source):
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, split: Split) -> pa.Table:
-        with self._part(split) as (part, opened, wanted):
+        with self._part(split) as (part, opened, of_folders):
+            wanted = self._records.wanted
             table, place_of = self._reader.read(opened, part.first, part.last, wanted)
-            table = self._with_folders_columns(table, part.read_as, opened.name)
+            table = self._of_folders.put(table, of_folders, place_of)
             return self._records.finish(table, place_of)
 
     def sift(self, split: Split) -> Sifted:
-        with self._part(split) as (part, opened, wanted):
+        with self._part(split) as (part, opened, of_folders):
+
+            def place_of(row: int) -> str:
+                return opened.name
 
             def finish(table: pa.Table) -> pa.Table:
-                table = self._with_folders_columns(table, part.read_as, opened.name)
-                return with_times_in_range(self._records.finish(table, lambda row: opened.name))
+                table = self._of_folders.put(table, of_folders, place_of)
+                return with_times_in_range(self._records.finish(table, place_of))
 
-            return self._reader.sift(opened, part.first, part.last, wanted, finish)
+            return self._reader.sift(opened, part.first, part.last, self._records.wanted, finish)
 
     @contextmanager
-    def _part(self, split: Split) -> Iterator[tuple[PartToRead, Opened, Wanted]]:
-        """Open the file of a split; what is read of it, and which columns."""
+    def _part(self, split: Split) -> Iterator[tuple[PartToRead, Opened, dict[str, str | None]]]:
+        """Open the file of a split; what is read of it, and the columns that its folders stand for."""
         part = PartToRead(*split.spec)
         folder = _folder_at(unescaped(part.location))
         name = unescaped(part.name)
         shown = folder.shown(name)
+        of_folders = self._of_folders.of(unescaped(part.read_as), shown)
         with typed_errors(shown), open_file(folder, name, "read") as file:
-            opened = file.opened
+            opened = dataclasses.replace(file.opened, by_folders=frozenset(of_folders))
             if self._reader.is_text and part.check:
                 checked = Checked(opened.file, part.first, part.last)
                 _check_same(checked.check == part.check, shown)
-                opened = Opened(shown, cast(BinaryIO, checked), file.facts)
-            yield part, opened, self._wanted(part.read_as)
-
-    def _with_folders_columns(self, table: pa.Table, name: str, shown: str) -> pa.Table:
-        """Return records with the columns that a file's folders stand for, where they are declared."""
-        for column, value in partition_columns(name).items():
-            if column in self._records.wanted:
-                kind = self._records.wanted[column]
-                table = table.append_column(
-                    column, _repeated(value, kind, len(table), column, shown)
-                )
-        return table
+                opened = dataclasses.replace(opened, file=cast(BinaryIO, checked))
+            yield part, opened, of_folders
 
     @property
     def _reader(self) -> FileFormat:
@@ -357,22 +354,6 @@ def _check_same(same: bool, shown: str) -> None:
             place=shown,
             remedy="restore the file; input must not change once it has been read",
         )
-
-
-def _repeated(value: str | None, kind: pa.DataType, rows: int, column: str, shown: str) -> pa.Array:
-    """Return the column of a value that a folder's name holds."""
-    if value is None:
-        return pa.nulls(rows, kind)
-    try:
-        if pa.types.is_decimal(kind):
-            return pa.repeat(decimals_of_texts(pa.array([value]), kind)[0], rows)
-        return pa.repeat(pa.scalar(value).cast(kind), rows)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadInput(
-            f"column {column!r} is {value!r} by the folder's name, which cannot be read as {kind}",
-            place=shown,
-            remedy="rename the folder, or declare another type for the column",
-        ) from error
 
 
 def _refuse_options(name: str, of_csv: dict[str, Any]) -> None:

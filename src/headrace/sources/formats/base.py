@@ -30,11 +30,13 @@ class Opened:
         name: how errors name it.
         file: its bytes, unpacked if it was compressed; can be sought.
         identity: differs when the file's content does; what was decoded is remembered under it.
+        by_folders: columns that its folders stand for; they are read where the file has them as well.
     """
 
     name: str
     file: BinaryIO
     identity: Hashable
+    by_folders: frozenset[str] = frozenset()
 
     def reaches(self, offset: int) -> bool:
         """Say whether the file has so many bytes; the end of one that is unpacked may be far away."""

@@ -181,8 +181,9 @@ class Csv(Text):
         return names
 
     def _check(self, names: list[str], opened: Opened, wanted: Wanted) -> None:
+        may_be_missing = self._optional | opened.by_folders
         for column in wanted:
-            if names.count(column) == 1 or (column in self._optional and column not in names):
+            if names.count(column) == 1 or (column in may_be_missing and column not in names):
                 continue
             many = "no column" if column not in names else "more than one column"
             raise BadInput(
@@ -208,23 +209,35 @@ class Csv(Text):
         assert header is not None  # the division has records of it
         data = self._utf8(data)
         wanted = {name: kind for name, kind in wanted.items() if name in header[0]}
-        table = self._table(data, header[0], _decimals_as_texts(wanted))
-        self._check_ends(data, len(table))
-        self._check_numbers(data, header[0], table, wanted)
-        return self._with_decimals(table, wanted)
+        return self.values_of(data, header[0], wanted)
 
-    def _with_decimals(self, table: pa.Table, wanted: Wanted) -> pa.Table:
-        """Return records with decimals in the place of their texts: Arrow's own may be other numbers."""
+    def values_of(self, data: bytes, names: list[str], wanted: Wanted) -> pa.Table:
+        """Return the records of some UTF-8, each with its value.
+
+        Raises:
+            pa.ArrowInvalid: when they cannot be read.
+        """
+        first = {of: pa.string() if _is_read_as_text(kind) else kind for of, kind in wanted.items()}
+        table = self._table(data, names, first)
+        self._check_ends(data, len(table))
+        table = self._with_numbers(table, wanted)
+        self._check_numbers(data, names, table, wanted)
+        return table
+
+    def _with_numbers(self, table: pa.Table, wanted: Wanted) -> pa.Table:
+        """Return records with numbers in the place of texts that Arrow's reader of CSV cannot read."""
         point = self._convert_options["decimal_point"]
         for at, name in enumerate(table.column_names):
             kind = wanted.get(name)
-            if kind is None or not pa.types.is_decimal(kind):
+            if kind is None or not _is_read_as_text(kind):
                 continue
             texts = pc.utf8_trim(table.column(at).combine_chunks(), " \t")
             if point != ".":
                 texts = pc.replace_substring(pc.replace_substring(texts, ".", "no"), point, ".")
             try:
-                table = table.set_column(at, name, decimals_of_texts(texts, kind))
+                decimal = pa.types.is_decimal(kind)
+                made = decimals_of_texts(texts, kind) if decimal else texts.cast(kind)
+                table = table.set_column(at, name, made)
             except pa.ArrowInvalid as error:
                 raise pa.ArrowInvalid(f"column {name!r} is no {kind}: {error}") from None
         return table
@@ -338,10 +351,21 @@ def _check_newlines(line: bytes, name: str) -> None:
         )
 
 
-def _decimals_as_texts(wanted: Wanted) -> Wanted:
-    return {
-        name: pa.string() if pa.types.is_decimal(kind) else kind for name, kind in wanted.items()
-    }
+def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Return what a text would be in a column of a type.
+
+    Raises:
+        pa.ArrowInvalid: for one that is no value of it.
+        pa.ArrowNotImplementedError: for a type that no text stands for.
+    """
+    doubled = text.replace('"', '""')
+    table = _ONE.values_of(f'"{doubled}"\n'.encode(), ["it"], {"it": kind})
+    return table.column(0)[0]
+
+
+def _is_read_as_text(kind: pa.DataType) -> bool:
+    """Say whether Arrow's reader of CSV cannot read a type, or (as decimals) not as other numbers."""
+    return bool(pa.types.is_decimal(kind) or pa.types.is_float16(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -385,3 +409,7 @@ def _encoding(name: str) -> str | None:
             remedy="convert the files to UTF-8",
         )
     return found
+
+
+#: Reads a value where no text stands for null.
+_ONE = Csv(null_values=[])

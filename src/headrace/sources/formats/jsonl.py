@@ -52,6 +52,22 @@ class JsonLines(Text):
         return table.schema
 
     def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+        by_folders = opened.by_folders & wanted.keys()
+        own = [name for name in by_folders if _may_name(data, name)]
+        wanted = {of: kind for of, kind in wanted.items() if of not in by_folders or of in own}
+        reader = self._without_defaults(own) if own else self
+        return reader._parsed_as(data, wanted)
+
+    def _without_defaults(self, names: list[str]) -> JsonLines:
+        """Return the format, but that some columns are null where they are absent."""
+        parts = {of: self._parts[of] for of in names if of in self._parts}
+        other = JsonLines()
+        other.expect(
+            self._parts | {of: Part(of, part.form, nullable=True) for of, part in parts.items()}
+        )
+        return other
+
+    def _parsed_as(self, data: bytes, wanted: Wanted) -> pa.Table:
         _check_objects(data)
         if all(arrow_can(kind, self._parts.get(name)) for name, kind in wanted.items()):
             try:
@@ -119,6 +135,12 @@ class JsonLines(Text):
         if not found or part is None or part.nullable or found[3] not in wanted:
             return why
         return f"Expected `{found[1]}`{found[2]} - at `$.{found[3]}`"
+
+
+def _may_name(data: bytes, name: str) -> bool:
+    """Say whether some object may have a name, at whatever depth."""
+    written = msgspec.json.encode(name)
+    return written in data and re.search(re.escape(written) + rb"\s*:", data) is not None
 
 
 def _column_alone(head: bytes, name: str) -> pa.Schema:

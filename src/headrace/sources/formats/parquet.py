@@ -74,7 +74,9 @@ class Parquet(FileFormat):
             at += rows
         names = file.schema_arrow.names
         wanted = {
-            of: kind for of, kind in wanted.items() if of in names or of not in self._optional
+            of: kind
+            for of, kind in wanted.items()
+            if of in names or of not in (self._optional | opened.by_folders)
         }
         _check_columns(names, opened, wanted)
         check_not_cut(opened.name, last, file.metadata.num_rows, self.unit)

@@ -39,6 +39,7 @@ class FileRecords:
     Attributes:
         values: the type of the records' values.
         wanted: the columns that are read.
+        in_folders: the types that they have where the name of a folder is such a column.
 
     Raises:
         PipelineError: for what does not fit together.
@@ -73,6 +74,9 @@ class FileRecords:
             found = infer(self._time_column) if found is None else found
         formats = self._formats(time_format)
         self.wanted = self._wanted(found, formats)
+        self.in_folders = {
+            of: _as_csv(kind, as_text=of in formats) for of, kind in self.wanted.items()
+        }
         self._check_unit(found, unit, formats)
         format.check_can_hold(self.wanted)
         format.expect({self._names[part.name]: part for part in self.values.parts})
@@ -86,6 +90,21 @@ class FileRecords:
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
         """Return event times and the columns of records; see :meth:`Columns.finish`."""
         return self._columns.finish(table, place_of)
+
+    def values_of(self, column: str, table: pa.Table, place_of: Place) -> list[pa.Array]:
+        """Return what becomes of a column: event times, and each field that is read of it.
+
+        Raises:
+            BadInput: for the first value that cannot be converted.
+        """
+        found = [
+            self._columns.field(field, table, place_of)
+            for field, of in self._names.items()
+            if of == column
+        ]
+        if column == self._time_column:
+            found.append(self._columns.times(table, place_of))
+        return found
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         """Return the event times of values; None when it is no field of theirs."""
@@ -173,10 +192,7 @@ class FileRecords:
     ) -> pa.DataType:
         if not self._format.is_text or isinstance(self._format, JsonLines):
             return kind if not pa.types.is_null(kind) else pa.string()
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        text = family_of(kind) in (*_TIMES, "text") or pa.types.is_null(kind)
-        return pa.string() if text or column in formats else kind
+        return _as_csv(kind, as_text=column in formats)
 
     def _formats(self, given: str | Mapping[str, str] | None) -> dict[str, TimeFormat]:
         """Return column → how times are written in it."""
@@ -214,6 +230,14 @@ class FileRecords:
                 remedy='say their unit with time_unit= ("s", "ms", "us", "ns"), or how they are written '
                 'with time_format= (such as "%Y%m%d")',
             )
+
+
+def _as_csv(kind: pa.DataType, *, as_text: bool) -> pa.DataType:
+    """Return the type that CSV is asked for: times have many spellings, and are read as texts first."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    text = family_of(kind) in (*_TIMES, "text") or pa.types.is_null(kind)
+    return pa.string() if text or as_text else kind
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
