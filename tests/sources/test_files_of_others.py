@@ -841,3 +841,52 @@ def test_a_damaged_page_of_parquet_is_to_be_mended_and_not_brought_back(tmp_path
     with pytest.raises(BadInput, match="is not what its format says") as refused:
         read(Limit(10_000, 1 << 20))
     assert "mend or remove" in refused.value.remedy
+
+
+# -- what follows a stream of xz ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_xz_file_is_the_streams_in_it_whatever_zeros_are_between_them(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    texts = [
+        lines(*range(9 * at, 9 * at + draw.randrange(9))) for at in range(draw.randrange(1, 5))
+    ]
+    packed = [lzma.compress(text.encode()) + bytes(4 * draw.randrange(3)) for text in texts]
+    (tmp_path / "a.jsonl.xz").write_bytes(b"".join(packed))
+    expected = [json.loads(line)["n"] for text in texts for line in text.splitlines()]
+    assert Reader(watched(tmp_path, watch=False))() == expected
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda of: b"XXXX" + of[4:],
+        lambda of: of[:-4] + bytes(4),
+        lambda of: b"garbage",
+        lambda of: b"garbage" * 100,
+        lambda of: bytes(3) + of,
+    ],
+)
+@pytest.mark.parametrize("watch", [False, True])
+def test_what_follows_a_stream_of_xz_and_is_none_is_an_error(
+    tmp_path: Path, damaged: Any, watch: bool
+) -> None:
+    one, two = (lzma.compress(lines(n).encode()) for n in (1, 2))
+    (tmp_path / "a.jsonl.xz").write_bytes(one + damaged(two))
+    with pytest.raises(BadInput, match=r"a\.jsonl\.xz cannot be unpacked"):
+        Reader(watched(tmp_path, watch=watch))()
+
+
+def test_an_xz_file_that_ends_in_the_middle_of_a_later_stream_is_waited_for(tmp_path: Path) -> None:
+    whole = lzma.compress(lines(1).encode()) + lzma.compress(lines(2).encode())
+    path = tmp_path / "a.jsonl.xz"
+    read = Reader(watched(tmp_path))
+    found = []
+    for end in range(len(whole) - 70, len(whole) + 1, 7):
+        path.write_bytes(whole[:end])
+        found += read()
+    path.write_bytes(whole)
+    assert found + read() == [1, 2]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.sources.files.access import RandomAccess
+from headrace.sources.files.xz import XzStream
 
 #: What is unpacked at once.
 _PIECE_BYTES = 1 << 20
@@ -158,7 +159,7 @@ class Unpacked(RandomAccess):
 
 def _stream(packed: BinaryIO, compression: str) -> Any:
     if compression == "xz":
-        return lzma.LZMAFile(packed)
+        return XzStream(packed)
     return pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), compression)
 
 
