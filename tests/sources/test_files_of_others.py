@@ -10,6 +10,7 @@ import lzma
 import os
 import random
 import shutil
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,62 @@ def test_the_folders_of_a_partitioned_tree_are_columns(
     assert sorted((row["n"], row["year"], row["shop"]) for row in found) == [
         (0, 2026, "a b"), (1, 2025, "n/a: 100%"), (2, 2024, None)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("folder", "declared", "expected"),
+    [
+        (rb"x=a\b", str, r"a\b"),
+        (b"x=%C3%A4", str, "ä"),
+        (b"x=2024-01-01 00%3A00%3A00", datetime, datetime(2023, 12, 31, 23, tzinfo=UTC)),
+        (b"x=2024-01-01 00%3A00%3A00Z", datetime, datetime(2024, 1, 1, tzinfo=UTC)),
+        (b"x=2024-01-02", datetime, datetime(2024, 1, 1, 23, tzinfo=UTC)),
+        (b"x=2024-01-02", date, date(2024, 1, 2)),
+        (b"x=__HIVE_DEFAULT_PARTITION__", datetime | None, None),
+    ],
+)
+def test_the_values_of_folders_are_those_that_a_file_would_give(
+    tmp_path: Path, kind: str, folder: bytes, declared: Any, expected: Any
+) -> None:
+    assert of_folder(tmp_path, folder, kind, declared) == expected
+
+
+@pytest.mark.parametrize("declared", [date, datetime])
+def test_times_in_the_names_of_folders_are_read_by_their_format(
+    tmp_path: Path, declared: Any
+) -> None:
+    found = of_folder(tmp_path, b"x=02.01.2024", "jsonl", declared, time_format={"x": "%d.%m.%Y"})
+    assert found == (date(2024, 1, 2) if declared is date else datetime(2024, 1, 1, 23, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [(b"x=\xfe", "no UTF-8"), (b"x=%FF", "no UTF-8")],
+)
+def test_a_folder_that_gives_no_value_is_an_error_where_its_column_is_declared(
+    tmp_path: Path, folder: bytes, why: str
+) -> None:
+    with pytest.raises(BadInput, match=why):
+        of_folder(tmp_path, folder, "jsonl", str)
+    assert Reader(watched(tmp_path))() == [1]
+
+
+def of_folder(path: Path, folder: bytes, kind: str, declared: Any, **options: Any) -> Any:
+    """Return the value of a folder's column that is declared so, of a file in that folder."""
+    inside = Path(os.fsdecode(os.path.join(os.fsencode(path), folder)))
+    inside.mkdir(parents=True)
+    if kind == "parquet":
+        with (inside / "a.parquet").open("wb") as file:
+            pyarrow.parquet.write_table(pa.table({"at": [1], "n": [1]}), file)
+    else:
+        (inside / f"a.{kind}").write_text(lines(1) if kind == "jsonl" else "at,n\n1,1\n")
+    options = {"time_unit": "us", "time_zone": "Europe/Berlin", "format": kind, **options}
+    source = watched(path, schema={"at": int, "n": int, "x": declared}, **options)
+    offer = source.offer(source.start(), LIMIT)
+    assert offer is not None
+    [value] = source.read(source.splits(None, offer.end)[0])["x"].to_pylist()
+    return value
 
 
 def test_a_folder_whose_name_is_no_value_of_its_column_is_named(tmp_path: Path) -> None:
@@ -890,3 +947,69 @@ def test_an_xz_file_that_ends_in_the_middle_of_a_later_stream_is_waited_for(tmp_
         found += read()
     path.write_bytes(whole)
     assert found + read() == [1, 2]
+
+
+# -- patterns -----------------------------------------------------------------------------------------
+
+
+def test_two_stars_at_the_end_stand_for_the_files_in_folders_of_any_depth(tmp_path: Path) -> None:
+    for n, place in enumerate(["", "a", "a/b"]):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "x.jsonl").write_text(lines(n))
+    assert sorted(Reader(watched(tmp_path / "**"))()) == [0, 1, 2]
+    assert sorted(Reader(watched(tmp_path / "a" / "**"))()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("{a,b}.jsonl", [0, 1]),
+        ("{a,b{1,2}}.jsonl", [0, 2]),
+        ("*.{json,jsonl}", [0, 1, 2, 3]),
+        ("{d,e}/x.jsonl", [4]),
+        ("{b1,d/x}.jsonl", None),
+        ("[{]a,b}.jsonl", [5]),
+    ],
+)
+def test_braces_stand_for_each_of_what_is_in_them(
+    tmp_path: Path, pattern: str, expected: list[int] | None
+) -> None:
+    (tmp_path / "d").mkdir()
+    for n, name in enumerate(["a.jsonl", "b.jsonl", "b1.jsonl", "c.json", "d/x.jsonl"]):
+        (tmp_path / name).write_text(lines(n))
+    if expected is None:
+        with pytest.raises(PipelineError, match="braces cannot hold"):
+            watched(tmp_path / pattern)
+        return
+    if expected == [5]:
+        (tmp_path / "{a,b}.jsonl").write_text(lines(5))
+    source = Files(tmp_path / pattern, event_time="at", schema=SCHEMA, time_unit="us")
+    assert sorted(Reader(source)()) == expected
+
+
+@pytest.mark.parametrize("name", ["r[1].jsonl", "d[1]/x.jsonl", "{r,s}.jsonl", "*.jsonl"])
+def test_what_is_there_under_a_name_with_brackets_is_meant(tmp_path: Path, name: str) -> None:
+    for n, other in enumerate(["r1.jsonl", "d1/x.jsonl", "r.jsonl", "s.jsonl"]):
+        (tmp_path / other).parent.mkdir(exist_ok=True)
+        (tmp_path / other).write_text(lines(n))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(lines(9))
+    expected = [9, 2, 0, 3] if name == "*.jsonl" else [9]
+    assert Reader(watched(tmp_path / name))() == expected
+
+
+def test_folders_of_a_directory_that_are_not_looked_into_are_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for place in ["_hidden", "n=1", "n=1/sub", "other", "plain"]:
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "a.jsonl").write_text(lines(1))
+    read = Reader(watched(tmp_path))
+    assert read() == [1]
+    assert read() == []
+    told = [of.getMessage() for of in caplog.records if "not looked into" in of.getMessage()]
+    assert len(told) == 1
+    assert "_hidden" not in told[0]
+    caplog.clear()
+    assert Reader(watched(tmp_path / "*.jsonl"))() == []
+    assert "not looked into" not in caplog.text

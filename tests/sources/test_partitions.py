@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -505,7 +506,7 @@ def test_columns_that_cannot_name_partitions_are_refused() -> None:
         checked_columns("x", pa.schema({"x": pa.float64()}), "here")
 
 
-@pytest.mark.parametrize("name", [None, "", 1.5, True])
+@pytest.mark.parametrize("name", [None, "", 1.5, "\udcff", datetime(2026, 1, 2, tzinfo=UTC)])
 def test_an_item_that_does_not_name_its_partition_is_bad_input(name: Any) -> None:
     items = [Said("a", 1), Said("b", 2)]
     source = hr.sources.Iterable(
@@ -513,6 +514,16 @@ def test_an_item_that_does_not_name_its_partition_is_bad_input(name: Any) -> Non
     )
     with pytest.raises(BadInput, match="item 2"):
         run(source, rows=5)
+
+
+def test_values_of_items_name_partitions_as_a_column_of_them_does() -> None:
+    for values in [[True, False], [date(2026, 1, 2), date(987, 1, 1)], [7, -7], ["a", "b"]]:
+        source = hr.sources.Iterable(
+            lambda: range(2), int, event_time=lambda n: n, partition=values.__getitem__
+        )
+        named = source.read(source.splits(0, 2)[0]).column(PARTITION_COLUMN)
+        raw = pa.table({"a": values})
+        assert named.equals(with_partitions(raw, raw, ["a"], str).column(PARTITION_COLUMN))
 
 
 def test_a_record_that_does_not_name_its_partition_is_bad_input() -> None:

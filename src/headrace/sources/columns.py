@@ -173,7 +173,8 @@ class Columns:
             column = self._times_or_null(name, column, place_of)
             column = column if family_of(kind) == "point in time" else _local(column)
         elif family_of(kind) == "date" and name in self._options.formats:
-            column = _dates(self._times_or_null(name, column, place_of))
+            # (a day is the same in all zones)
+            column = _dates(self._times_or_null(name, column, place_of, zone="UTC"))
         try:
             if name in self._options.formats and _is_number_in_text(column, kind):
                 column = _safe_cast(column, kind)
@@ -200,23 +201,27 @@ class Columns:
             return self._is_text  # (whose reader has checked that)
         return isinstance(part.form, _UNCHECKED) or type(part.form) is Cast
 
-    def _times_or_null(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
+    def _times_or_null(
+        self, name: str, column: pa.Array, place_of: Place, zone: str | None = None
+    ) -> pa.Array:
         """Return an optional column of times; what is there is read the same with nulls beside it."""
         there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         micros = np.zeros(len(column), dtype=np.int64)
         if len(there):
             part = column if len(there) == len(column) else column.take(pa.array(there))
-            times = self._times(name, part, lambda row: place_of(int(there[row])))
+            times = self._times(name, part, lambda row: place_of(int(there[row])), zone)
             micros[there] = times.to_numpy()
         absent = np.ones(len(column), dtype=bool)
         absent[there] = False
         return pa.array(micros, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
 
-    def _times(self, name: str, column: pa.Array, place_of: Place) -> pa.Array:
+    def _times(
+        self, name: str, column: pa.Array, place_of: Place, zone: str | None = None
+    ) -> pa.Array:
         options = self._options
         try:
             return to_micros_column(
-                column, zone=options.zone, unit=options.unit, ambiguous=options.ambiguous,
+                column, zone=zone or options.zone, unit=options.unit, ambiguous=options.ambiguous,
                 form=options.formats.get(name),
             )  # fmt: skip
         except (BadTime, pa.ArrowInvalid) as error:

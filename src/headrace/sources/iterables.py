@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Iterable as AnyIterable
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -50,8 +51,8 @@ class Iterable(Source):
         type: the type of the items (struct, dataclass or scalar).
         event_time: the name of the field that holds the event time (an aware ``datetime``, or an
             integer of microseconds since 1970 UTC), or a function of the item.
-        partition: whose an item is: the name of a field (a text or a whole number), or a function of the
-            item that returns a text. Without it all items are of one partition.
+        partition: whose an item is: the name of a field, or a function of the item; either gives a text, a
+            whole number, a boolean or a date. Without it all items are of one partition.
 
     Of a list the partitions are known from the beginning: each holds the watermark until its last item was
     read. What a function gives is not known before it comes: name the partitions that are to come in
@@ -278,7 +279,7 @@ class Iterable(Source):
                     f"an item does not name its partition: {error}",
                     row=number,
                     place=f"item {start + number + 1}: {item!r}",
-                    remedy="name it by a text that is not empty, or a whole number",
+                    remedy="name it by a text that is not empty, a whole number, a boolean or a date",
                 ) from error
         return names
 
@@ -295,12 +296,19 @@ class Iterable(Source):
 
 
 def _name(name: Any) -> str:
+    """Return the name of a partition, as a column of such values names it, too."""
     name = plain_number(name, strict=False)
-    if isinstance(name, int) and not isinstance(name, bool):
-        return str(name)
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"{name!r} is no name")
-    return name
+    match name:
+        case bool():
+            return "true" if name else "false"
+        case int():
+            return str(name)
+        case date() if not isinstance(name, datetime):
+            return name.isoformat()
+        case str() if name:
+            name.encode()  # (a name that is not Unicode cannot be kept)
+            return name
+    raise TypeError(f"{name!r} is no name")
 
 
 class _Carried(InTasks):

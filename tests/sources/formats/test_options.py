@@ -75,6 +75,10 @@ def test_a_date_that_is_a_number_is_no_microseconds_of_1970(tmp_path: Path, kind
         assert times(source) == [utc(1958, 3, 29)], schema
     (row,) = records(Files(path, event_time="at", schema={"at": date}, time_format="%Y%m%d"))
     assert row.at == date(1958, 3, 29)
+    zoned = Files(
+        path, event_time="at", schema={"at": date}, time_format="%Y%m%d", time_zone="Europe/Berlin"
+    )
+    assert [of.at for of in records(zoned)] == [row.at]  # (the zone is for the event time)
     (row,) = records(Files(path, event_time="at", time_format="%Y%m%d"))
     assert row.at == 19580329
     assert times(Files(path, event_time="at", time_unit="us")) == [

@@ -13,14 +13,14 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from headrace.errors import AlreadyExists, NotFound, PipelineError, SourceChanged
 from headrace.sources.files.access import RandomAccess
-from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_remote
+from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_hidden, is_remote
 from headrace.storage.hdfs import SCHEME as WEBHDFS
 from headrace.storage.hdfs import HdfsStore
 from headrace.storage.objects import SCHEMES, ObjectStore
@@ -92,6 +92,7 @@ class Folder(ABC):
     lists_facts: bool = True
     ids_stay: bool = True
     ids_return: bool = False
+    _has_told: bool = False  # of folders that are not looked into
 
     @abstractmethod
     def place(self) -> Place:
@@ -116,6 +117,16 @@ class Folder(ABC):
     def shown(self, name: str) -> str:
         """Return how errors name a file."""
         return escaped(os.path.join(self.location, name))
+
+    def _pass_over(self, folder: str, pattern: Pattern) -> None:
+        """Say once that folders of a directory are not looked into; patterns leave them out on purpose."""
+        if pattern.is_folder and not self._has_told and not is_hidden(folder.rpartition("/")[2]):
+            self._has_told = True
+            log.warning(
+                "%s: folders such as %s are not looked into, as they are none of a partition (day=3); for "
+                "the files in folders of any depth add /**/* with the ending of their names",
+                pattern.shown, escaped(folder),
+            )  # fmt: skip
 
 
 def open_folder(base: str) -> Folder:
@@ -204,6 +215,8 @@ class LocalFolder(Folder):
                 entered = pattern.enters(at.state, name)
                 if entered:
                     waiting.append(_Entered(f"{at.folder}{name}/", entered, above))
+                else:
+                    self._pass_over(at.folder + name, pattern)
 
     def _of_one(
         self, at: _Entered, pattern: Pattern, changed: int,
@@ -351,7 +364,17 @@ class ObjectFolder(_RemoteFolder):
                 yield [(pattern.parts[0], facts)]
             return
         for page in self._store.objects():
-            yield [(of.name, _object_facts(of)) for of in page if pattern.matches(of.name)]
+            some = [(of, pattern.matches(of.name)) for of in page]
+            yield [(of.name, _object_facts(of)) for of, matches in some if matches]
+            if pattern.is_folder and not self._has_told:
+                self._pass_over_folders((of.name for of, matches in some if not matches), pattern)
+
+    def _pass_over_folders(self, names: Iterable[str], pattern: Pattern) -> None:
+        for name in names:
+            for at, part in enumerate(parts := name.split("/")[:-1]):
+                if not pattern.enters(pattern.start(), part):
+                    self._pass_over("/".join(parts[: at + 1]), pattern)
+                    break
 
     def facts(self, name: str) -> Facts | None:
         found = self._store.object(name)
@@ -382,6 +405,8 @@ class HdfsFolder(_RemoteFolder):
                     entered = pattern.enters(state, name) if pattern.is_deep else None
                     if entered:
                         waiting.append((f"{folder}{name}/", entered))
+                    else:
+                        self._pass_over(folder + name, pattern)
                 elif pattern.takes(state, name):
                     some.append((folder + name, _hdfs_facts(of)))
             yield some

@@ -9,7 +9,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -29,6 +29,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 ANY_DEPTH = "**"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_BRACES = re.compile(r"(?<!\[)\{([^{},/]*(?:,[^{},/]*)+)\}")
+_AROUND_SLASHES = re.compile(r"(?<!\[)\{(?=[^{}]*,)[^{}]*/[^{}]*\}")
 _ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 _SURROGATE = re.compile("[\udc80-\udcff]|\\\\")
 
@@ -104,38 +106,38 @@ class Pattern:
         base: the folder that names are relative to, as it was given: a path or a location.
         parts: what the parts of a name must match. A directory has one part, ``*``.
         is_folder: whether all files of a directory are meant.
+        names_one: whether it stands for one file at most.
+        levels: how many parts were given, of those that are matched.
         shown: the path as it was given.
 
     Args:
-        path: a file, a directory, or a pattern with ``*``, ``?``, ``[…]`` and ``**``; on this machine, or
-            in a store.
+        path: a file, a directory, or a pattern with ``*``, ``?``, ``[…]``, ``{…,…}`` and ``**``; on this
+            machine, or in a store. What is on this machine under a name itself is meant where the name,
+            taken for a pattern, would not match itself: ``r[1].jsonl``.
         is_folder: whether the path is one, as far as can be seen.
 
     Raises:
-        PipelineError: for a pattern of hidden names, which are no input.
+        PipelineError: for a pattern of hidden names, which are no input; and of braces around slashes.
     """
 
     def __init__(self, path: str, *, is_folder: bool) -> None:
         self.shown = escaped(path)
         self.is_folder = is_folder
         self.base, self.parts = _divided(path, is_folder)
-        for part in self.parts[:-1] if len(self.parts) == 1 else self.parts:
+        self.levels = len(self.parts)
+        self.names_one = (
+            not is_folder and self.levels == 1 and not _is_pattern(self.base, self.parts[0])
+        )
+        for part in self.parts[:-1] if self.levels == 1 else self.parts:
             if is_hidden(part):
                 raise PipelineError(
                     f"{self.shown}: names that begin with '.' or '_' are no input",
                     place=self.shown,
                     remedy="they are of files that are still being written; give the files other names",
                 )
-
-    @property
-    def names_one(self) -> bool:
-        """Whether it stands for one file at most."""
-        return not self.is_folder and len(self.parts) == 1 and not glob.has_magic(self.parts[0])
-
-    @property
-    def levels(self) -> int:
-        """Of how many parts names are, where they are all alike."""
-        return len(self.parts)
+        if self.parts[-1] == ANY_DEPTH:
+            self.parts.append("*")  # (the files in folders of any depth)
+        self._match = [_matcher(part) for part in self.parts]
 
     @property
     def is_deep(self) -> bool:
@@ -157,7 +159,7 @@ class Pattern:
         for at in state:
             if at < last and self.parts[at] == ANY_DEPTH:
                 after.add(at)
-            elif at < last and fnmatch.fnmatchcase(folder, self.parts[at]):
+            elif at < last and self._match[at](folder):
                 after.add(at + 1)
         return self._closed(after)
 
@@ -168,8 +170,7 @@ class Pattern:
         if is_hidden(file):
             return False
         last = len(self.parts) - 1
-        ends = "*" if self.parts[last] == ANY_DEPTH else self.parts[last]
-        return last in state and fnmatch.fnmatchcase(file, ends)
+        return last in state and self._match[last](file) is not None
 
     def matches(self, name: str) -> bool:
         """Say whether a whole name matches."""
@@ -188,20 +189,57 @@ class Pattern:
         return frozenset(closed)
 
 
+def has_magic(path: str) -> bool:
+    """Say whether a path, or a part of one, has what patterns are made of."""
+    return glob.has_magic(path) or _BRACES.search(path) is not None
+
+
+def _matcher(part: str) -> Callable[[str], object]:
+    """Return what matches names with a part of a pattern."""
+    return re.compile("|".join(map(fnmatch.translate, alternatives(part)))).match
+
+
+def alternatives(part: str) -> list[str]:
+    """Return the patterns without braces that one with braces stands for.
+
+    >>> alternatives("{a,b{1,2}}.csv")
+    ['a.csv', 'b1.csv', 'b2.csv']
+    """
+    found = _BRACES.search(part)
+    if found is None:
+        return [part]
+    some = (f"{part[: found.start()]}{one}{part[found.end() :]}" for one in found[1].split(","))
+    return [*dict.fromkeys(one for each in some for one in alternatives(each))]
+
+
+def _is_pattern(base: str, part: str) -> bool:
+    """Say whether a part of a path is a pattern, and not the name of something that is there."""
+    if not has_magic(part):
+        return False
+    is_name = not is_remote(base) and os.path.lexists(os.path.join(base, part))
+    return not is_name or _matcher(part)(part) is not None
+
+
 def _divided(path: str, is_folder: bool) -> tuple[str, list[str]]:
     """Return the folder that a path begins with, and the parts that are to be matched."""
     found = _SCHEME.match(path)
     start, rest = (found[0], path[found.end() :]) if found else ("", path)
     if is_folder:
         return path.rstrip("/") if found else path, ["*"]
+    if _AROUND_SLASHES.search(rest) and (found or not os.path.lexists(path)):
+        raise PipelineError(
+            f"{escaped(path)}: braces cannot hold a '/'",
+            place=escaped(path),
+            remedy="let them stand for a part of one name: a/{b,c}/*.csv",
+        )
     parts = PurePosixPath(rest).parts
-    named = list(_named(parts[:-1]))
-    base = str(PurePosixPath(*named)) if named else ("" if found else ".")
-    return start + base, list(parts[len(named) :])
+    named: list[str] = []
+    for part in parts[:-1]:
+        if _is_pattern(start + _joined(named, start), part):
+            break
+        named.append(part)
+    return start + _joined(named, start), list(parts[len(named) :])
 
 
-def _named(parts: tuple[str, ...]) -> Iterator[str]:
-    for part in parts:
-        if glob.has_magic(part):
-            return
-        yield part
+def _joined(named: list[str], start: str) -> str:
+    return str(PurePosixPath(*named)) if named else ("" if start else ".")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import glob
 import inspect
 import logging
 import os
@@ -27,7 +26,9 @@ from headrace.sources.files.folders import Folder, open_folder
 from headrace.sources.files.names import (
     UNREADABLE,
     Pattern,
+    alternatives,
     escaped,
+    has_magic,
     is_remote,
     kind_of,
     unescaped,
@@ -60,8 +61,8 @@ class Files(Source):
 
     Args:
         path: a file, a directory (all its files of the format, and those of folders such as ``day=3``
-            in it), or a pattern such as ``"logs/*.jsonl"`` or ``"logs/**/*.csv.gz"``; on this machine, or
-            ``s3://BUCKET/PREFIX/*.jsonl`` (``gs://``, ``az://``, ``webhdfs://HOST:PORT/PATH``).
+            in it), or a pattern such as ``"logs/*.{jsonl,json}"`` or ``"logs/**/*.csv.gz"``; on this
+            machine, or ``s3://BUCKET/PREFIX/*.jsonl`` (``gs://``, ``az://``, ``webhdfs://HOST:PORT/PATH``).
         event_time: the column that holds the event time.
         type: the type of the values (a struct or dataclass); its fields are the columns read.
         schema: instead of ``type``, a dict of column → Python or Arrow type. With neither, the columns
@@ -158,21 +159,23 @@ class Files(Source):
     # -- declaration --------------------------------------------------------------------------
 
     def _format_of_path(self) -> FormatName:
-        name = self._pattern.parts[-1]
+        names = alternatives(self._pattern.parts[-1])
         if self._pattern.is_folder:
-            name = min((of for of in self._names() if kind_of(of).format is not None), default="")
-        kind = kind_of(name)
-        if name.lower().endswith(UNREADABLE):
+            names = [
+                min((of for of in self._names() if kind_of(of).format is not None), default="")
+            ]
+        if any(name.lower().endswith(UNREADABLE) for name in names):
             raise PipelineError(
                 f"{self._pattern.shown}: files of this compression cannot be read",
                 remedy="unpack them, or compress them with gzip, bzip2, zstd, lz4 or xz",
             )
-        if kind.format is None:
+        [format, *others] = {kind_of(name).format for name in names}
+        if format is None or others:
             raise PipelineError(
                 f"the format of {self._pattern.shown!r} cannot be told from its name",
                 remedy='say format="jsonl", "csv" or "parquet"',
             )
-        return kind.format
+        return format
 
     def _names(self) -> Iterator[str]:
         """Return the names of all files that match, of whatever format."""
@@ -373,8 +376,8 @@ def _refuse_options(name: str, of_csv: dict[str, Any]) -> None:
 def _pattern_of(path: str, format: str | None) -> Pattern:
     """Return what a path stands for."""
     if not is_remote(path):
-        named = glob.has_magic(path) or kind_of(path).format is not None or os.path.isfile(path)
+        named = has_magic(path) or kind_of(path).format is not None or os.path.isfile(path)
         return Pattern(path, is_folder=os.path.isdir(path) or (path.endswith("/") and not named))
     last = path.rstrip("/").rpartition("/")[2]
-    named = glob.has_magic(path.partition("://")[2]) or "." in last
+    named = has_magic(path.partition("://")[2]) or "." in last
     return Pattern(path, is_folder=not named or path.endswith("/"))
