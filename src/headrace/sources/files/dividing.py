@@ -200,12 +200,17 @@ class Divider:
         if not state.looked:
             self._look(state)
             self._check_there(state, goes_on)
-        elif self._watch and limit.until is None and len(state.waiting) < _ENOUGH_FILES:
+        elif self._watch and limit.until is None and self._is_to_look(state):
             self._look(state)
         self._warn_of_removed()
         new = state.copy()
         taken = self._take(new, limit, self._bound(limit), goes_on)
-        if taken.stale or (not goes_on and not new.waiting and new.more and not taken.parts):
+        was_stale = False
+        while (taken.stale and not was_stale) or _is_behind(state, new, taken):
+            if taken.stale:
+                was_stale = True
+            else:
+                state = new  # (what has nothing to take is not tried again)
             state.looked = False
             self._look(state)
             new = state.copy()
@@ -221,6 +226,11 @@ class Divider:
                       parts=self._parts(new, taken, goes_on))  # fmt: skip
         self._remember(end, new)
         return offer
+
+    def _is_to_look(self, state: State) -> bool:
+        """Say whether others are looked for: unless many are known to wait, and have something to read."""
+        few = len(state.waiting) < _ENOUGH_FILES
+        return few or state.exhausted or self._tracker.is_time_to_look()
 
     def now(self, position: Position) -> Any:
         """Return a mark of what is there: up to where each file may be read, by what it is known by."""
@@ -291,8 +301,10 @@ class Divider:
     def _take(self, state: State, limit: Limit, bound: Bound, goes_on: bool) -> _Taken:
         """Take what a step may, file by file; note in the state how far they are read then."""
         taken = _Taken()
+        state.exhausted = True
         for name in self._order(state):
             if not taken.has_room(limit):
+                state.exhausted = False
                 break
             waiting = state.waiting[name]
             of = self._partition_of(name)
@@ -418,7 +430,7 @@ class Divider:
             del state.waiting[name]
         elif cut.parts or entry is not None:
             state.waiting[name] = Waiting(file.facts, after)
-        taken.files += 1
+        taken.files += bool(cut.parts)  # (one that gives nothing is in no one's way)
 
     def _after_newline(self, entry: FileRead, file: OpenFile) -> int:
         """Return where reading goes on after a last line that was read before its newline came.
@@ -632,6 +644,11 @@ class _NotAsItWas(Exception):
 
 def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
     return FileRead(name, read, facts.size, facts.id, facts.modified, whole=whole)
+
+
+def _is_behind(state: State, new: State, taken: _Taken) -> bool:
+    """Say whether nothing was taken, and there is room now for files that are not known to wait yet."""
+    return not taken.parts and new.more and len(new.waiting) < len(state.waiting)
 
 
 def _is_settled(file: OpenFile) -> bool:

@@ -61,6 +61,7 @@ class State:
         waiting: the files that have something to read, by their (escaped) names.
         more: whether there are more that wait than are remembered.
         looked: whether the files were looked at, at this position or one before it.
+        exhausted: whether all that wait were tried when something was last taken.
         there, there_hashes: how many files there are, as of when all of them were looked at, and the
             hashes of their names, until they were compared with what is known.
     """
@@ -70,6 +71,7 @@ class State:
         self.waiting: dict[str, Waiting] = {}
         self.more = False
         self.looked = False
+        self.exhausted = False
         self.there = 0
         self.there_hashes: npt.NDArray[np.uint64] | None = None
 
@@ -78,7 +80,7 @@ class State:
         other = State(self.known.copy())
         other.waiting = {**self.waiting}
         other.more, other.looked, other.there = self.more, self.looked, self.there
-        other.there_hashes = self.there_hashes
+        other.there_hashes, other.exhausted = self.there_hashes, self.exhausted
         return other
 
 
@@ -128,7 +130,7 @@ class Tracker:
         self._pattern = pattern
         self._format = format
         self._unread = unread
-        self._next_sweep = 0.0
+        self._next_sweep = self._next_look = 0.0
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -148,9 +150,15 @@ class Tracker:
         if not told:
             everything = True
             self._look(state, everything)
+        now = time.monotonic()
+        self._next_look = now + _SHARE * (now - began)
         if everything:
-            self._next_sweep = time.monotonic() + _SHARE * (time.monotonic() - began)
+            self._next_sweep = self._next_look
         state.looked = True
+
+    def is_time_to_look(self) -> bool:
+        """Say whether looking takes its share of the time by now, and no more."""
+        return time.monotonic() >= self._next_look
 
     def _wants_everything(self, state: State) -> bool:
         if not state.looked or state.more:

@@ -1,0 +1,82 @@
+"""Files that have nothing to read now: they hide no others, and are told of where they should be whole."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from headrace.sources import Limit
+from headrace.sources.files import dividing, tracking
+from headrace.storage import MemoryStore
+from tests.sources.test_files_of_others import Reader, lines, watched
+
+
+def empty_parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(pa.table({"at": pa.array([], "i8"), "n": pa.array([], "i8")}), sink)
+    return bytes(sink.getvalue())
+
+
+def one_parquet(*numbers: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(pa.table({"at": numbers, "n": numbers}), sink)
+    return bytes(sink.getvalue())
+
+
+OF_NOTHING = {
+    "empty": ("jsonl", b"", True),
+    "empty, just now": ("jsonl", b"", False),
+    "no rows": ("parquet", empty_parquet(), True),
+    "torn gzip": ("jsonl.gz", gzip.compress(lines(9).encode())[:-12], True),
+    "torn line": ("jsonl", b'{"at"', False),
+    "no footer": ("parquet", one_parquet(9)[:-9], True),
+}
+
+
+@pytest.mark.parametrize("remembered", [100_000, 3])
+@pytest.mark.parametrize("kind", OF_NOTHING)
+def test_files_that_give_nothing_hide_no_others(
+    tmp_path: Path, kind: str, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, content, old = OF_NOTHING[kind]
+    if remembered < 10 and kind not in ("empty", "no rows"):
+        pytest.skip("these wait")
+    monkeypatch.setattr(dividing, "_STEP_FILES", 4)
+    monkeypatch.setattr(tracking, "_WAITING_FILES", remembered)
+    for n in range(10):
+        path = tmp_path / f"a{n}.{ending}"
+        path.write_bytes(content)
+        if old:
+            os.utime(path, (1_000_000, 1_000_000))
+    is_text = "jsonl" in ending
+    last = tmp_path / ("b.jsonl" if is_text else "b.parquet")
+    last.write_bytes(lines(1).encode() if is_text else one_parquet(1))
+    format = "jsonl" if is_text else "parquet"
+    for watch in (True, False):
+        source = watched(tmp_path, watch=watch, format=format)
+        source.open(MemoryStore())
+        offer = source.offer(source.start(), Limit(100, 1 << 20, open_ended=True))
+        assert offer is not None
+        (split,) = source.splits(None, offer.end)
+        assert source.read(split)["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("kind", ["torn line", "no footer"])
+def test_files_are_looked_for_while_many_wait_that_give_nothing(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dividing, "_ENOUGH_FILES", 4)
+    ending, content, _ = OF_NOTHING[kind]
+    whole = lines(1).encode() if ending == "jsonl" else b""
+    for n in range(10):
+        (tmp_path / f"b{n}.{ending}").write_bytes(whole + content)
+    read = Reader(watched(tmp_path, format=ending))
+    assert read() == [1] * 10 * bool(whole)
+    new = lines(999).encode() if ending == "jsonl" else one_parquet(999)
+    (tmp_path / f"a.{ending}").write_bytes(new)
+    assert read() == [999]
