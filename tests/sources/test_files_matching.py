@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.sources.files.copies import Copy
 from headrace.sources.files.folders import Facts
 from headrace.sources.files.matching import Matches, Remembered, match
 from headrace.sources.files.position import FileRead
@@ -72,10 +73,13 @@ class World:
     def is_packed(self, name: str) -> bool:
         return name == "f.gz"
 
-    def is_packed_beside(self, name: str, lost: frozenset[int]) -> bool:
-        return False
+    def head_of(self, name: str) -> Callable[[int], str]:
+        return lambda size: "head"
 
-    def packed_of(self, name: str) -> Remembered | None:
+    def copy_of(self, name: str) -> Copy | None:
+        return None
+
+    def gone_in(self, name: str) -> Remembered | None:
         return None
 
 

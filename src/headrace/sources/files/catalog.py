@@ -38,7 +38,7 @@ _ROW = np.dtype(
     ]
 )  # fmt: skip
 Rows = npt.NDArray[np.void]
-_WHOLE, _UNENDED, _LEFT = 1, 2, 4
+_WHOLE, _UNENDED, _LEFT, _COPY = 1, 2, 4, 8
 
 
 def name_hash(name: str) -> int:
@@ -100,7 +100,7 @@ class Catalog:
             name, int(row["read"]), int(row["size"]), str(int(row["id"])), int(row["modified"]),
             f"{int(row['head']):016x}" if row["head_bytes"] else "", int(row["head_bytes"]),
             f"{int(row['tail']):016x}" if row["tail"] else "",
-            bool(flags & _WHOLE), bool(flags & _UNENDED),
+            bool(flags & _WHOLE), bool(flags & _UNENDED), bool(flags & _COPY),
         )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
             (
                 name_hash(of.name), id_number(of.id), of.read, of.size, of.modified,
                 int(of.head or "0", 16), int(of.tail or "0", 16), of.head_bytes,
-                _WHOLE * of.whole | _UNENDED * of.unended,
+                _WHOLE * of.whole | _UNENDED * of.unended | _COPY * of.copy,
             )
             for of in entries
         ],

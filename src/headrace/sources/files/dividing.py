@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
@@ -13,6 +12,7 @@ import numpy as np
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources.base import Limit, Offer, Part, Position, Split
 from headrace.sources.files.catalog import Catalogs
+from headrace.sources.files.copies import is_settled, names_beside
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.known import Known
 from headrace.sources.files.names import Pattern, escaped, kind_of, unescaped
@@ -44,8 +44,6 @@ log = logging.getLogger("headrace")
 _STEP_FILES = 1_000
 #: While so many files wait to be read, no others are looked for.
 _ENOUGH_FILES = 256
-#: A last line that nothing ends is one once its file has not changed for so long.
-_SETTLED_NS = 60_000_000_000
 _PARQUET_ENDS = (b"PAR1", b"PARE")
 
 #: Up to where a file may be read, by its name and facts: None for not at all.
@@ -196,11 +194,11 @@ class Divider:
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         """Return what comes after a position; None when nothing is there yet."""
         state = self._state(position)
-        goes_on = self._watch or limit.open_ended
+        goes_on = state.goes_on = self._watch or limit.open_ended
         if not state.looked:
             self._look(state)
             self._check_there(state, goes_on)
-        elif self._watch and limit.until is None and self._is_to_look(state):
+        elif state.undecided or (self._watch and limit.until is None and self._is_to_look(state)):
             self._look(state)
         self._warn_of_removed()
         new = state.copy()
@@ -217,7 +215,8 @@ class Divider:
             taken = self._take(new, limit, self._bound(limit), goes_on)
         if not goes_on and not new.waiting and new.more:
             new.looked = False  # (the next offer looks for the others)
-        final = not goes_on and not new.waiting and not new.more and not taken.stale
+        is_all = not (new.waiting or new.more or new.undecided or taken.stale)
+        final = not goes_on and is_all
         if not taken.parts and not final:
             self._remember(position, new)
             return None
@@ -238,7 +237,8 @@ class Divider:
         self._look(state)
         if state.more:
             return None
-        return {of.facts.id: of.facts.size for of in state.waiting.values()}
+        facts = [of.facts for of in state.waiting.values()] + [*state.undecided.values()]
+        return {of.id: of.size for of in facts}
 
     def _bound(self, limit: Limit) -> Bound:
         if limit.until is None:
@@ -340,7 +340,7 @@ class Divider:
             try:
                 opening = open_file(self._folder, raw, "cut")
                 with opening as file:
-                    entry = self._entry_now(waiting, file)
+                    entry = self._entry_now(name, waiting, file, state.known)
                     if self._is_begun(name, file, goes_on):
                         return
                     self._cut(name, entry, file, state, limit, until, goes_on, taken)
@@ -349,7 +349,14 @@ class Divider:
                 if waiting.entry is not None or not goes_on:
                     raise _NotAsItWas from error
 
-    def _entry_now(self, waiting: Waiting, file: OpenFile) -> FileRead | None:
+    def _may_be_copy(self, name: str, known: Known) -> bool:
+        """Say whether a file may be a copy of another one, when there is more of it."""
+        packed = kind_of(name).compression is not None
+        return packed or any(known.get(of) is not None for of in names_beside(name))
+
+    def _entry_now(
+        self, name: str, waiting: Waiting, file: OpenFile, known: Known
+    ) -> FileRead | None:
         """Return what was read of a file that is open now.
 
         Raises:
@@ -358,9 +365,8 @@ class Divider:
         entry = waiting.entry
         if file.facts == waiting.facts:
             return entry
-        packed = kind_of(file.opened.name).compression is not None
-        if file.facts.id != waiting.facts.id or (packed and entry is None):
-            raise _NotAsItWas  # (it may be another file, compressed, of which more can be seen now)
+        if file.facts.id != waiting.facts.id or (entry is None and self._may_be_copy(name, known)):
+            raise _NotAsItWas  # (it may be another file, of which more can be seen now)
         if entry is not None and not has_print(entry, file, is_text=self._format.is_text):
             raise _NotAsItWas
         return entry
@@ -374,7 +380,7 @@ class Divider:
         if size >= 12 and file.raw.read(4) in _PARQUET_ENDS:
             self._held.discard(name)
             return False
-        if _is_settled(file) and name not in self._held:
+        if is_settled(file.facts) and name not in self._held:
             self._held.add(name)
             log.warning(
                 "%s is not whole: it has no footer, and has not changed for a minute; it is read once it "
@@ -402,7 +408,13 @@ class Divider:
             limit = Limit(limit.rows, max(1, min(limit.bytes, until - offset)))
         may_grow = goes_on and is_text
         cut = self._format.cut(opened, offset, limit, self._wanted(name), may_grow=may_grow)
-        if may_grow and not cut.parts and not cut.ended and not file.torn and _is_settled(file):
+        if (
+            may_grow
+            and not cut.parts
+            and not cut.ended
+            and not file.torn
+            and is_settled(file.facts)
+        ):
             cut = self._format.cut(opened, offset, limit, self._wanted(name), may_grow=False)
         if taken.exact and until != _NO_LIMIT:
             cut = _up_to(cut, until)
@@ -478,6 +490,7 @@ class Divider:
             self._tracker.look(end)
         self._check_all_there(end)
         state = self._state(position)
+        state.goes_on = False
         if not state.looked:
             self._tracker.look(state)
         self._remember(until, end)
@@ -649,10 +662,6 @@ def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
 def _is_behind(state: State, new: State, taken: _Taken) -> bool:
     """Say whether nothing was taken, and there is room now for files that are not known to wait yet."""
     return not taken.parts and new.more and len(new.waiting) < len(state.waiting)
-
-
-def _is_settled(file: OpenFile) -> bool:
-    return time.time_ns() - file.facts.modified > _SETTLED_NS
 
 
 def _up_to(cut: Cut, until: int) -> Cut:

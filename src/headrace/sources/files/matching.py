@@ -8,19 +8,22 @@ Each file gets one verdict, and each thing that was read belongs to one file at 
 2. *Its name.* Another file under a known name that begins with what was read goes on with it (a program
    wrote a longer one and put it in its place). One that begins alike and is other within what was read is
    *changed*; any other one is *rewritten*.
-3. *Its content.* A new file that begins with something that was read, whose own file was emptied or
+3. *What is beside it.* A file that is new or written again, and whose name differs from that of another one
+   only by the compression, is a *copy* of it as far as both have the same content.
+4. *Its content.* A new file that begins with something that was read, whose own file was emptied or
    written again meanwhile, is the copy that was made of it before (``copytruncate``); a compressed one
-   also counts as what is gone.
-4. All others are new. What was read and belongs to no file is lost: it may be, if all of it was read.
+   also counts as what is gone, and any one as a compressed one that is gone.
+5. All others are new. What was read and belongs to no file is lost: it may be, if all of it was read.
 
 What can be seen is asked of the *evidence*; nothing here reads a file or changes what is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from headrace.sources.files.copies import Copy
 from headrace.sources.files.folders import Facts
 from headrace.sources.files.position import FileRead
 
@@ -84,11 +87,14 @@ class Evidence(Protocol):
     def is_packed(self, name: str) -> bool:
         """Say whether a file is compressed."""
 
-    def is_packed_beside(self, name: str, lost: frozenset[int]) -> bool:
-        """Say whether a compressed file is the copy of one that is there, too."""
+    def head_of(self, name: str) -> Callable[[int], str]:
+        """Return what gives the digest of so many bytes of a file's beginning; ``""`` for too many."""
 
-    def packed_of(self, name: str) -> Remembered | None:
-        """Return what was read that is gone, and compressed in a file."""
+    def copy_of(self, name: str) -> Copy | None:
+        """Return what a file is that has the content of one beside it; None where it has not."""
+
+    def gone_in(self, name: str) -> Remembered | None:
+        """Return what was read that is gone, and that a file holds with another compression."""
 
 
 class Matches:
@@ -96,6 +102,8 @@ class Matches:
 
     Attributes:
         same: files that go on with what was read, by their names of today.
+        copies: files whose content is that of others beside them, as far as they were read.
+        waiting: files of which nobody can tell yet whether they are copies, and whether that is soon.
         links: names of files that count under another name.
         fresh: names of files of which nothing was read.
         rewritten: names whose file has other content now, of which nothing was read.
@@ -106,6 +114,8 @@ class Matches:
 
     def __init__(self) -> None:
         self.same: dict[str, Remembered] = {}
+        self.copies: dict[str, FileRead] = {}
+        self.waiting: dict[str, bool] = {}
         self.links: list[str] = []
         self.fresh: list[str] = []
         self.rewritten: list[str] = []
@@ -155,6 +165,8 @@ class _Matching:
         evidence = self._evidence
         own = evidence.of_name(name)
         is_known = own is not None and own.entry.read and evidence.same_id(own.entry, facts)
+        if own is not None and own.entry.copy and self._is_copy(name):
+            return True
         if own is not None and is_known and evidence.begins_with(name, own):
             self._claim(name, own)
             return True
@@ -180,6 +192,17 @@ class _Matching:
                 return True
         return False
 
+    def _is_copy(self, name: str) -> bool:
+        copy = self._evidence.copy_of(name)
+        if copy is None:
+            return False
+        self._ids.add(_file_of(self._seen[name]))
+        if copy.entry is None:
+            self.found.waiting[name] = copy.soon
+        else:
+            self.found.copies[name] = copy.entry
+        return True
+
     def _facts_at(self, of: Remembered) -> Facts | None:
         claimed = self._claimed.get(of.hash)
         return self._evidence.facts_at(of) if claimed is None else self._seen[claimed]
@@ -198,7 +221,7 @@ class _Matching:
                 _file_of(facts) in self._ids or self._evidence.waits_already(name, facts)
             ):
                 self.found.links.append(name)
-            else:
+            elif not self._is_copy(name):
                 self._ids.add(_file_of(facts))
                 self.found.fresh.append(name)
 
@@ -211,9 +234,10 @@ class _Matching:
         elif self._evidence.is_changed(name, own):
             self.found.changed.append(own)
         else:
-            self._ids.add(_file_of(self._seen[name]))
             self._emptied[own.hash] = own
-            self.found.rewritten.append(name)
+            if not self._is_copy(name):
+                self._ids.add(_file_of(self._seen[name]))
+                self.found.rewritten.append(name)
         return True
 
     def note_lost(self, gone: Iterable[Remembered]) -> None:
@@ -229,29 +253,51 @@ class _Matching:
 
     def by_content(self) -> None:
         """Find what belongs to no file in new files."""
-        found = self.found
+        found, fresh = self.found, {*self.found.fresh}
+        packed = self._evidence.is_packed
+        lost = {of.hash: of for of in found.lost}
+        of_all = _ByHead(lost.values())
+        of_some = _ByHead(
+            of for of in lost.values() if of.hash in self._emptied or packed(of.entry.name)
+        )
         for name in sorted((*found.fresh, *found.rewritten)):
-            packed, lost = self._evidence.is_packed(name), frozenset(of.hash for of in found.lost)
-            new = name in found.fresh
-            if packed and new and self._evidence.is_packed_beside(name, lost):
-                found.links.append(name)
-                found.fresh.remove(name)
-                continue
-            copied = self._copied(name, packed)
-            if copied is None and packed and new:
-                copied = self._evidence.packed_of(name)
+            new = name in fresh
+            copied = self._copied(name, of_all if packed(name) else of_some)
+            if copied is None and new:
+                copied = self._evidence.gone_in(name)
             if copied is None or copied.hash in self._claimed:
                 continue
             self._claim(name, copied)
-            found.lost = [of for of in found.lost if of.hash != copied.hash]
+            lost.pop(copied.hash, None)
             (found.fresh if new else found.rewritten).remove(name)
+        found.lost = [*lost.values()]
 
-    def _copied(self, name: str, packed: bool) -> Remembered | None:
-        of_copies = [
-            of for of in self.found.lost if of.entry.head and (packed or of.hash in self._emptied)
+    def _copied(self, name: str, lost: _ByHead) -> Remembered | None:
+        if not lost:
+            return None
+        some = [
+            of for of in lost.like(self._evidence.head_of(name)) if of.hash not in self._claimed
         ]
-        of_copies.sort(key=lambda of: (-of.entry.read, of.hash))
-        return next((of for of in of_copies if self._evidence.begins_with(name, of)), None)
+        some.sort(key=lambda of: (-of.entry.read, of.hash))
+        return next((of for of in some if self._evidence.begins_with(name, of)), None)
+
+
+class _ByHead:
+    """What was read, by its beginning: so each new file is opened once, however much is lost."""
+
+    def __init__(self, some: Iterable[Remembered]) -> None:
+        self._by_size: dict[int, dict[str, list[Remembered]]] = {}
+        for of in some:
+            if of.entry.head:
+                heads = self._by_size.setdefault(of.entry.head_bytes, {})
+                heads.setdefault(of.entry.head, []).append(of)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_size)
+
+    def like(self, head_of: Callable[[int], str]) -> list[Remembered]:
+        """Return those that begin as a file does."""
+        return [of for size, heads in self._by_size.items() for of in heads.get(head_of(size), ())]
 
 
 def _file_of(facts: Facts) -> tuple[int, str]:

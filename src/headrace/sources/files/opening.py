@@ -109,7 +109,7 @@ def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
     tail = _tail(file, entry.read) if is_text else b""
     return FileRead(
         entry.name, entry.read, file.facts.size, file.facts.id, file.facts.modified,
-        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended,
+        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended, entry.copy,
     )  # fmt: skip
 
 
@@ -130,10 +130,15 @@ def has_head(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
     return len(head) == entry.head_bytes and (not head or _digest(head) == entry.head)
 
 
-def prints_of_head(file: OpenFile) -> Callable[[int], str]:
-    """Return what gives the digest of so many bytes of a text's beginning; ``""`` where it has fewer."""
-    head = _head(file, PRINT_BYTES, is_text=True)
-    return lambda size: _digest(head[:size]) if size <= len(head) else ""
+def prints_of_head(file: OpenFile, *, is_text: bool) -> Callable[[int], str]:
+    """Return what gives the digest of so many bytes of a file's beginning; ``""`` where it has fewer."""
+    head = _head(file, PRINT_BYTES, is_text=is_text)
+
+    def print_of(size: int) -> str:
+        some = head[:size] if is_text else head[max(0, len(head) - size) :]
+        return _digest(some) if len(some) == size else ""
+
+    return print_of
 
 
 def _head(file: OpenFile, size: int, *, is_text: bool) -> bytes:

@@ -32,6 +32,7 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
         tail: a digest of the last bytes before ``read``.
         whole: whether ``read`` was all of it.
         unended: whether its last record was read without the newline that should end it.
+        copy: whether it was not read, since a file beside it has the same content.
     """
 
     name: str
@@ -44,6 +45,7 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: str = ""
     whole: bool = True
     unended: bool = False
+    copy: bool = False
 
 
 class CatalogRef(msgspec.Struct, frozen=True):

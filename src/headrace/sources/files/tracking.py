@@ -5,23 +5,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import SourceChanged
+from headrace.errors import BadInput, SourceChanged
 from headrace.sources.files.catalog import id_number, name_hash, name_hashes
+from headrace.sources.files.copies import (
+    LATER,
+    SOON,
+    Copy,
+    begin_alike,
+    comes_first,
+    compared,
+    gone_on,
+    holds_records,
+    names_beside,
+)
 from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Known
 from headrace.sources.files.matching import Matches, Remembered, Untold, match
 from headrace.sources.files.names import Kind, Pattern, escaped, kind_of, unescaped
 from headrace.sources.files.opening import (
-    PRINT_BYTES,
+    OpenFile,
     has_head,
     has_print,
     open_file,
@@ -62,6 +74,8 @@ class State:
         more: whether there are more that wait than are remembered.
         looked: whether the files were looked at, at this position or one before it.
         exhausted: whether all that wait were tried when something was last taken.
+        goes_on: whether files may still be written.
+        undecided: files that are compared with others beside them once these are read.
         there, there_hashes: how many files there are, as of when all of them were looked at, and the
             hashes of their names, until they were compared with what is known.
     """
@@ -72,6 +86,8 @@ class State:
         self.more = False
         self.looked = False
         self.exhausted = False
+        self.goes_on = True
+        self.undecided: dict[str, Facts] = {}
         self.there = 0
         self.there_hashes: npt.NDArray[np.uint64] | None = None
 
@@ -81,6 +97,7 @@ class State:
         other.waiting = {**self.waiting}
         other.more, other.looked, other.there = self.more, self.looked, self.there
         other.there_hashes, other.exhausted = self.there_hashes, self.exhausted
+        other.goes_on, other.undecided = self.goes_on, self.undecided
         return other
 
 
@@ -161,7 +178,7 @@ class Tracker:
         return time.monotonic() >= self._next_look
 
     def _wants_everything(self, state: State) -> bool:
-        if not state.looked or state.more:
+        if not state.looked or state.more or state.undecided:
             return True
         if len(state.known) > 2 * state.there + 10_000:
             return True  # (many may be gone, and are to be forgotten)
@@ -295,6 +312,13 @@ class Tracker:
             known.drop(name_hash(name))
         for name, of in matches.same.items():
             self._go_on(name, seen.facts[name], of.entry, state)
+        for name, entry in matches.copies.items():
+            known.set(entry)
+            if entry.whole:
+                state.waiting.pop(name, None)
+            else:
+                state.waiting[name] = Waiting(seen.facts[name], entry)
+        state.undecided = {of: seen.facts[of] for of, soon in matches.waiting.items() if soon}
         for name in (*matches.fresh, *matches.rewritten):
             state.waiting[name] = Waiting(seen.facts[name], None)
 
@@ -356,12 +380,14 @@ class _Evidence:
 
     def __init__(self, folder: Folder, format: FileFormat, state: State, seen: _Seen) -> None:
         self._folder = folder
+        self._format = format
         self._is_text = format.is_text
         self._state = state
         self._known = state.known
         self._seen = seen
         self._begin: dict[tuple[str, int], bool] = {}
         self._waiting: dict[str, str] | None = None
+        self._by_name: dict[str, list[str]] | None = None
 
     @property
     def ids_stay(self) -> bool:
@@ -437,57 +463,112 @@ class _Evidence:
     def is_packed(self, name: str) -> bool:
         return kind_of(name).compression is not None
 
-    def is_packed_beside(self, name: str, lost: frozenset[int]) -> bool:
-        stem = name.rpartition(".")[0]
-        if not self._begin_alike(name, stem):
-            return False
-        state, original = self._state, self._known.get(stem)
-        if stem in state.waiting or (stem in self._seen.facts and original is None):
-            state.more = True  # the other one is read first, and then they are compared
-            return True
-        if original is None or name_hash(stem) in lost:
-            return False
-        now = self._folder.facts(unescaped(stem))
-        if now is None or not self.same_id(original, now):
-            return False
-        if not original.whole:
-            state.more = True
-            return True
+    def head_of(self, name: str) -> Callable[[int], str]:
         try:
-            with open_file(self._folder, unescaped(name), "look") as file:
-                if has_print(original, file, is_text=True):
-                    return True
-                begun = not file.opened.reaches(original.head_bytes)
-                return file.torn and (begun or has_head(original, file, is_text=True))
+            with self._open(name) as file:
+                return prints_of_head(file, is_text=self._is_text)
         except OSError:
-            return True
+            return lambda size: ""
 
-    def _begin_alike(self, name: str, other: str) -> bool:
-        """Say whether two files that are there begin alike, as far as both can be read."""
-        try:
-            with (
-                open_file(self._folder, unescaped(name), "look") as one,
-                open_file(self._folder, unescaped(other), "look") as two,
-            ):
-                heads = one.opened.file.read(PRINT_BYTES), two.opened.file.read(PRINT_BYTES)
-        except OSError:
-            return False
-        common = min(map(len, heads))
-        return heads[0][:common] == heads[1][:common]
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[OpenFile]:
+        with open_file(self._folder, unescaped(name), "look") as file:
+            yield file
 
-    def packed_of(self, name: str) -> Remembered | None:
-        stem = name.rpartition(".")[0]
-        original = self._known.get(stem)
+    # -- files beside each other ------------------------------------------------------------------
+
+    def copy_of(self, name: str) -> Copy | None:
+        if not self._is_text:
+            return None
+        beside = self._names_beside().get(name)
+        if not beside:
+            return None
         try:
-            with open_file(self._folder, unescaped(name), "look") as file:
-                if original is not None and has_print(original, file, is_text=True):
-                    return Remembered(original, name_hash(stem))
-                if not self._seen.hashes:
+            with self._open(name) as file:
+                if not holds_records(file, self._format):
                     return None
-                for other in self._known.with_head(prints_of_head(file)):
-                    there = self._seen.is_listed(other.hash)
-                    if not there and has_print(other.entry, file, is_text=True):
-                        return other
+                found = [of for of in (self._beside(name, file, other) for other in beside) if of]
+        except OSError:
+            return LATER
+        except BadInput:
+            return None  # (it is an error when it is read)
+        waits = [of for of in found if of.entry is None]
+        best = max((of for of in found if of.entry is not None), key=_how_far, default=None)
+        return waits[0] if waits else best
+
+    def _names_beside(self) -> dict[str, list[str]]:
+        """Return the names beside new ones under which files are, or were read."""
+        if self._by_name is None:
+            pairs = [(name, other) for name in self._seen.facts for other in names_beside(name)]
+            known = self._known.in_catalogs(name_hashes([other for _, other in pairs])).tolist()
+            places = self._known.recent, self._state.waiting, self._seen.facts
+            self._by_name = {}
+            for (name, other), is_known in zip(pairs, known, strict=True):
+                if is_known or any(other in place for place in places):
+                    self._by_name.setdefault(name, []).append(other)
+        return self._by_name
+
+    def _beside(self, name: str, file: OpenFile, other: str) -> Copy | None:
+        """Compare a file with another one beside it."""
+        entry = self._known.get(other)
+        if entry is not None and entry.read == 0:
+            entry = None
+        facts = self._folder.facts(unescaped(other))
+        if facts is None:
+            return self._beside_gone(name, file, entry)
+        with self._open(other) as one:
+            if not begin_alike(file, one) or not holds_records(one, self._format):
+                return None
+            if entry is None:
+                waits = other in self._state.waiting or other in self._seen.facts
+                return SOON if waits and comes_first(one, file) else None
+            as_read = (facts.id, facts.size, facts.modified) == _as_read(entry, facts)
+            is_all_read = entry.whole and as_read
+            if not is_all_read and not has_print(entry, one, is_text=True):
+                return SOON
+            found = compared(name, file, entry, one, goes_on=self._state.goes_on)
+            is_told = found is None or (found.entry is not None and found.entry.whole)
+            return found if is_all_read or is_told else SOON
+
+    def _beside_gone(self, name: str, file: OpenFile, original: FileRead | None) -> Copy | None:
+        """Go on in a copy of a file that has grown before it went."""
+        own = self._known.get(name)
+        if original is None or own is None or not own.copy or own.read >= original.read:
+            return None
+        if not original.whole or not has_print(original, file, is_text=True):
+            return None
+        return Copy(gone_on(name, original, file))
+
+    def gone_in(self, name: str) -> Remembered | None:
+        if not self._is_text:
+            return None
+        beside = [of for of in self._names_beside().get(name, ()) if self._known.get(of)]
+        if not beside and (not self.is_packed(name) or not self._seen.hashes):
+            return None
+        try:
+            with self._open(name) as file:
+                for other in beside:
+                    original = self._known.get(other)
+                    there = self._folder.facts(unescaped(other))
+                    if original is None or not original.read or there is not None:
+                        continue
+                    if has_print(original, file, is_text=True):
+                        return Remembered(original, name_hash(other))
+                if not self.is_packed(name) or not self._seen.hashes:
+                    return None
+                for of in self._known.with_head(prints_of_head(file, is_text=True)):
+                    is_gone = not self._seen.is_listed(of.hash)
+                    if is_gone and has_print(of.entry, file, is_text=True):
+                        return of
         except OSError:
             pass
         return None
+
+
+def _how_far(copy: Copy) -> int:
+    return 0 if copy.entry is None else copy.entry.read
+
+
+def _as_read(entry: FileRead, facts: Facts) -> tuple[str, int, int]:
+    """Return what a file was when it was read; its id as facts have it, if it is that."""
+    return facts.id if _has_id(entry, facts) else entry.id, entry.size, entry.modified

@@ -1,0 +1,141 @@
+"""Files beside each other whose names differ only by the compression: whether one holds the other.
+
+Of ``app.jsonl`` and ``app.jsonl.gz`` one may have been made of the other; either may have grown since, or
+meanwhile. What is in both counts once, and what only one of them has is read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.sources.base import Limit
+from headrace.sources.files.folders import Facts
+from headrace.sources.files.names import COMPRESSIONS, kind_of
+from headrace.sources.files.opening import PRINT_BYTES, OpenFile, has_print, with_print
+from headrace.sources.files.position import FileRead
+from headrace.sources.formats import FileFormat
+
+#: A file that has not changed for so long is not being written any more.
+SETTLED_NS = 60_000_000_000
+_ONE_RECORD = Limit(1, 1 << 16)
+
+
+class Copy(NamedTuple):
+    """What a file is that holds the content of another one beside it.
+
+    Attributes:
+        entry: what is known of it; None while nobody can tell.
+        soon: whether it can be told once the other one was read.
+    """
+
+    entry: FileRead | None
+    soon: bool = False
+
+
+#: It can be told once the other file was read, or once this one is whole.
+SOON, LATER = Copy(None, soon=True), Copy(None)
+
+
+def names_beside(name: str) -> list[str]:
+    """Return the names that differ from one only by the compression; that of no compression first."""
+    stem = stem_of(name)
+    return [of for of in (stem, *(stem + ending for ending in COMPRESSIONS)) if of != name]
+
+
+def stem_of(name: str) -> str:
+    """Return a name without the ending of a compression."""
+    return name.rpartition(".")[0] if kind_of(name).compression else name
+
+
+def holds_records(file: OpenFile, format: FileFormat) -> bool:
+    """Say whether a file has a record, perhaps one without its end: not only the names of columns."""
+    try:
+        return bool(format.cut(file.opened, 0, _ONE_RECORD, {}, may_grow=False).parts)
+    except BadInput:
+        return True  # (an error when it is read)
+
+
+def begin_alike(one: OpenFile, other: OpenFile) -> bool:
+    """Say whether two files begin alike, as far as both can be read."""
+    heads = []
+    for file in (one, other):
+        file.opened.file.seek(0)
+        heads.append(file.opened.file.read(PRINT_BYTES))
+    common = min(map(len, heads))
+    return common > 0 and heads[0][:common] == heads[1][:common]
+
+
+def comes_first(one: OpenFile, other: OpenFile) -> bool:
+    """Say which of two files is read first: a whole one, one that is not compressed."""
+    ranks = [_rank(one), _rank(other)]
+    return ranks[0] < ranks[1]
+
+
+def _rank(file: OpenFile) -> tuple[bool, bool, str]:
+    name = file.opened.name
+    file.opened.file.seek(0, os.SEEK_END)  # (only then it is known whether it is torn)
+    return file.torn, kind_of(name).compression is not None, name
+
+
+def is_settled(facts: Facts) -> bool:
+    """Say whether a file has not changed for a while. A time that is to come says nothing."""
+    return time.time_ns() - facts.modified > SETTLED_NS
+
+
+def compared(
+    name: str, file: OpenFile, original: FileRead, beside: OpenFile, *, goes_on: bool
+) -> Copy | None:
+    """Compare a file with one beside it, all of which was read; None where they have other content.
+
+    Args:
+        name: the file's name.
+        file: it.
+        original: what is known of the other one.
+        beside: the other one.
+        goes_on: whether either may still be written.
+    """
+    size = file.opened.file.seek(0, os.SEEK_END)
+    packed = kind_of(name).compression is not None
+    if size <= original.read:
+        if not _same_up_to(size, (file, beside)):
+            return None
+        is_whole = not file.torn and (packed or size == original.read or is_settled(file.facts))
+        if goes_on and not is_whole:
+            return LATER
+        return Copy(_read_up_to(name, size, file))
+    if not has_print(original, file, is_text=True):
+        return None
+    being_unpacked = (
+        packed and not is_settled(beside.facts) and beside.facts.modified >= file.facts.modified
+    )
+    return LATER if goes_on and being_unpacked else Copy(gone_on(name, original, file))
+
+
+def gone_on(name: str, original: FileRead, file: OpenFile) -> FileRead:
+    """Return what is known of a file that holds all that was read of another one, and more."""
+    entry = msgspec.structs.replace(original, name=name, whole=False, copy=False)
+    return with_print(entry, file, is_text=True)
+
+
+def _read_up_to(name: str, size: int, file: OpenFile) -> FileRead:
+    file.opened.file.seek(max(0, size - 1))
+    unended = file.opened.file.read(1) != b"\n"
+    return with_print(FileRead(name, size, unended=unended, copy=True), file, is_text=True)
+
+
+def _same_up_to(size: int, files: Iterable[OpenFile]) -> bool:
+    """Say whether files are alike up to so many bytes, by the first and the last of these."""
+    first = max(0, size - PRINT_BYTES)
+    seen = set()
+    for file in files:
+        file.opened.file.seek(0)
+        head = file.opened.file.read(min(size, PRINT_BYTES))
+        file.opened.file.seek(first)
+        seen.add((head, file.opened.file.read(size - first)))
+    return len(seen) == 1
