@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 import headrace as hr
-from headrace.errors import BadInput, PipelineError
+from headrace.errors import BadInput, PipelineError, UserCodeError
 
 
 class Given(SimpleDataSourceStreamReader):
@@ -260,6 +260,46 @@ def test_of_a_time_that_clocks_showed_twice_a_datetime_says_which_it_is() -> Non
     early = datetime(2024, 11, 3, 5, 30, tzinfo=UTC)
     late = early + timedelta(hours=1)
     assert found == [(early, [late, None, early]), (late, [])]
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, ConnectionError])
+def test_what_a_reader_raises_is_an_error_of_its_code_with_its_lines(kind: Any) -> None:
+    class Breaks(Given):
+        def readBetweenOffsets(self, start: int, end: int) -> Iterator[Any]:
+            yield 1, 2
+            raise kind("the line was cut")
+
+    class Source(DataSource):
+        def schema(self) -> StructType:
+            return TWO
+
+        def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+            return Breaks([])
+
+    source = hr.sources.SparkReader(Source({}), event_time="at")
+    (split,) = source.splits(0, 1)
+    with pytest.raises(UserCodeError, match="the line was cut") as raised:
+        source.read(split)
+    assert raised.value.place == split.place
+    assert 'raise kind("the line was cut")' in raised.value.traceback_text
+    assert "spark_reader.py" not in raised.value.traceback_text
+
+
+@pytest.mark.parametrize("instead", [None, 7])
+def test_a_reader_that_gives_nothing_to_iterate_over_is_an_error_of_its_code(instead: Any) -> None:
+    class Source(DataSource):
+        def schema(self) -> StructType:
+            return TWO
+
+        def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+            reader = Given([])
+            reader.readBetweenOffsets = lambda start, end: instead  # type: ignore[method-assign]
+            return reader
+
+    source = hr.sources.SparkReader(Source({}), event_time="at")
+    (split,) = source.splits(0, 1)
+    with pytest.raises(UserCodeError, match="not iterable"):
+        source.read(split)
 
 
 def test_a_schema_that_cannot_be_had_is_refused_when_the_source_is_made(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from headrace.errors import BadInput, PipelineError, UserCodeError
+from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import NotExact, ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
@@ -159,9 +160,9 @@ class SparkReader(Source):
         def place_of(row: int) -> str:
             return f"{split.place}, row {row + 1}"
 
-        rows = self._live.read(pickle.loads(split.data))
+        rows = _given_by(self._live.read, pickle.loads(split.data), split.place)
         try:
-            table = table_of(iter(rows), self._arrow, self._zone)
+            table = table_of(rows, self._arrow, self._zone)
         except NotExact as error:
             raise BadInput(
                 f"the reader gave a row that is not of its schema: {error}",
@@ -241,6 +242,29 @@ class _SimpleReader:
 
     def stop(self) -> None:
         return
+
+
+def _given_by(read: Callable[[Any], Any], partition: Any, place: str) -> Iterator[Any]:
+    """Yield what a user's reader gives.
+
+    Raises:
+        UserCodeError: when it raises.
+    """
+    try:
+        yield from read(partition)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if "/headrace/sources/" not in frame.filename]
+        text = traceback.format_list(own) + traceback.format_exception_only(error)
+        raise UserCodeError(
+            f"the reader failed: {type(error).__name__}: {error}",
+            place=place,
+            remedy="mend the data source, or what it reads from, and start again: the step was not "
+            "committed, nothing is lost",
+            traceback_text="".join(text),
+        ) from error
 
 
 def _name_of(function: Callable[[Any], str], partition: Any) -> str:
