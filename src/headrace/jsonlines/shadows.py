@@ -15,14 +15,19 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from headrace.jsonlines.scanning import BARE_NUMBERS, NAMED_NUMBERS
 from headrace.jsonlines.writing import json_lines
 from headrace.schema.exact import family_of
 from headrace.schema.forms import Form
 from headrace.schema.nested import Constrained, Dict, Many, Part, Record, relabelled
+from headrace.schema.shown import as_kept, is_shown, is_sparse
 
 Convert = Callable[[Any], Any]
 
-_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NUMBERS = dict.fromkeys(("NaN", BARE_NUMBERS[0]), math.nan) | {
+    name: float(name.removeprefix(BARE_NUMBERS[0][0]))
+    for name in (*NAMED_NUMBERS[1:], *BARE_NUMBERS[1:])
+}
 _AS_TEXT = (
     "point in time",
     "time without a zone",
@@ -98,6 +103,7 @@ class Shadow:
     Args:
         kind: the column's type.
         part: the field that it is for, if it is known.
+        exactly: whether floats are refused that are not the number that is written.
 
     Attributes:
         type: for msgspec's decoder.
@@ -105,8 +111,10 @@ class Shadow:
             that is the same.
     """
 
-    def __init__(self, kind: pa.DataType, part: Part | None = None) -> None:
-        self.type, self.convert = _shadow(kind, _form_of(part))
+    def __init__(
+        self, kind: pa.DataType, part: Part | None = None, *, exactly: bool = False
+    ) -> None:
+        self.type, self.convert = _shadow(kind, _form_of(part), exactly)
 
 
 def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec.Struct]:
@@ -135,17 +143,34 @@ def _absent(part: Part | None, shadow: Any) -> Any:
     return msgspec.field(default_factory=default)
 
 
-def _shadow(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+def _shadow(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert | None]:
     if isinstance(kind, pa.JsonType):
         return msgspec.Raw, _raw_text
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _shadow(kind.value_type, None)
+        return _shadow(kind.value_type, None, exactly)
     family = family_of(kind)
     if family in _NESTED:
-        return _NESTED[family](kind, form)
+        return _NESTED[family](kind, form, exactly)
     if family not in _PLAIN:
         raise pa.ArrowInvalid(f"a column of {kind} cannot be read from JSON")
+    if family == "float" and exactly:
+        return msgspec.Raw, _exact_float(kind)
     return _PLAIN[family]
+
+
+def _exact_float(kind: pa.DataType) -> Convert:
+    """Return what makes floats of texts, and refuses those that the floats do not show."""
+
+    def number_of(raw: msgspec.Raw | None) -> float | None:
+        text = _raw_text(raw)
+        if text is None or text.startswith('"'):
+            return None if text is None else _NUMBERS[msgspec.json.decode(text)]
+        number = as_kept(float(text), kind)
+        if is_sparse(number, kind) and not is_shown(text, number):
+            raise ValueError(f"{text} is no number of type {kind}")
+        return number
+
+    return number_of
 
 
 def _raw_text(raw: msgspec.Raw | None) -> str | None:
@@ -168,7 +193,7 @@ def _float(value: Any) -> float | None:
 _PLAIN: dict[str, tuple[Any, Convert | None]] = {
     "bool": (bool | None, None),
     "int": (int | None, None),
-    "float": (float | Literal["NaN", "Infinity", "-Infinity"] | None, _float),
+    "float": (float | Literal[(*NAMED_NUMBERS, *BARE_NUMBERS)] | None, _float),
     "text": (str | None, None),
     "bytes": (str | None, None),
     "date": (str | int | None, _number_text),
@@ -180,8 +205,8 @@ _PLAIN: dict[str, tuple[Any, Convert | None]] = {
 }
 
 
-def _list(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
-    inner, convert = _shadow(kind.value_type, _form_of(_item_of(form)))
+def _list(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert | None]:
+    inner, convert = _shadow(kind.value_type, _form_of(_item_of(form)), exactly)
     if convert is None:
         return list[inner] | None, None  # type: ignore[valid-type]
 
@@ -191,8 +216,8 @@ def _list(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
     return list[inner] | None, converted  # type: ignore[valid-type]
 
 
-def _map(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
-    inner, convert = _shadow(kind.item_type, _form_of(_item_of(form)))
+def _map(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert | None]:
+    inner, convert = _shadow(kind.item_type, _form_of(_item_of(form)), exactly)
 
     def converted(values: Any) -> Any:
         if values is None:
@@ -204,23 +229,28 @@ def _map(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
     return dict[str, inner] | None, converted  # type: ignore[valid-type]
 
 
-def _struct(kind: pa.DataType, form: Any) -> tuple[Any, Convert | None]:
+def _struct(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert | None]:
     parts = _parts_of(form)
-    columns = {field.name: Shadow(field.type, parts.get(field.name)) for field in kind}
-    made = row_type(columns, parts)
+    columns = {
+        field.name: Shadow(field.type, parts.get(field.name), exactly=exactly) for field in kind
+    }
+    made: Any = row_type(columns, parts)
     each = [(f"f{at}", name, shadow.convert) for at, (name, shadow) in enumerate(columns.items())]
 
     def converted(value: Any) -> Any:
         if value is None:
             return None
+        values = value if type(value) is tuple else [getattr(value, field) for field, _, _ in each]
         return {
-            name: getattr(value, field) if convert is None else convert(getattr(value, field))
-            for field, name, convert in each
+            name: of if convert is None else convert(of)
+            for (_, name, convert), of in zip(each, values, strict=True)
         }
 
+    if isinstance(form, Record) and form.is_tuple and columns:  # (msgspec writes tuples as lists)
+        made = made | tuple[tuple(shadow.type for shadow in columns.values())]  # type: ignore[misc]
     return made | None, converted
 
 
-_NESTED: dict[str, Callable[[pa.DataType, Any], tuple[Any, Convert | None]]] = {
+_NESTED: dict[str, Callable[[pa.DataType, Any, bool], tuple[Any, Convert | None]]] = {
     "list": _list, "map": _map, "struct": _struct,
 }  # fmt: skip

@@ -231,6 +231,9 @@ class Record(Form):
         accepts: the class whose instances are taken.
         get: returns how to get a field of a value, given its name and place.
         make: makes a value of its fields, in their order.
+
+    Attributes:
+        is_tuple: whether the values are tuples, which others write as lists.
     """
 
     def __init__(
@@ -240,6 +243,7 @@ class Record(Form):
         self.says = says
         self.arrow = pa.struct([part.field for part in parts])
         self.parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
+        self.is_tuple = issubclass(accepts, tuple)
 
     @property
     def outside(self) -> pa.DataType:

@@ -34,6 +34,19 @@ def is_shown(text: str, number: float) -> bool:
     return Context(prec=max(digits, 1)).create_decimal(Decimal(number)) == exact
 
 
+def as_kept(number: float, kind: pa.DataType) -> float:
+    """Return what a float of some type keeps of a number."""
+    if kind.bit_width == 64:
+        return number
+    with np.errstate(over="ignore"):
+        return float((np.float32 if kind.bit_width == 32 else np.float16)(number))
+
+
+def is_sparse(number: float, kind: pa.DataType) -> bool:
+    """Say whether a float is so large that not each integer beside it has one; or infinite."""
+    return abs(number) >= _SPARSE_FROM[kind.bit_width]
+
+
 def sparse(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return which floats are so large that not each integer beside them has one; or infinite."""
     limit = _SPARSE_FROM[column.type.bit_width]

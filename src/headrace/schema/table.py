@@ -108,7 +108,7 @@ TABLE: list[Row] = [
     Row(list[int], "list[int]", [1, 2], "[1,2]", None, "LIST", ([1, None], [1, 2.5], "12"),
         "`tuple[int, ...]` and `set[int]` alike"),
     Row(tuple[int, str], "tuple[int, str]", (1, "x"), '{"_1":1,"_2":"x"}', None, "group",
-        ((1,), (1, 2))),
+        ((1,), (1, 2)), 'read of `[1,"x"]` in JSON, too, as msgspec writes it'),
     Row(dict[str, int | None], "dict[str, int | None]", {"x": 1, "y": None}, '{"x":1,"y":null}',
         None, "MAP", ({"x": "1"}, [("x", 1)])),
     Row(Point, "Struct, dataclass", Point(1), '{"fromLeft":1,"note":null}', None, "group",

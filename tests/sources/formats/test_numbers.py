@@ -42,7 +42,7 @@ def nearest(number: int, kind: Any) -> float:
     return float(np.float32(float(number))) if kind is FLOAT32 else float(number)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.lists(LARGE, min_size=1, max_size=3), st.sampled_from([float, FLOAT32]))
 @example([2**53 + 1], float)
 @example([0, 2**24 + 1], FLOAT32)
@@ -58,7 +58,7 @@ def test_an_integer_is_the_float_that_shows_it_or_is_refused(numbers: list[int],
             column(texts, kind)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=4))
 @example([1e300, 5e-324, 1.7976931348623157e308])
 def test_floats_are_read_as_each_program_writes_them(numbers: list[float]) -> None:
@@ -114,7 +114,7 @@ def says_the_same(text: str, value: Any) -> bool:
     return Decimal(text) in (Decimal(repr(float(value))), Decimal(value))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.lists(WRITTEN, min_size=1, max_size=4))
 @example(["02134", "nan"])
 @example(["+491234"])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.sources import Files, Limit
+from headrace.sources.formats import JsonLines
+from tests.sources.formats.test_columns import records
 from tests.support.values import same
 
 
@@ -103,7 +106,7 @@ def checked(name: str, value: Any) -> Any:
     if name == "f":
         if value in ("NaN", "Infinity", "-Infinity"):
             return float(value)
-        if type(value) in (int, float):
+        if type(value) is float or (type(value) is int and int(float(value)) == value):
             return float(value)
     if name == "s" and type(value) is str:
         try:
@@ -151,6 +154,7 @@ def twice(line: str) -> bool:
 @example(['{"at": 1, "f": 1.7976931348623159e308}'], True)
 @example(['{"at": 1, "many": [', '{"at": 1}]}'], True)
 @example(['{"at": 1}{"at": 1}'], True)
+@example(["", '{"at": 1}{"at": 1}'], False)
 @example(["null", '{"at": 1}'], True)
 def test_a_line_is_read_as_it_is_or_named(kind: Any, lines: list[str], mark: bool) -> None:
     wanted: list[Any] = []
@@ -206,3 +210,95 @@ def test_nan_and_infinity_are_read_as_texts_and_as_python_writes_them(tmp_path: 
     for text in ('"NaN"', "NaN"):
         (row,), error = read(b'{"at": 1, "f": %s}\n' % text.encode(), Plain)
         assert error is None and math.isnan(row.f)
+
+
+WANTED = {
+    "at": pa.int64(), "i": pa.int64(), "f": pa.float64(), "s": pa.string(), "b": pa.bool_(),
+    "many": pa.list_(pa.int64()), "floats": pa.list_(pa.float32()), "o": pa.struct({"i": pa.int64()}),
+}  # fmt: skip
+ODD = st.sampled_from(
+    [
+        '{"at": 1, "f": NaN}', '{"at": 1, "f": "NaN"}', '{"at": 1, "x": NaN}', '{"at": 1, "f": -Infinity}',
+        '{"at": 1, "s": NaN}', '{"at": 1, "s": "a NaN, b"}', '{"at": 1, "s": "NaN"}', '{"at": 1, "i": NaN}',
+        '{"at": 1, "f": Inf}', '{"at": 1, "x": -NaN}', '{"at": 1, "floats": [NaN, 0.1]}',
+        '{"at": 1, "x": [Inf]}', '{"at": 1, "s": "x: Inf"}', '{"at": 1, "f": 1e400}',
+        '{"at": 1, "f": 9007199254740993}', '{"at": 1, "floats": [16777217]}', '{"at": 1, "f": 1e300}',
+        '{"at": 1, "floats": [1e300]}', '{"at": 1, "floats": [16777216]}',
+        '{"at": 1, "x": %s}' % ("[" * 2_000 + "]" * 2_000), '{"at": 1, "x": %s}' % ("[" * 399 + "]" * 399),
+        '{"at": 1, "x": "%s"}' % ("[" * 2_000), '{"at": 1, "x": [' + ", ".join(["[]"] * 500) + "]}",
+        '{"at": 1, "x": {"a": 1, "a": 2}}', '{"at": 1, "x": 1, "x": 2}', '{"at": 1, "i": 1, "i": 2}',
+        '{"at": 1, "o": {"i": 1, "x": 1, "x": 2}}', '{"at": 1, "o": {"i": 1, "i": 2}}',
+    ]
+)  # fmt: skip
+
+
+def parsed(format: JsonLines, lines: list[str], wanted: dict[str, pa.DataType]) -> list[Any] | None:
+    """Return what a format makes of lines; None when it takes them not."""
+    data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass")
+    try:
+        rows: list[Any] = format.parse(None, data, wanted).to_pylist()  # type: ignore[arg-type]
+    except pa.ArrowInvalid:
+        return None
+    return rows
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"d": pa.map_(pa.string(), pa.int64())}], ids=["plain", "maps"]
+)
+@settings(max_examples=60)
+@given(st.lists(st.one_of(ODD, ODD, ODD, OBJECTS), min_size=2, max_size=5))
+@example(['{"at": 1, "f": NaN}', '{"at": 1, "f": "NaN"}'])
+@example(['{"at": 1, "f": 1e400}', '{"at": 1, "f": Infinity}'])
+@example(['{"at": 1, "x": {"a": 1, "a": 2}}', '{"at": 1, "f": "NaN"}'])
+def test_whether_a_line_is_good_does_not_depend_on_those_beside_it(
+    more: dict[str, pa.DataType], lines: list[str]
+) -> None:
+    format, wanted = JsonLines(), WANTED | more
+    alone = [parsed(format, [line], WANTED) for line in lines]
+    if '"d"' in "".join(lines):
+        alone = [parsed(format, [line], wanted) for line in lines]
+    together = parsed(format, lines, wanted)
+    if None in alone:
+        assert together is None
+    else:
+        assert together is not None
+        expected = [row for rows in alone for row in rows or []]
+        assert len(together) == len(expected)
+        for row, want in zip(together, expected, strict=True):
+            assert all(same(row[name], value) for name, value in want.items())
+
+
+@pytest.mark.parametrize(
+    "text", ["9007199254740993", "18446744073709551614", "[18446744073709551617]"]
+)
+def test_integers_that_no_float_shows_are_refused_where_types_are_found(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    first = "[0.5]" if text.startswith("[") else "0.5"
+    path.write_text("".join(f'{{"at": "2024-05-01", "x": {x}}}\n' for x in (first, text)))
+    with pytest.raises(BadInput, match="declare"):
+        Files(path, event_time="at")
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+def test_tuples_are_read_as_msgspec_writes_them_and_as_sinks_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"at": 1, "t": [1, "a"], "n": {"left": 2, "right": "b"}, "m": [[3, [0.5]]]}\n'
+        '{"at": 1, "t": {"_1": 1, "_2": "a"}, "n": [2, "b"], "m": [{"_1": 3, "_2": [0.5]}]}\n'
+    )
+    kind = msgspec.defstruct(
+        "T",
+        [("at", int), ("t", tuple[int, str]), ("n", Pair), ("m", list[tuple[int, list[float]]])],
+    )
+    expected = kind(1, (1, "a"), Pair(2, "b"), [(3, [0.5])])
+    assert records(Files(path, event_time="at", type=kind)) == [expected, expected]
+    for bad in ("[1]", '[1, "a", 2]', '["a", 1]', "[1, null]"):
+        path.write_text(f'{{"at": 1, "t": {bad}}}\n')
+        with pytest.raises(BadInput, match="line 1"):
+            records(Files(path, event_time="at", schema={"at": int, "t": tuple[int, str]}))

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.jsonlines import Shadow, arrow_can, has_defaults, row_type, type_as_read
+from headrace.jsonlines.scanning import (
+    check_depth,
+    check_names,
+    has_bare_numbers,
+    has_names_of_arrow_alone,
+    line_starts,
+    with_texts_for_numbers,
+)
+from headrace.jsonlines.shadows import Convert
 from headrace.schema.nested import Part
+from headrace.schema.shown import has_sparse
 from headrace.sources.formats.base import Opened, Wanted
 from headrace.sources.formats.text import Text
 
 #: A line that is none, and what files from elsewhere may begin with.
 _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
-_ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _LINE = re.compile(r"`\$\[\d+\]")
 _EXPECTED = re.compile(r"Expected `(.+) \| null`(, got `.+`) - at `\$\.(.+)`")
 _MARK = b"\xef\xbb\xbf"
@@ -38,10 +47,10 @@ class JsonLines(Text):
 
     def __init__(self) -> None:
         self._parts: dict[str, Part] = {}
-        self._decoder: tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]] | None = None
+        self._decoders: dict[bool, tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]]] = {}
 
     def expect(self, parts: Mapping[str, Part]) -> None:
-        self._parts, self._decoder = dict(parts), None
+        self._parts, self._decoders = dict(parts), {}
 
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         _check_objects(head)
@@ -49,6 +58,13 @@ class JsonLines(Text):
             return _column_alone(head, only)
         table = pa.json.read_json(pa.BufferReader(head))
         _check_rows(table, head)
+        numbers = {
+            name: column.type
+            for name, column in zip(table.column_names, table.columns, strict=True)
+            if has_sparse(column)
+        }
+        if numbers:
+            self._decoded(head, numbers, exactly=True)  # (or they would not be what they are)
         return table.schema
 
     def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
@@ -69,13 +85,16 @@ class JsonLines(Text):
 
     def _parsed_as(self, data: bytes, wanted: Wanted) -> pa.Table:
         _check_objects(data)
-        if all(arrow_can(kind, self._parts.get(name)) for name, kind in wanted.items()):
+        arrow_alone = has_names_of_arrow_alone(data)
+        if not arrow_alone and all(
+            arrow_can(kind, self._parts.get(name)) for name, kind in wanted.items()
+        ):
             try:
                 table = _by_arrow(data, wanted)
             except pa.ArrowInvalid:
                 return self._by_msgspec(data, wanted)
             if not self._lacks_defaults(table):
-                return table
+                return self._with_true_floats(table, data, wanted)
         return self._by_msgspec(data, wanted)
 
     def _lacks_defaults(self, table: pa.Table) -> bool:
@@ -86,46 +105,68 @@ class JsonLines(Text):
         )
 
     def _by_msgspec(self, data: bytes, wanted: Wanted) -> pa.Table:
-        shadows, decoder = self._decoding(wanted)
-        data = data.removeprefix(_MARK)
+        return self._with_true_floats(self._decoded(data, wanted), data, wanted)
+
+    def _with_true_floats(self, table: pa.Table, data: bytes, wanted: Wanted) -> pa.Table:
+        """Return records as they were read, once all their floats are the numbers that are written."""
+        if any(map(has_sparse, table.columns)):
+            self._decoded(data, wanted, exactly=True)
+        return table
+
+    def _decoded(self, data: bytes, wanted: Wanted, *, exactly: bool = False) -> pa.Table:
+        """Return records as msgspec decodes them.
+
+        Args:
+            exactly: whether floats that are not the numbers that are written are refused.
+        """
+        shadows, decoder = self._decoding(wanted, exactly)
+        plain = data.removeprefix(_MARK)
+        data = with_texts_for_numbers(plain)
         try:
             rows = decoder.decode_lines(data)
         except (ValueError, RecursionError) as error:
             raise pa.ArrowInvalid(self._as_declared(str(error), wanted)) from error
         if len(rows) != _lines(data):
             raise pa.ArrowInvalid("there are several objects on a line, or one is on several")
-        _check_names(data)
+        check_names(data, wanted)
         columns = {}
         for at, (name, shadow) in enumerate(shadows.items()):
             values = [getattr(row, f"f{at}") for row in rows]
             if shadow.convert is not None:
-                values = [None if value is None else shadow.convert(value) for value in values]
+                values = _converted(values, shadow.convert)
             columns[name] = _array(values, type_as_read(wanted[name]))
+            if data is not plain and has_bare_numbers(columns[name]):
+                raise pa.ArrowInvalid(f"a number without quotes in {name!r} is no number in JSON")
         return pa.table(columns)
 
     def suspects(self, texts: list[bytes], wanted: Wanted) -> list[int]:
-        _, decoder = self._decoding(wanted)
+        _, decoder = self._decoding(wanted, exactly=False)
         found = []
         for row, text in enumerate(texts):
             try:
-                decoder.decode(text)
+                decoder.decode(with_texts_for_numbers(text))
             except (ValueError, RecursionError):
                 found.append(row)
         return found
 
-    def _decoding(self, wanted: Wanted) -> tuple[dict[str, Shadow], msgspec.json.Decoder[Any]]:
+    def _decoding(
+        self, wanted: Wanted, exactly: bool
+    ) -> tuple[dict[str, Shadow], msgspec.json.Decoder[Any]]:
         """Return what columns are decoded to, and what decodes them; remembered, since it is costly."""
-        known = self._decoder
+        known = self._decoders.get(exactly)
         if known is None or known[0] != wanted:
-            shadows = {name: Shadow(kind, self._parts.get(name)) for name, kind in wanted.items()}
+            shadows = {
+                name: Shadow(kind, self._parts.get(name), exactly=exactly)
+                for name, kind in wanted.items()
+            }
             decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
                 row_type(shadows, self._parts)
             )
-            self._decoder = known = (dict(wanted), shadows, decoder)
+            self._decoders[exactly] = known = (dict(wanted), shadows, decoder)
         return known[1], known[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decoder": None}
+        return {**self.__dict__, "_decoders": {}}
 
     def _as_declared(self, why: str, wanted: Wanted) -> str:
         """Return an error of the decoder, which takes null everywhere, in the words of what is declared."""
@@ -146,7 +187,9 @@ def _may_name(data: bytes, name: str) -> bool:
 def _column_alone(head: bytes, name: str) -> pa.Schema:
     """Return the type of one column; nothing is said of the others, which may be of several types."""
     try:
-        rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(head.removeprefix(_MARK))
+        rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(
+            with_texts_for_numbers(head.removeprefix(_MARK))
+        )
     except (ValueError, RecursionError) as error:
         raise pa.ArrowInvalid(str(error)) from error
     kinds = {column: pa.null() for row in rows for column in row}
@@ -166,9 +209,14 @@ def _by_arrow(data: bytes, wanted: Wanted) -> pa.Table:
         ),
     )
     _check_rows(table, data)
-    if any(_has_infinity(column) for column in table.columns) and b"Infinity" not in data:
-        raise pa.ArrowInvalid("a number is too large for a float")
     return table
+
+
+def _converted(values: list[Any], convert: Convert) -> list[Any]:
+    try:
+        return [None if value is None else convert(value) for value in values]
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from error
 
 
 def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
@@ -189,32 +237,24 @@ def _has_nulls(column: pa.ChunkedArray | pa.Array) -> bool:
     return False
 
 
-def _has_infinity(column: pa.ChunkedArray | pa.Array) -> bool:
-    if pa.types.is_floating(column.type):
-        return bool(pc.any(pc.is_inf(column)).as_py())
-    if pa.types.is_struct(column.type):
-        return any(map(_has_infinity, column.flatten()))
-    if pa.types.is_list(column.type):
-        return _has_infinity(pc.list_flatten(column))
-    return False
-
-
 def _check_objects(data: bytes) -> None:
     """Check that each line is text and seems to be an object.
 
-    Arrow's parser, told what columns to expect, takes the process down with it where a part begins with
-    a ``null``; and lets bytes pass for text that are none.
+    Nor may one be nested too deep. Arrow's parser, told what columns to expect, takes the process down
+    with it where a part begins with a ``null``; and lets bytes pass for text that are none.
 
     Raises:
         pa.ArrowInvalid: when one is not.
     """
-    if not _begin_with_braces(data) and _NO_OBJECT.search(data.removeprefix(_MARK)):
+    starts = line_starts(data)
+    if not _begin_with_braces(data, starts) and _NO_OBJECT.search(data.removeprefix(_MARK)):
         if data.removeprefix(_MARK).lstrip().startswith(b"["):
             raise pa.ArrowInvalid(
                 "it is no object: it is an array; JSON lines have an object on each line "
                 "(jq -c '.[]' makes them)"
             )
         raise pa.ArrowInvalid("it is no object")
+    check_depth(data, starts)
     if data.isascii():
         return
     try:
@@ -223,11 +263,10 @@ def _check_objects(data: bytes) -> None:
         raise pa.ArrowInvalid(f"it is not UTF-8: {error.reason}") from error
 
 
-def _begin_with_braces(data: bytes) -> bool:
+def _begin_with_braces(data: bytes, starts: npt.NDArray[np.int64]) -> bool:
     """Say whether all lines begin with a brace: most do, and this is soon seen."""
     array = np.frombuffer(data, dtype=np.uint8)
-    starts = np.flatnonzero(array[:-1] == ord("\n")) + 1
-    return data.startswith(b"{") and bool((array[starts] == ord("{")).all())
+    return bool((array[starts] == ord("{")).all())
 
 
 def _check_rows(table: pa.Table, data: bytes) -> None:
@@ -236,58 +275,12 @@ def _check_rows(table: pa.Table, data: bytes) -> None:
     Raises:
         pa.ArrowInvalid: when they were not.
     """
-    if table.num_rows != data.count(b"\n") and table.num_rows != _lines(data):
+    starts = line_starts(data)
+    lines = len(starts) if _begin_with_braces(data, starts) else _lines(data)
+    if table.num_rows != lines:
         raise pa.ArrowInvalid("there are several objects on a line, or one is on several")
 
 
 def _lines(data: bytes) -> int:
     """Return how many lines have content."""
     return sum(bool(line.strip()) for line in data.split(b"\n"))
-
-
-def _check_names(data: bytes) -> None:
-    """Check that no object has a name twice, of which the decoder would keep one.
-
-    Raises:
-        pa.ArrowInvalid: when one has.
-    """
-    if _are_as_many_as_there_seem(data):
-        return
-    for line in data.split(b"\n"):
-        if line.strip():
-            try:
-                _NAMES.decode(line.decode())
-            except RecursionError as error:
-                raise pa.ArrowInvalid(str(error)) from error
-
-
-def _are_as_many_as_there_seem(data: bytes) -> bool:
-    """Say whether objects have as many different names as there can be at most: then none is twice."""
-    if any(space in data for space in (b" :", b"\t:", b"\r:")):
-        return False
-    try:
-        objects = _ANYTHING.decode_lines(data)
-    except (ValueError, RecursionError):  # (in what is not read)
-        return False
-    return data.count(b'":') == sum(map(_names_in, objects))
-
-
-def _names_in(value: Any) -> int:
-    """Return how many names the objects in a value have, each counted once."""
-    if type(value) is dict:
-        return len(value) + sum(_names_in(v) for v in value.values() if type(v) in (dict, list))
-    if type(value) is list:
-        return sum(_names_in(v) for v in value if type(v) in (dict, list))
-    return 0
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise pa.ArrowInvalid(f"the object has {twice!r} twice")
-
-
-_NAMES = json.JSONDecoder(
-    object_pairs_hook=_each_once, parse_int=len, parse_float=len, parse_constant=len, strict=False
-)
