@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import math
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
-from headrace.schema import value_type_of
+from headrace.eventtime.timestamps import to_micros
+from headrace.schema import NotExact, value_type_of
 from headrace.sources.inbox import Inbox, Producer
 from headrace.storage import MemoryStore
 from headrace.testing import drive
@@ -330,6 +332,140 @@ def test_state_keeps_no_integer_as_another_float() -> None:
         with pytest.raises(TypeError, match="it would become"):
             codec.keep(value)
     assert StateCodec(list[float], None, place="").keep([1, math.nan, 2**60])[1][0] == 1.0
+
+
+class Counts(msgspec.Struct):
+    by: dict[int, set[str | int]]
+
+
+@settings(max_examples=60)
+@given(kinds(), st.data())
+def test_state_keeps_dicts_with_keys_of_any_type_as_the_same_bytes_for_the_same(
+    typed: Typed, data: st.DataObject
+) -> None:
+    from headrace.state.codecs import StateCodec
+
+    codec = StateCodec(typed.kind, None, place="")
+    value = data.draw(typed.values)
+    bytes_, kept = codec.keep(value)
+    assert same(codec.decode(bytes_), kept)
+    assert codec.encode(kept) == codec.encode_kept(kept) == bytes_
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (dict[int, str], {2: "b", 1: "a"}),
+        (dict[tuple[int, str], list[int]], {(2, "b"): [1], (1, "a"): []}),
+        (dict[str | int, int], {"b": 1, 2: 3}),
+        (set[str | int], {"b", 1}),
+        (dict[str, dict[date, int]], {"x": {date(2024, 5, 2): 1, date(2024, 5, 1): 2}}),
+        (Counts, Counts({2: {"b", 1}, 1: set()})),
+    ],
+    ids=str,
+)
+def test_what_has_no_order_of_its_own_is_kept_in_one_order(kind: Any, value: Any) -> None:
+    from headrace.state.codecs import StateCodec
+
+    codec = StateCodec(kind, None, place="")
+    data, kept = codec.keep(value)
+    assert kept == value
+    assert codec.encode(_turned(value)) == data
+
+
+def _turned(value: Any) -> Any:
+    """Return a value with its dicts and sets filled from the other end."""
+    if isinstance(value, dict):
+        return {key: _turned(value[key]) for key in reversed(value)}
+    if isinstance(value, set):
+        return set(list(value)[::-1])
+    return Counts(_turned(value.by)) if isinstance(value, Counts) else value
+
+
+#: What a dict of anything cannot hold: it would come back as something else.
+CHANGED: list[Any] = [
+    Decimal("1.5"), {1}, (1, 2), UUID(int=1), Colour.RED, Circle(0.5), [Circle(0.5)], {"b": (1,)},
+    2**70, date(2024, 5, 1), timedelta(1), b"x", {1: 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", CHANGED, ids=str)
+def test_anything_is_what_json_has_and_nothing_turns_into_that(value: Any) -> None:
+    with pytest.raises(NotExact, match="a"):
+        value_type_of(dict[str, Any]).to_columns([{"a": value}])
+
+
+@pytest.mark.parametrize("value", CHANGED[:-2], ids=str)
+def test_state_of_anything_keeps_what_comes_back_and_refuses_what_would_not(value: Any) -> None:
+    from headrace.state.codecs import StateCodec
+
+    codec = StateCodec(dict[str, Any], None, place="")
+    with pytest.raises(TypeError):
+        codec.keep({"a": value})
+    good = {"a": [1, 2.5, None, "x", {"b": True}], "b": b"x", "c": {1: 2}}
+    assert codec.keep(good)[1] == good
+
+
+def test_a_time_in_a_union_names_its_zone() -> None:
+    values = value_type_of(datetime | int)
+    naive = datetime(2024, 5, 1)  # noqa: DTZ001
+    with pytest.raises(NotExact, match="has no time zone"):
+        values.to_columns([naive])
+    (column,) = values.to_columns([naive.replace(tzinfo=UTC), 5])
+    assert values.to_python([column]) == [naive.replace(tzinfo=UTC), 5]
+    with pytest.raises(NotExact, match="has no time zone"):
+        values.exact("value", pa.array(['"2024-05-01T12:00:00"']))
+
+
+class Nowhere(tzinfo):
+    """A zone that has no offset."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    dst = utcoffset
+
+    def tzname(self, _: datetime | None) -> str:
+        return "nowhere"
+
+
+def test_a_zone_without_an_offset_is_none() -> None:
+    at = datetime(2024, 5, 1, tzinfo=Nowhere())
+    values = value_type_of(datetime)
+    with pytest.raises(NotExact, match="has no time zone"):
+        values.to_columns([at])
+    (column,) = values.to_columns([at], "Asia/Tokyo")
+    assert values.to_python([column]) == [datetime(2024, 4, 30, 15, tzinfo=UTC)]
+    with pytest.raises(ValueError, match="has no time zone"):
+        to_micros(at)
+
+
+class Shade(enum.Enum):
+    """An enum that takes its values in any capitals."""
+
+    RED, BLUE = "red", "blue"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        found = str(value).lower()
+        return cls(found) if found in ("red", "blue") and found != value else None
+
+
+def test_however_a_member_of_an_enum_is_written_its_column_has_one_value() -> None:
+    values = value_type_of(Shade)
+    for texts in (["RED", None, "red", "Blue"], ["red", None, "red", "blue"]):
+        kept = values.part("value").form.read(pa.array(texts))
+        assert kept.to_pylist() == ["red", None, "red", "blue"]
+    with pytest.raises(NotExact, match="green"):
+        values.exact("value", pa.array(["red", "green"]))
+
+
+@pytest.mark.parametrize("value", [True, 1.0, Colour.RED, np.float64(1)])
+def test_what_is_equal_to_a_member_of_an_enum_is_none(value: Any) -> None:
+    values = value_type_of(enum.IntEnum("One", ["FIRST"]))
+    with pytest.raises(NotExact, match="One"):
+        values.to_columns([value])
+    assert values.to_columns([1, np.int64(1)])[0].to_pylist() == [1, 1]
 
 
 # -- sinks ------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def to_micros(when: TimeLike) -> int:
         return when
     if isinstance(when, Integral):  # of NumPy's
         return int(when)
-    if when.tzinfo is None:
+    if when.tzinfo is None or when.utcoffset() is None:
         raise ValueError(f"{when!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
     delta = when - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

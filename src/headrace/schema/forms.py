@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -23,6 +23,7 @@ from headrace.eventtime.timestamps import from_micros
 from headrace.eventtime.zones import Ambiguous
 from headrace.schema.decimals import decimals_of_values
 from headrace.schema.exact import Misfit, cast_exactly, check_point_in_time
+from headrace.schema.numbers import plain_number
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DECIMAL = pa.decimal128(38, 18)
@@ -81,7 +82,10 @@ def refused(row: int, value: Any, says: str, why: str = "") -> Misfit:
 
 def shortened(value: Any) -> str:
     """Return what a value looks like, for a message."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # (of integers that are too long for a text, and of classes of users)
+        shown = f"<{type(value).__name__}>"
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
@@ -341,13 +345,20 @@ class NaiveTime(TypeError):
         self.row = row
 
 
+def is_without_zone(at: datetime) -> bool:
+    """Say whether a time names no zone, or one that has no offset."""
+    return at.tzinfo is None or (at.tzinfo is not UTC and at.utcoffset() is None)
+
+
 def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
     """Return times so that each names a point in time: those that name no zone are of the given one.
 
     Raises:
         NaiveTime: for one of these, when none is given.
     """
-    naive = [row for row, at in enumerate(values) if isinstance(at, datetime) and at.tzinfo is None]
+    naive = [
+        row for row, at in enumerate(values) if isinstance(at, datetime) and is_without_zone(at)
+    ]
     if not naive:
         return values
     if zone is None:
@@ -356,7 +367,7 @@ def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
     shown: tuple[tuple[Ambiguous, int], ...] = (("earliest", 0), ("latest", 1))
     for which, fold in shown:  # (of a time that a clock showed twice, a datetime says which)
         rows = [row for row in naive if values[row].fold == fold]
-        local = pa.array([values[row] for row in rows], pa.timestamp("us"))
+        local = pa.array([values[row].replace(tzinfo=None) for row in rows], pa.timestamp("us"))
         micros = to_micros_column(local, zone=zone, ambiguous=which).to_pylist()
         for row, at in zip(rows, micros, strict=True):
             found[row] = from_micros(at)
@@ -385,13 +396,18 @@ class Mapped(Form):
 
     def read(self, column: pa.Array) -> pa.Array:
         column = self.inner.read(column)
-        distinct = column.unique().to_pylist()
+        codes = column.dictionary_encode()
+        distinct = codes.dictionary.to_pylist()
         try:
-            self._outward(distinct)
+            kept = [self._inward(value) for value in self._outward(distinct)]
         except Misfit as error:
             row = column.to_pylist().index(distinct[error.row])
             raise Misfit(row, error.why, error.path) from None
-        return column
+        if kept == distinct:
+            return column
+        return pa.array(kept, column.type).take(
+            codes.indices
+        )  # (there may be several ways to write one)
 
     def _outward(self, values: list[Any]) -> list[Any]:
         found: list[Any] = []
@@ -415,12 +431,21 @@ class Mapped(Form):
 class Member(Mapped):
     """Members of an enum, as their values."""
 
-    def __init__(self, kind: type[Enum], inner: Form) -> None:
+    inner: Plain
+
+    def __init__(self, kind: type[Enum], inner: Plain) -> None:
         self.inner, self.arrow, self.says = inner, inner.arrow, kind.__name__
         self._kind = kind
 
     def _inward(self, value: Any) -> Any:
-        return value.value if isinstance(value, self._kind) else self._kind(value).value
+        if isinstance(value, self._kind):
+            return value.value
+        plain = plain_number(value, strict=False)
+        if (
+            type(plain) not in self.inner.exact
+        ):  # (True and 1.0 are equal to 1, and are not what it is)
+            raise TypeError
+        return self._kind(plain).value
 
     def _value(self, plain: Any) -> Any:
         return self._kind(plain)
@@ -460,5 +485,4 @@ class Uuid(Mapped):
         if column.type == pa.binary(16):  # (as Parquet keeps UUIDs)
             texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in column.to_pylist()]
             return pa.array(texts, pa.string())
-        texts = super().read(column)
-        return self.to_arrow(texts.to_pylist(), None)  # (there are several ways to write one)
+        return super().read(column)

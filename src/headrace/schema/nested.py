@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.schema.alike import encoded, in_order, names_no_zone, same_value
 from headrace.schema.exact import (
     Misfit,
     as_plain,
@@ -31,7 +32,7 @@ from headrace.schema.exact import (
     stored,
     wrong_kind,
 )
-from headrace.schema.forms import Form, refused
+from headrace.schema.forms import Form, refused, shortened
 from headrace.schema.numbers import plain_number
 
 
@@ -384,15 +385,20 @@ class Json(Form):
 
     def _text(self, row: int, value: Any) -> str:
         try:
-            text = _ENCODER.encode(value)
-            back = _decoder(self._declared).decode(text)
+            text = _json(value)
+            same = same_value(value, _decoder(self._declared).decode(text))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise refused(row, value, self.says, f"{str(value)[:60]!r}: {error}") from None
-        if not same_value(value, back):
+            raise refused(row, value, self.says, f"{shortened(value)}: {error}") from None
+        if not same:
             raise refused(
-                row, value, self.says, f"{str(value)[:60]!r} has no form in JSON of its own"
+                row, value, self.says, f"{shortened(value)} has no form in JSON of its own"
             )
+        self._check_zones(row, value)
         return text.decode()
+
+    def _check_zones(self, row: int, value: Any) -> None:
+        if names_no_zone(value):
+            raise Misfit(row, f"{shortened(value)} has no time zone, which no column says either")
 
     def to_python(self, column: pa.Array) -> list[Any]:
         found: list[Any] = []
@@ -405,28 +411,25 @@ class Json(Form):
 
     def read(self, column: pa.Array) -> pa.Array:
         column = super().read(column)
-        self.to_python(column)
+        for row, value in enumerate(self.to_python(column)):
+            self._check_zones(row, value)
         return column
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=plain_number, order="deterministic")
+_IN_ORDER = msgspec.json.Encoder(enc_hook=plain_number, order="deterministic")
+_AS_IT_IS = msgspec.json.Encoder(enc_hook=plain_number)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return _IN_ORDER.encode(value)
+    except TypeError:  # (as of a dict whose keys are no texts)
+        return _AS_IT_IS.encode(in_order(value))
 
 
 @functools.cache
 def _decoder(declared: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(declared)
-
-
-def same_value(value: Any, other: Any) -> bool:
-    """Say whether two values are the same to the last bit, NaN and types included."""
-    return _bits(value) == _bits(other)
-
-
-def _bits(value: Any) -> bytes:
-    try:
-        return msgspec.msgpack.encode(value, enc_hook=plain_number, order="deterministic")
-    except TypeError:  # (a dict whose keys are no texts has no such order)
-        return msgspec.msgpack.encode(value, enc_hook=plain_number)
 
 
 class Constrained(Form):
@@ -482,7 +485,7 @@ copyreg.pickle(msgspec.Meta, _reduced)  # (it travels to tasks with types, and c
 
 def _in_order(values: Any) -> list[Any]:
     """Return the elements of a set in an order that is the same in any process."""
-    return sorted(values, key=_bits)
+    return sorted(values, key=encoded)
 
 
 def _offsets(values: Sequence[Any]) -> Any:

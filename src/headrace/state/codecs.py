@@ -13,12 +13,15 @@ import msgspec
 import numpy as np
 
 from headrace.errors import PipelineError
-from headrace.schema.numbers import plain_number
+from headrace.schema.alike import PLAIN, encoded, same_types
+from headrace.schema.forms import shortened
 from headrace.shapes import shape_of_type
 
 _IMMUTABLE: tuple[Any, ...] = (
     int, float, str, bytes, bool, date, datetime, timedelta, type(None), frozenset,
 )  # fmt: skip
+#: What says nothing of what is in it.
+_UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
 
 
@@ -36,11 +39,10 @@ class StateCodec:
         self._exact = user_codec is None and declared in _EXACT
         self.immutable = user_codec is None and is_immutable(declared)
         self._floats = user_codec is None and _holds(float, declared, set())
+        self._untyped = user_codec is None and any(_holds(of, declared, set()) for of in _UNTYPED)
         if user_codec is not None:
             return
         try:
-            encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
-            self._encode = encoder.encode
             self._decoder: Any = msgspec.msgpack.Decoder(declared)
         except TypeError as error:
             raise PipelineError(
@@ -59,7 +61,7 @@ class StateCodec:
 
     def encode_kept(self, value: Any) -> bytes:
         """Return as bytes what :meth:`keep` or :meth:`decode` gave."""
-        data: bytes = self._user.encode(value) if self._user is not None else self._encode(value)
+        data: bytes = self._user.encode(value) if self._user is not None else encoded(value)
         return data
 
     def keep(self, value: Any) -> tuple[bytes, Any]:
@@ -74,19 +76,24 @@ class StateCodec:
         """
         try:
             if self._exact and type(value) is self.declared:
-                return self._encode(value), value
+                return PLAIN.encode(value), value
             if self._user is not None:
                 data = self._user.encode(value)
                 if not isinstance(data, bytes):
                     raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
                 return data, self._user.decode(data)
-            data = self._encode(value)
+            data = encoded(value)
             kept = self._decoder.decode(data)
             if self._floats and kept != value:
                 _check_floats(value, kept)
+            if self._untyped and not same_types(value, kept):
+                raise TypeError(
+                    f"{shortened(value)} would become {shortened(kept)}: declare what it holds, "
+                    "for no type says what texts, lists and dicts were"
+                )
             return data, kept
         except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
-            raise TypeError(f"{value!r} is not a {self.declared!r}: {error}") from error
+            raise TypeError(f"{shortened(value)} is not a {self.declared!r}: {error}") from error
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""
@@ -122,12 +129,23 @@ def _holds(wanted: Any, declared: Any, known: set[int]) -> bool:
     if id(declared) in known:
         return False
     known.add(id(declared))
+    if isinstance(declared, typing.TypeVar):
+        return wanted is Any
     inner = list(typing.get_args(declared))
-    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+    behind = getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
+    origin = typing.get_origin(declared)
+    kind = declared if isinstance(declared, type) else origin
+    if behind is not None:
+        inner.append(behind)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         inner += [field.type for field in msgspec.structs.fields(declared)]
-    elif dataclasses.is_dataclass(declared) and isinstance(declared, type):
-        inner += typing.get_type_hints(declared).values()
+    elif isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _has_hints(kind)):
+        inner += typing.get_type_hints(kind).values()
     return any(_holds(wanted, one, known) for one in inner)
+
+
+def _has_hints(kind: type) -> bool:
+    return typing.is_typeddict(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def _check_floats(value: Any, kept: Any) -> None:

@@ -1,0 +1,136 @@
+"""Whether a value that was written and read again is what it was, and bytes that are the same for the same.
+
+MessagePack and JSON write a ``Decimal``, a UUID and a member of an enum as texts, and a tuple and a set as
+lists: where no type says what these were, they come back as something else.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headrace.schema.numbers import plain_number
+
+#: For values whose dicts, if they have any, have texts as keys, and whose sets are of one type.
+PLAIN = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
+_AS_IT_IS = msgspec.msgpack.Encoder(enc_hook=plain_number)
+_SETS = (set, frozenset)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value in MessagePack: dicts in the order of their keys, sets in that of their elements.
+
+    Raises:
+        TypeError, ValueError, OverflowError, RecursionError: for what cannot be written.
+    """
+    try:
+        return PLAIN.encode(value)
+    except TypeError:  # (it orders no keys but texts, and no elements but of one type)
+        return _AS_IT_IS.encode(in_order(value))
+
+
+def in_order(value: Any) -> Any:
+    """Return what is written as a value is, with its dicts and sets in the order of what is written."""
+    if isinstance(value, dict):
+        items = [(in_order(key), in_order(item)) for key, item in value.items()]
+        return dict(sorted(items, key=lambda item: _AS_IT_IS.encode(item[0])))
+    if isinstance(value, _SETS):
+        return tuple(sorted(map(in_order, value), key=_AS_IT_IS.encode))
+    if isinstance(value, list | tuple):
+        return tuple(map(in_order, value))
+    if isinstance(value, msgspec.Struct):
+        made = copy.copy(value)
+        for name in value.__struct_fields__:
+            msgspec.structs.force_setattr(made, name, in_order(getattr(value, name)))
+        return made
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        other = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(other, field.name, in_order(getattr(value, field.name)))
+        return other
+    return value
+
+
+def same_value(value: Any, other: Any) -> bool:
+    """Say whether two values are the same to the last bit, NaN and types included.
+
+    Raises:
+        TypeError, ValueError, OverflowError, RecursionError: for what cannot be written.
+    """
+    return encoded(value) == encoded(other) and same_types(value, other)
+
+
+def same_types(value: Any, kept: Any) -> bool:
+    """Say whether what was written and read again is of the types that it was of, at any depth.
+
+    A number that is kept as a float may have been an integer, and what is kept as a class with fields a
+    mapping; a tuple may have been a list: there a declared type says so.
+    """
+    value = plain_number(value, strict=False)
+    if isinstance(kept, float):
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    if isinstance(kept, dict):
+        return type(value) is type(kept) and _same_items(value, kept)
+    if isinstance(kept, tuple):
+        return isinstance(value, tuple | list) and _same_each(value, kept)
+    if isinstance(kept, _SETS):
+        return isinstance(value, _SETS) and _same_each(_sorted(value), _sorted(kept))
+    if isinstance(kept, msgspec.Struct):
+        fields = msgspec.structs.fields(type(kept))
+        names = {field.name: field.encode_name for field in fields}
+        return _same_fields(value, kept, names)
+    if dataclasses.is_dataclass(kept):
+        return _same_fields(
+            value, kept, {field.name: field.name for field in dataclasses.fields(kept)}
+        )
+    if type(value) is not type(kept):
+        return False
+    return _same_each(value, kept) if isinstance(kept, list) else True
+
+
+def _same_each(values: Any, kept: Any) -> bool:
+    return len(values) == len(kept) and all(map(same_types, values, kept))
+
+
+def _same_items(values: dict[Any, Any], kept: dict[Any, Any]) -> bool:
+    if all(type(key) is str for key in values):
+        return values.keys() == kept.keys() and all(
+            same_types(item, kept[key]) for key, item in values.items()
+        ) and all(type(key) is str for key in kept)  # fmt: skip
+    mine, its = ([x for key in _sorted(of) for x in (key, of[key])] for of in (values, kept))
+    return _same_each(mine, its)
+
+
+def _sorted(values: Any) -> list[Any]:
+    return sorted(values, key=encoded)
+
+
+def _same_fields(value: Any, kept: Any, names: dict[str, str]) -> bool:
+    if isinstance(value, Mapping):
+        return all(
+            same_types(value[outside], getattr(kept, name))
+            for name, outside in names.items() if outside in value
+        )  # fmt: skip
+    return type(value) is type(kept) and all(
+        same_types(getattr(value, name), getattr(kept, name)) for name in names
+    )
+
+
+def names_no_zone(value: Any) -> bool:
+    """Say whether a value is a point in time that names no zone, or has one inside of it."""
+    if isinstance(value, datetime):
+        return value.utcoffset() is None
+    if isinstance(value, Mapping):
+        return any(map(names_no_zone, value)) or any(map(names_no_zone, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(names_no_zone, value))
+    if isinstance(value, msgspec.Struct):
+        return any(names_no_zone(getattr(value, name)) for name in value.__struct_fields__)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(names_no_zone(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return False
