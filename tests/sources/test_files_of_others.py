@@ -666,7 +666,7 @@ def test_an_unchanged_directory_of_many_files_is_not_listed_again(
     monkeypatch.setattr(tracking, "_FEW_FILES", 10)
     for n in range(50):
         (tmp_path / f"{n}.jsonl").write_text(lines(n))
-    os.utime(tmp_path, (1_000_000, 1_000_000))
+    monkeypatch.setattr(folders, "_SETTLED_NS", 0)
     source = watched(tmp_path)
     source.open(MemoryStore())
     read = Reader(source)

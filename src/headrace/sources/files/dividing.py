@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources.base import Limit, Offer, Part, Position, Split
-from headrace.sources.files.catalog import Catalogs
+from headrace.sources.files.catalog import Catalogs, name_hashes
 from headrace.sources.files.copies import is_settled, names_beside
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.known import Known
@@ -530,11 +530,11 @@ class Divider:
             SourceChanged: when some are gone.
         """
         known = until.known
-        gone = known.forgotten > 0 or any(
-            self._folder.facts(unescaped(name)) is None for name in known.recent
-        )
         there = until.there_hashes
         assert there is not None  # (all files were looked at)
+        # (a log that was rotated to a name that is no input would not be read again, either)
+        recent = name_hashes(known.recent)
+        gone = known.forgotten > 0 or bool((~np.isin(recent, there)).any())
         gone = gone or any(bool((~np.isin(of, there)).any()) for of in known.hashes_in_catalogs())
         if gone:
             raise SourceChanged(

@@ -114,6 +114,10 @@ class Folder(ABC):
     def open(self, name: str) -> tuple[BinaryIO, Facts]:
         """Open a file; what is read is of the file that the facts are of."""
 
+    def names_with_id(self, name: str, of: str) -> list[str]:
+        """Return the names, in the directory of a file, of all that is known by an id; input or not."""
+        return []
+
     def shown(self, name: str) -> str:
         """Return how errors name a file."""
         return escaped(os.path.join(self.location, name))
@@ -168,6 +172,19 @@ class _Entered(NamedTuple):
     above: frozenset[tuple[int, int]] = frozenset()
 
 
+class _Version(NamedTuple):
+    """What a directory is, and when it was changed. (Programs such as tar put ``modified`` back.)"""
+
+    device: int
+    inode: int
+    modified: int
+    changed: int
+
+
+def _version(of: os.stat_result) -> _Version:
+    return _Version(of.st_dev, of.st_ino, of.st_mtime_ns, of.st_ctime_ns)
+
+
 class LocalFolder(Folder):
     """A directory of this machine, or of a mount."""
 
@@ -177,7 +194,7 @@ class LocalFolder(Folder):
     def __init__(self, base: str) -> None:
         self._base = base
         self.location = os.path.realpath(base)
-        self._seen: dict[str, tuple[int, list[str]]] = {}  # when a directory changed; its folders
+        self._seen: dict[str, tuple[_Version, list[str]]] = {}  # what a directory was; its folders
         self._circles: set[str] = set()  # links that lead back, and were told of
 
     def place(self) -> Place:
@@ -205,7 +222,7 @@ class LocalFolder(Folder):
                 if pattern.is_folder and _file_of(found) in at.above:
                     self._warn_of_circle(path)
                     continue
-                yield from self._of_one(at, pattern, found.st_mtime_ns, before, folders)
+                yield from self._of_one(at, pattern, _version(found), before, folders)
             except OSError as error:
                 if not self._is_away(path, error):
                     raise _unseen(path, error) from error
@@ -219,12 +236,12 @@ class LocalFolder(Folder):
                     self._pass_over(at.folder + name, pattern)
 
     def _of_one(
-        self, at: _Entered, pattern: Pattern, changed: int,
-        before: tuple[int, list[str]] | None, folders: list[str],
+        self, at: _Entered, pattern: Pattern, version: _Version,
+        before: tuple[_Version, list[str]] | None, folders: list[str],
     ) -> Iterator[Listed]:  # fmt: skip
         """Return the files of one directory, and note its folders."""
         path, now = os.path.join(self.location, at.folder), time.time_ns()
-        if before is not None and before[0] == changed:
+        if before is not None and before[0] == version:
             folders += before[1]
             self._seen[at.folder] = before
             return
@@ -239,8 +256,8 @@ class LocalFolder(Folder):
                         yield some
                         some = []
         yield some
-        if now - changed > _SETTLED_NS:
-            self._seen[at.folder] = changed, folders
+        if now - max(version.modified, version.changed) > _SETTLED_NS:
+            self._seen[at.folder] = version, folders
 
     def _is(self, kind: _IsKind, entry: os.DirEntry[str], pattern: Pattern) -> bool:
         """Say whether a name is that of a folder or a file; of neither where a link leads nowhere."""
@@ -274,6 +291,14 @@ class LocalFolder(Folder):
         except NotRegular as error:  # something else has the name of the file, which is gone
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         return file, _facts(os.fstat(file.fileno()))
+
+    def names_with_id(self, name: str, of: str) -> list[str]:
+        folder = name[: name.rfind("/") + 1]
+        try:
+            with os.scandir(os.path.join(self.location, folder)) as entries:
+                return sorted(folder + one.name for one in entries if str(one.inode()) == of)
+        except OSError:
+            return []
 
     def _warn_of_circle(self, path: str) -> None:
         """Say once of each link that leads back to itself, or to a folder above it, that it is none."""

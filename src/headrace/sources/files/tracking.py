@@ -31,7 +31,7 @@ from headrace.sources.files.copies import (
 from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Known
 from headrace.sources.files.matching import Matches, Remembered, Untold, match
-from headrace.sources.files.names import Kind, Pattern, escaped, kind_of, unescaped
+from headrace.sources.files.names import Kind, Pattern, escaped, is_hidden, kind_of, unescaped
 from headrace.sources.files.opening import (
     OpenFile,
     has_head,
@@ -148,6 +148,9 @@ class Tracker:
         self._format = format
         self._unread = unread
         self._next_sweep = self._next_look = 0.0
+        self._sought: dict[
+            int, str
+        ] = {}  # ids of files that are gone, by the hashes of their names
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -182,8 +185,6 @@ class Tracker:
             return True
         if len(state.known) > 2 * state.there + 10_000:
             return True  # (many may be gone, and are to be forgotten)
-        if not self._format.is_text:
-            return False
         return state.there <= _FEW_FILES or time.monotonic() >= self._next_sweep
 
     def _look(self, state: State, everything: bool) -> bool:
@@ -194,12 +195,14 @@ class Tracker:
         for listed in self._folder.listed(self._pattern, changes_only=not everything):
             self._note(listed, state, seen)
         gone = self._of_late(state, seen)
+        evidence = _Evidence(self._folder, self._format, state, seen)
         try:
-            matches = match(seen.facts, gone, _Evidence(self._folder, self._format, state, seen))
+            matches = match(seen.facts, gone, evidence)
         except Untold:
             return False
         if not everything and not all(of.entry.whole for of in matches.lost):
             return False  # (it may have another name, of a file that was not looked at)
+        self._follow(matches, seen, evidence)
         self._refuse(matches)
         self._apply(state, seen, matches)
         if everything:
@@ -228,8 +231,8 @@ class Tracker:
                 if name in recent and (of := facts[at]) is not None:
                     seen.given[name] = of
                 continue  # (looked at by name)
-            if in_catalogs[at] and not seen.everything:
-                continue
+            if in_catalogs[at] and not seen.everything and facts[at] is None:
+                continue  # (in turn)
             if not in_catalogs[at] and len(waiting) + len(seen.facts) >= _WAITING_FILES:
                 state.more = True
                 over.append(at)
@@ -266,8 +269,6 @@ class Tracker:
         """Look at the files that were read of late; return those whose names are gone."""
         gone = []
         for name, entry in state.known.recent.items():
-            if entry.whole and not self._format.is_text and state.looked:
-                continue  # (a file of this format is whole when it is read)
             if name in state.waiting and state.looked:
                 continue
             if self._folder.lists_facts:
@@ -282,6 +283,39 @@ class Tracker:
             else:
                 seen.facts[name] = facts
         return gone
+
+    def _follow(self, matches: Matches, seen: _Seen, evidence: _Evidence) -> None:
+        """Find files that have a name now that is no input: a log is rotated to ``app.jsonl.1``."""
+        if not self._format.is_text or not matches.lost:
+            return
+        lost = []
+        for of in matches.lost:
+            name = self._name_elsewhere(of, evidence)
+            if name is None or name in seen.facts or name in matches.same:
+                lost.append(of)
+                continue
+            facts = self._folder.facts(unescaped(name))
+            if facts is None or not evidence.begins_with(name, of):
+                lost.append(of)
+            else:
+                seen.facts[name], matches.same[name] = facts, of
+        matches.lost = lost
+
+    def _name_elsewhere(self, of: Remembered, evidence: _Evidence) -> str | None:
+        """Return the name that is no input, and that a lost file has now in its directory."""
+        entry = of.entry
+        if not entry.name or not entry.id or self._sought.get(of.hash) == entry.id:
+            return None
+        for name in self._folder.names_with_id(unescaped(entry.name), entry.id):
+            if not is_hidden(name.rpartition("/")[2]) and not self._is_input(name):
+                return escaped(name)
+        self._sought[of.hash] = entry.id  # (it is gone, and is not looked for each time)
+        return None
+
+    def _is_input(self, name: str) -> bool:
+        if self._pattern.is_folder:
+            return reads(self._format.name, kind_of(name))
+        return self._pattern.matches(name)
 
     # -- what has become of them ----------------------------------------------------------------
 
