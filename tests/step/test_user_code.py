@@ -269,6 +269,13 @@ class BadState(hr.Computation):
     ("wrong", "says"),
     [
         (lambda p, s: p.compute("x", Kept(), keys={s: "nothing"}), "which it does not have"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: lambda row: 0}), "names no columns"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: None}), "names no columns"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: b"key"}), "names no columns"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: ("key", 1)}), "names no columns"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: hr.Salt(4)}), "names no columns"),
+        (lambda p, s: p.compute("x", Kept(), keys={s: ("key", hr.Salt("4"))}), "at least one part"),
+        (lambda p, s: p.compute("x", Kept(), keys="key"), "says of no stream"),
         (lambda p, s: p.compute("x", Kept(), keys={}), "reads no stream"),
         (lambda p, s: p.compute("items", Kept(), keys={s: "key"}), "already the name"),
         (lambda p, s: p.compute("9x", Kept(), keys={s: "key"}), "cannot be the name"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -36,6 +36,19 @@ KeyPartSpec = str | Salt
 KeySpec = str | Sequence[KeyPartSpec]
 
 
+def check_keys(keys: object, reader: str) -> None:
+    """Check that keys are given by stream.
+
+    Raises:
+        PipelineError: when they are not.
+    """
+    if not isinstance(keys, Mapping):
+        raise PipelineError(
+            f"computation {reader!r}: keys={keys!r} says of no stream what its key is",
+            remedy='give a dict of stream → column: keys={stream: "user"}',
+        )
+
+
 def key_of(
     stream: Stream, spec: KeySpec, reader: str
 ) -> tuple[tuple[KeyPartSpec, ...] | None, tuple[pa.Field, ...]]:
@@ -44,14 +57,14 @@ def key_of(
     Raises:
         PipelineError: when the stream cannot be keyed so.
     """
-    columns: tuple[KeyPartSpec, ...] = (spec,) if isinstance(spec, str) else tuple(spec)
+    columns = _parts(spec, stream, reader)
     schema = stream.values.schema
     if columns == (KEY,) and KEY not in schema.names and stream.key_fields:
         return None, stream.key_fields
     fields = []
     for column in columns:
         if isinstance(column, Salt):
-            if column.parts < 1:
+            if not isinstance(column.parts, int) or column.parts < 1:
                 raise PipelineError(f"computation {reader!r}: a salt has at least one part")
             for name in column.by:
                 _key_field(stream, name, reader)
@@ -61,6 +74,23 @@ def key_of(
     if not fields:
         raise PipelineError(f"computation {reader!r}: the key of {stream.name!r} has no column")
     return columns, tuple(fields)
+
+
+def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
+    """Return the parts of a key as they were given, checked: it is no function, for instance."""
+    parts: tuple[object, ...] = ()
+    if isinstance(spec, str):
+        parts = (spec,)
+    elif isinstance(spec, Iterable):
+        parts = tuple(spec)
+    columns = tuple(part for part in parts if isinstance(part, str | Salt))
+    if columns == parts and isinstance(spec, Iterable):
+        return columns
+    raise PipelineError(
+        f"computation {reader!r}: the key of {stream.name!r} is {spec!r}, which names no columns",
+        remedy='name a column, or a tuple of them: keys={stream: "user"}; what is computed first becomes a '
+        "field of what a computation before this one emits",
+    )
 
 
 def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:

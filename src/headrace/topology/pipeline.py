@@ -28,7 +28,7 @@ from headrace.topology.arguments import (
 )
 from headrace.topology.drawn import Drawn
 from headrace.topology.keeping import Keep
-from headrace.topology.keys import KeySpec, common_key, key_of
+from headrace.topology.keys import KeySpec, check_keys, common_key, key_of
 from headrace.topology.layers import place_in_layer
 from headrace.topology.letters import BY_PLACE, Letters
 from headrace.topology.nodes import Clocked, Injector, Node, OnError, SinkNode
@@ -210,6 +210,7 @@ class Pipeline(Drawn):
         check_one_of("on_error", on_error, get_args(OnError), name)
         check_one_of("late", late or computation.default_late, get_args(Late), name)
         check_one_of("watermark", watermark, get_args(Clocked), name)
+        check_keys(keys, name)
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
         inputs = [self._stream(item, name) for item in keys]
