@@ -13,9 +13,13 @@ import pytest
 from obstore.store import from_url
 
 import headrace as hr
-from headrace.errors import PipelineError, SourceChanged
+from headrace.errors import PipelineError, SourceChanged, StorageError
 from headrace.sources import Files, Limit
+from headrace.sources.files.folders import ObjectFolder
+from headrace.sources.files.names import Pattern
 from headrace.storage.hdfs import HdfsStore
+from tests.support.listed_objects import listing
+from tests.support.s3server import client_environment
 
 LIMIT = Limit(100, 1 << 20)
 
@@ -176,3 +180,33 @@ def test_a_place_of_a_kind_that_is_not_known_is_refused() -> None:
     for location, says in (("ftp://host/in", "no place"), ("hdfs://host/in", "webhdfs://")):
         with pytest.raises(PipelineError, match=says):
             watched(location)
+
+
+def listed(keys: list[str], pattern: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the files that match, of objects with some keys."""
+    with listing(keys) as port:
+        for variable, value in client_environment(port).items():
+            monkeypatch.setenv(variable, value)
+        folder = ObjectFolder("s3://b/in")
+        where = Pattern(f"s3://b/in{pattern}", is_folder=not pattern)
+        return [name for some in folder.listed(where, changes_only=False) for name, _ in some]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**", "/*/*"])
+def test_empty_objects_that_stand_for_folders_are_no_files(
+    monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    markers = ["in/", "in/day=1/", "in/day=1/hour=2/", "in/day=2_$folder$"]
+    files = ["in/a.jsonl", "in/day=1/b.jsonl.gz"]
+    found = listed([*markers, *files], pattern, monkeypatch)
+    expected = {"": [0, 1], "/*": [0], "/**": [0, 1], "/*/*": [1]}[pattern]
+    assert found == [files[at].removeprefix("in/") for at in expected]
+
+
+@pytest.mark.parametrize("key", ["in//a.jsonl", "in/x/../a.jsonl", "in/./a.jsonl"])
+def test_an_object_whose_name_cannot_be_read_is_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    with pytest.raises(StorageError, match="a name that cannot be read") as refused:
+        listed([key, "in/b.jsonl"], "", monkeypatch)
+    assert "rename or remove it" in refused.value.remedy

@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.sources import Files, Limit
+from headrace.sources import Files, Limit, formats
 from headrace.sources.files import compression, folders, known, tracking
 from headrace.storage import MemoryStore
 
@@ -1013,3 +1013,22 @@ def test_folders_of_a_directory_that_are_not_looked_into_are_told_of_once(
     caplog.clear()
     assert Reader(watched(tmp_path / "*.jsonl"))() == []
     assert "not looked into" not in caplog.text
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines(*range(50)))
+    source = watched(tmp_path)
+    cut = formats.JsonLines.cut
+
+    def cut_off(self: Any, opened: Any, *args: Any, **options: Any) -> Any:
+        found = cut(self, opened, *args, **options)
+        opened.file._pieces[-1] = (0, opened.file._pieces[-1][1][:100])
+        return found
+
+    monkeypatch.setattr(formats.JsonLines, "cut", cut_off)
+    with pytest.raises(SourceChanged, match="shorter while it was read") as refused:
+        source.offer(source.start(), LIMIT)
+    assert refused.value.place == str(path)

@@ -228,12 +228,23 @@ class ObjectStore(Store):
                 remedy="see to the credentials in the environment (AWS_ACCESS_KEY_ID, a role, …), and "
                 "give them the right to get, put, list and delete there",
             )
+        if _NO_NAME in text:
+            return StorageError(
+                f"an object has a name that cannot be read: {_reason(text)}",
+                place=place,
+                remedy="rename or remove it, or read from below another prefix: no part of a name can be "
+                "empty (a//b), '.' or '..'",
+            )
         return StorageError(
             f"the object store failed: {_reason(text)}",
             place=place,
             remedy="see to the network, the endpoint (AWS_ENDPOINT_URL; AWS_ALLOW_HTTP=true for one "
             "without TLS), the region and the credentials; every committed step is intact",
         )
+
+
+#: What the library says of an object in a list whose name it has no way to ask for.
+_NO_NAME = "Encountered object with invalid path"
 
 
 class _Conflict(AlreadyExists):

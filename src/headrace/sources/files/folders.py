@@ -20,7 +20,14 @@ import msgspec
 
 from headrace.errors import AlreadyExists, NotFound, PipelineError, SourceChanged
 from headrace.sources.files.access import RandomAccess
-from headrace.sources.files.names import ANY_DEPTH, Pattern, escaped, is_hidden, is_remote
+from headrace.sources.files.names import (
+    ANY_DEPTH,
+    Pattern,
+    escaped,
+    is_hidden,
+    is_remote,
+    kind_of,
+)
 from headrace.storage.hdfs import SCHEME as WEBHDFS
 from headrace.storage.hdfs import HdfsStore
 from headrace.storage.objects import SCHEMES, ObjectStore
@@ -389,7 +396,7 @@ class ObjectFolder(_RemoteFolder):
                 yield [(pattern.parts[0], facts)]
             return
         for page in self._store.objects():
-            some = [(of, pattern.matches(of.name)) for of in page]
+            some = [(of, pattern.matches(of.name)) for of in page if not _is_marker(of)]
             yield [(of.name, _object_facts(of)) for of, matches in some if matches]
             if pattern.is_folder and not self._has_told:
                 self._pass_over_folders((of.name for of, matches in some if not matches), pattern)
@@ -407,6 +414,14 @@ class ObjectFolder(_RemoteFolder):
 
     def _read(self, name: str, facts: Facts, offset: int, length: int) -> bytes:
         return self._store.read_object(name, facts.id, offset, length)
+
+
+def _is_marker(of: Any) -> bool:
+    """Say whether an object stands for a folder: consoles and Hadoop make empty ones, named ``day=3/``.
+
+    The library gives their names without the slash.
+    """
+    return not of.size and kind_of(of.name).format is None
 
 
 def _object_facts(of: Any) -> Facts:

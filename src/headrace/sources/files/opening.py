@@ -7,6 +7,7 @@ known again that has another name, and one that was cut and written again is not
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -181,14 +182,19 @@ class Recorded:
         return data
 
     def check(self, first: int, last: int) -> str:
-        """Return the digest of a part that was read."""
+        """Return the digest of a part that was read.
+
+        Raises:
+            OSError: when less of it was there at last: the file was cut meanwhile.
+        """
         found = xxhash.xxh3_64()
         for at, data in self._pieces:
             end = at + len(data)
             if at <= first < end:
                 found.update(memoryview(data)[first - at : min(last, end) - at])
                 first = min(last, end)
-        assert first == last
+        if first != last:
+            raise OSError(errno.ESTALE, "it became shorter while it was read")
         return f"{found.intdigest():016x}"
 
 
