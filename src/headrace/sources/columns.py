@@ -31,6 +31,7 @@ from headrace.schema.forms import (
     TimeOfDay,
 )  # fmt: skip
 from headrace.schema.nested import Part
+from headrace.schema.shown import first_not_shown
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.sources.leaves import convert_leaves
 
@@ -281,9 +282,13 @@ def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         if pa.types.is_decimal(kind):
             return decimals_of_texts(column, kind)
-        return column.cast(kind)
+        found = column.cast(kind)
     except pa.ArrowInvalid as error:
         raise Misfit(0, str(error)) from None
+    text = first_not_shown(pa.chunked_array([column]), pa.chunked_array([found]), str)
+    if text is not None:
+        raise Misfit(pc.index(column, text).as_py(), f"{text!r} is no number of type {kind}")
+    return found
 
 
 def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:

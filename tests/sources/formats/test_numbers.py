@@ -140,3 +140,23 @@ def test_a_number_that_loses_digits_far_from_the_beginning_is_refused(
     declared = Files(path, event_time="at", time_unit="us", schema={"x": str})
     (split, *_) = declared.splits(declared.start(), offer.end)
     assert declared.read(split).column("x")[-1].as_py() == text
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(int, "0x10"), (float, str(2**53 + 1)), (float, "1e400"), (FLOAT32, "16777217")],
+)
+def test_a_column_with_a_time_format_holds_the_numbers_that_it_shows(
+    tmp_path: Path, form: str, kind: Any, text: str
+) -> None:
+    path = tmp_path / f"a.{form}"
+    if form == "csv":
+        path.write_text(f"at,x\n1,5\n1,{text}\n")
+    else:
+        path.write_text(f'{{"at": 1, "x": 5}}\n{{"at": 1, "x": "{text}"}}\n')
+    source = Files(
+        path, event_time="at", schema={"at": int, "x": kind}, time_unit="us", time_format={"x": "%Y%m%d"}
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="line 3" if form == "csv" else "line 2"):
+        records(source)
