@@ -15,6 +15,7 @@ _SPARSE_FROM = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _HEXADECIMAL = r"^\s*0[xX]"
 #: Texts that say more than the number that they are read as: codes with zeros in front, phone numbers.
 _CODE = r"^\s*(?:[+-]?0\d|\+|0[xX])"
+_DIGIT = r"^\s*[01]\s*$"
 _LONG_INTEGER = r"^\s*-?\d{16,}\s*$"
 _LONG = r"(?:\d[.,]?){16}"
 
@@ -97,11 +98,14 @@ def _first_not_shown(
 def first_code(
     texts: pa.ChunkedArray, column: pa.ChunkedArray, plain: Callable[[str], str]
 ) -> str | None:
-    """Return the first text that says more than its number; None without any.
+    """Return the first text that says more than its number or boolean; None without any.
 
-    That is one with a zero or a plus sign in front, and one with digits that a float does not keep.
+    That is one with a zero or a plus sign in front, one with digits that a float does not keep, and 0 and
+    1 among booleans.
     """
     texts, column = _others(texts, column)
+    if pa.types.is_boolean(column.type):
+        return _first(texts, pc.match_substring_regex(texts, _DIGIT))
     found = _first(texts, pc.match_substring_regex(texts, _CODE))
     if found is not None or not pa.types.is_floating(column.type):
         return found

@@ -124,6 +124,12 @@ def test_where_types_are_found_nothing_is_lost_of_numbers(texts: list[str]) -> N
         assert says_the_same(text, value), (text, value)
 
 
+def test_a_one_is_not_true_where_types_are_found() -> None:
+    assert column(["true", "false"], None) == [True, False]
+    assert column(["true", "1"], None) == ["true", "1"]
+    assert column(["1", "0"], None) == [1, 0]
+
+
 @pytest.mark.parametrize("text", ["02134", "+49", "0x1F", "1234567890123456789012.5"])
 def test_a_number_that_loses_digits_far_from_the_beginning_is_refused(
     tmp_path: Path, text: str

@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import tempfile
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,16 @@ def test_a_byte_that_an_encoding_has_not_is_named_with_its_line(tmp_path: Path) 
     path.write_bytes(b"at,a\n2024-05-01,x\n2024-05-01,\x81\n")
     with pytest.raises(BadInput, match="line 3"):
         records(Files(path, event_time="at", encoding="cp1252", schema={"at": str, "a": str}))
+
+
+def test_a_time_of_day_is_cut_to_microseconds_and_names_no_zone(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("at,x\n1,12:30\n1,23:59:59.9999999\n1,00:00:00.000001\n")
+    source = Files(path, event_time="at", schema={"at": int, "x": time})
+    assert [row.x for row in records(source)] == [time(12, 30), time.max, time(0, 0, 0, 1)]
+    path.write_text("at,x\n1,12:30:00+01:00\n")
+    with pytest.raises(BadInput, match="line 2"):
+        records(Files(path, event_time="at", schema={"at": int, "x": time}))
 
 
 def test_numbers_keep_all_their_digits_where_types_are_found(tmp_path: Path) -> None:

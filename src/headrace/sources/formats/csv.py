@@ -60,7 +60,7 @@ class Csv(Text):
         self._names = None if column_names is None else list(column_names)
         self._skip_rows = skip_rows
         self._optional: set[str] = set()  # columns that may be missing
-        self._inferred_numbers: set[str] = set()  # columns whose type nobody declared
+        self._inferred: set[str] = set()  # columns whose type nobody declared
         self._parse_options: dict[str, Any] = {
             "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
         }  # fmt: skip
@@ -89,7 +89,7 @@ class Csv(Text):
     def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
         found = self._columns_of(opened)
         if only is None:
-            self._inferred_numbers = {of.name for of in found if _is_number(of.type)}
+            self._inferred = {of.name for of in found if _may_say_less(of.type)}
         return found
 
     def _columns_of(self, opened: Opened) -> pa.Schema:
@@ -104,9 +104,9 @@ class Csv(Text):
             if not more:
                 break
             head += more
-        return self._inferred(self._utf8(head[: ends[-1]] if len(ends) else head), names)
+        return self._columns_in(self._utf8(head[: ends[-1]] if len(ends) else head), names)
 
-    def _inferred(self, head: bytes, names: list[str]) -> pa.Schema:
+    def _columns_in(self, head: bytes, names: list[str]) -> pa.Schema:
         """Return the columns of some records; numbers that would lose digits are texts."""
         if not head:
             return pa.schema([(name, pa.null()) for name in names])
@@ -114,7 +114,7 @@ class Csv(Text):
         texts = self._table(head, names, dict.fromkeys(names, pa.string()), every=True)
         fields = []
         for field, column, text in zip(found.schema, found.columns, texts.columns, strict=True):
-            lossy = _is_number(field.type) and first_code(text, column, self._plain) is not None
+            lossy = _may_say_less(field.type) and first_code(text, column, self._plain) is not None
             fields.append(field.with_type(pa.string()) if lossy else field)
         return pa.schema(fields)
 
@@ -251,7 +251,9 @@ class Csv(Text):
         if has_lone_returns(data) and rows != sum(1 for _ in records(data, self.quoting)):
             raise pa.ArrowInvalid("there is a carriage return in the line, which would end it")
         if ends_within_value(data, rows, self.quoting):
-            raise pa.ArrowInvalid("a quote opens a value, and none closes it")
+            raise pa.ArrowInvalid(
+                "it ends within a value: a quote is not closed, or the last character is an escape"
+            )
 
     def _check_numbers(
         self, data: bytes, names: list[str], table: pa.Table, wanted: Wanted
@@ -262,7 +264,7 @@ class Csv(Text):
             pa.ArrowInvalid: for the first that is not.
         """
         maybe_hexadecimal = any(x in data and b"0" + x in data for x in (b"x", b"X"))
-        inferred = {name for name in self._inferred_numbers & {*wanted} if _is_number(wanted[name])}
+        inferred = {name for name in self._inferred & {*wanted} if _may_say_less(wanted[name])}
         odd = [
             name
             for name in wanted
@@ -368,8 +370,10 @@ def _is_read_as_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) or pa.types.is_float16(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _may_say_less(kind: pa.DataType) -> bool:
+    """Say whether values of a type may say less than the texts that they are read of."""
+    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    return any(holds(kind) for holds in plain)
 
 
 def _is_whole(kind: pa.DataType) -> bool:

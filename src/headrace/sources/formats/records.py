@@ -236,6 +236,8 @@ def _as_csv(kind: pa.DataType, *, as_text: bool) -> pa.DataType:
     """Return the type that CSV is asked for: times have many spellings, and are read as texts first."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
+    if kind == pa.time64("us") and not as_text:
+        return pa.time64("ns")  # (what is finer is cut, not refused)
     text = family_of(kind) in (*_TIMES, "text") or pa.types.is_null(kind)
     return pa.string() if text or as_text else kind
 
