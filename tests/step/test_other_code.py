@@ -143,6 +143,31 @@ def test_an_intent_of_a_version_that_noted_no_code_is_run() -> None:
     assert not Intent(1, 1, "", 0, {}, {}).is_of_other_code("anything")
 
 
+def test_an_intent_of_a_version_that_made_fingerprints_otherwise_is_run() -> None:
+    came: dict[int, list[Any]] = {}
+    store = crashed(came)
+    (name,) = store.list("intents/")[-1:]
+    old = INTENTS.decode(store.read(name), name)
+    assert old.code.startswith("2:")
+    store.delete(name)
+    store.create(name, INTENTS.encode(msgspec.structs.replace(old, code="d41d8cd98f00b204e980")))
+    run(drawn(Old(), came), store)
+    assert sorted(n for rows in came.values() for n in rows[0]) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("began", "now", "is_other"),
+    [
+        ("2:a", "2:a", False), ("2:a", "2:b", True), ("a", "b", True), ("a", "2:a", False),
+        ("2:a", "3:b", False), ("2:a", "", False), ("", "2:a", False), ("a", "", False), ("", "", False),
+    ],
+)  # fmt: skip
+def test_only_fingerprints_that_were_made_in_one_way_tell_code_from_other_code(
+    began: str, now: str, is_other: bool
+) -> None:
+    assert Intent(1, 1, "", 0, {}, {}, code=began).is_of_other_code(now) == is_other
+
+
 # -- fingerprints -----------------------------------------------------------------------------
 
 

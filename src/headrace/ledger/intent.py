@@ -50,8 +50,17 @@ class Intent(msgspec.Struct, frozen=True):
     code: str = ""
 
     def is_of_other_code(self, code: str) -> bool:
-        """Say whether it was begun with other code than this: that may come to other rows."""
-        return bool(self.code and code) and self.code != code
+        """Say whether it was begun with other code than this: that may come to other rows.
+
+        Fingerprints that were made in two ways say nothing of each other: then it is taken to be this
+        code, as where none is known. The way is what a fingerprint begins with, up to ``:``.
+        """
+        is_known = bool(self.code and code) and _way_of(self.code) == _way_of(code)
+        return is_known and self.code != code
+
+
+def _way_of(code: str) -> str:
+    return code.rpartition(":")[0]
 
 
 INTENTS = Sealed("headrace-intent", Intent)

@@ -69,7 +69,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._check_new(obj)
             return _reduce_struct(obj)
         if isinstance(obj, msgspec.Meta):
-            said = {name: getattr(obj, name) for name in _META}
+            said = {name: getattr(obj, name) for name in META}
             return _make_meta, ({name: of for name, of in said.items() if of is not None},)
         if isinstance(obj, types.CodeType):
             made, of = self.dispatch_table[types.CodeType](obj)
@@ -108,7 +108,7 @@ def _reduce_struct(cls: Any) -> Any:
     inherited = _inherited(cls)
     fields = [f for f, by_name in _fields(cls) if not _is_same(f, by_name, inherited.get(f.name))]
     described = [(f.name, f.type, f.default, f.default_factory, f.encode_name) for f in fields]
-    config = {name: getattr(cls.__struct_config__, name) for name in _STRUCT_OPTIONS}
+    config = {name: getattr(cls.__struct_config__, name) for name in STRUCT_OPTIONS}
     made_of_it = {*cls.__struct_fields__, "__match_args__", "__weakref__", "__dict__", "__init__"}
     namespace = {
         name: value
@@ -167,11 +167,11 @@ def _is_the_users(name: str, value: Any) -> bool:
 
 
 _POST_INIT, _LATER = "__post_init__", "__headrace_post_init__"
-_META = (
+META = (
     "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
     "description", "examples", "extra_json_schema", "extra",
 )  # fmt: skip
-_STRUCT_OPTIONS = (
+STRUCT_OPTIONS = (
     "frozen", "eq", "order", "array_like", "gc", "weakref", "dict", "cache_hash", "tag",
     "tag_field", "omit_defaults", "forbid_unknown_fields",
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any, get_args
 
 import msgspec
@@ -64,6 +66,7 @@ class Pipeline(Drawn):
 
     def __init__(self, name: str, *, groups: Sequence[str] = ()) -> None:
         super().__init__(checked_name(name, "a pipeline"), checked_groups(groups, name))
+        self.drawn_in = _users_module()
 
     # -- drawing ------------------------------------------------------------------------------
 
@@ -290,6 +293,7 @@ class Pipeline(Drawn):
         :meth:`streams`.
         """
         made = Pipeline(self.name, groups=self.groups.names)
+        made.drawn_in = self.drawn_in
         copy_into(made, self)
         return made
 
@@ -468,3 +472,15 @@ def _declared(computation: UserCode, inputs: list[Stream], place: str) -> tuple[
     """Return a copy of the user's object, which may be drawn twice, and what it declares here."""
     computation = copy.copy(computation)
     return computation, shape_of(computation, place=place, declared=computation.declare(inputs))
+
+
+def _users_module() -> str:
+    """Return the module that draws a pipeline: the first that is not of Headrace."""
+    frame = sys._getframe()
+    while frame.f_back is not None and _module_of(frame).partition(".")[0] == "headrace":
+        frame = frame.f_back
+    return _module_of(frame)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

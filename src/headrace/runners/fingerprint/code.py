@@ -1,0 +1,105 @@
+"""What bytecode says, whatever its lines and docstrings; and the names and modules that it refers to."""
+
+from __future__ import annotations
+
+import dis
+import re
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+_CONSTS = re.compile(
+    b"[%s]" % b"".join(re.escape(bytes([op])) for op in dis.hasconst if op < 256), re.DOTALL
+)
+_EXTENDED, _STORE_NAME = dis.opmap["EXTENDED_ARG"], dis.opmap["STORE_NAME"]
+_IMPORT = dis.opmap["IMPORT_NAME"]
+_HAS_DOCSTRING = 0x4000000  # of co_flags, since Python 3.13
+
+
+class Import(NamedTuple):
+    """An import within code: ``from ..module import names``, or ``import module`` without names."""
+
+    level: int
+    module: str
+    names: tuple[str, ...]
+
+
+def said_by(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return what code says without its constants, and these in the order of their use.
+
+    A docstring is a constant that no code uses; to have one or none moves the others.
+    """
+    words, consts = bytearray(code.co_code), []
+    ops = code.co_code[::2]
+    for found in _CONSTS.finditer(ops):
+        at = found.start()
+        if not _is_docstring(code, ops, at):
+            consts.append(code.co_consts[_argument(words, ops, at)])
+        _clear_argument(words, ops, at)
+    said = (
+        bytes(words), repr([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]),
+        code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount,
+        code.co_flags & ~_HAS_DOCSTRING, code.co_exceptiontable,
+    )  # fmt: skip
+    return said, consts
+
+
+def _argument(words: bytearray, ops: bytes, at: int) -> int:
+    value, shift = words[2 * at + 1], 8
+    while at > 0 and ops[at - 1] == _EXTENDED:
+        at -= 1
+        value |= words[2 * at + 1] << shift
+        shift += 8
+    return value
+
+
+def _clear_argument(words: bytearray, ops: bytes, at: int) -> None:
+    words[2 * at + 1] = 0
+    while at > 0 and ops[at - 1] == _EXTENDED:
+        at -= 1
+        words[2 * at + 1] = 0
+
+
+def _is_docstring(code: CodeType, ops: bytes, at: int) -> bool:
+    """Say whether a constant becomes the ``__doc__`` of a class, or of a module."""
+    after = at + 1
+    if after >= len(ops) or ops[after] != _STORE_NAME:
+        return False
+    return code.co_names[code.co_code[2 * after + 1]] == "__doc__"
+
+
+def within(code: CodeType) -> Iterator[CodeType]:
+    """Yield code, and all code within it."""
+    todo = [code]
+    while todo:
+        code = todo.pop()
+        yield code
+        todo += [const for const in code.co_consts if isinstance(const, CodeType)]
+
+
+def names_of(code: CodeType) -> list[str]:
+    """Return the names that code, and the code within it, refers to."""
+    return sorted({name for part in within(code) for name in part.co_names})
+
+
+def texts_of(code: CodeType) -> list[str]:
+    """Return the texts in code, and in the code within it, that are no docstrings."""
+    return sorted({c for part in within(code) for c in said_by(part)[1] if type(c) is str})
+
+
+def imports_of(code: CodeType) -> list[Import]:
+    """Return what code imports when it runs, and the code within it."""
+    found = {
+        item for part in within(code) if _IMPORT in part.co_code[::2] for item in _imports_in(part)
+    }
+    return sorted(found)
+
+
+def _imports_in(code: CodeType) -> Iterator[Import]:
+    before: list[Any] = [0, None]
+    for step in dis.get_instructions(code):
+        if step.opcode == _IMPORT:
+            level, names = before
+            yield Import(level, step.argval, tuple(names or ()))
+        if step.opcode != _EXTENDED:
+            before = [before[1], step.argval]

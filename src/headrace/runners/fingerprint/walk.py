@@ -1,0 +1,132 @@
+"""A walk through objects: each is looked at once, in an order that is the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.runners.fingerprint.owners import Owners
+
+PLAIN = frozenset({
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
+})  # fmt: skip
+_FLAT = PLAIN - {type(NotImplemented)}
+#: What Python may make one object of, or two, as it likes.
+_UNNUMBERED = frozenset({tuple, frozenset})
+
+Parts = list[Any]
+How = Callable[[type], Callable[["Walk", Any], Parts]]
+
+#: An element of a set is told from others by so many of its parts, at most,
+_PARTS_OF_A_KEY = 10_000
+#: and by what is in sets so deep within it.
+_DEEPEST_KEY = 8
+
+
+class Walk:
+    """Goes through objects, and hashes what it sees.
+
+    Args:
+        owners: whose modules are.
+        how: returns how objects of a type are taken apart: that says what they are, and returns
+            their parts.
+        by_name: whether code counts by its name and line: to find an order in this process only.
+        most: so many things are looked at; None for all.
+        depth: how many sets it is within.
+    """
+
+    def __init__(
+        self, owners: Owners, how: How, *, by_name: bool = False, most: int | None = None,
+        depth: int = 0,
+    ) -> None:  # fmt: skip
+        self.owners, self.by_name = owners, by_name
+        self._how, self._left, self._depth = how, most, depth
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # what has a number must keep its address
+        self._names: set[tuple[int, str]] = set()
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of what was added so far."""
+        return self._hash.hexdigest()
+
+    def say(self, *words: str | bytes | float | None) -> None:
+        """Add words: what is known of an object besides its parts."""
+        for word in words:
+            if type(word) is bytes:
+                said, kind = word, b"b"
+            elif type(word) is str:
+                said, kind = word.encode("utf-8", "surrogatepass"), b"s"
+            else:
+                said, kind = repr(word).encode(), b"r"
+            self._hash.update(b"%s%d:" % (kind, len(said)))
+            self._hash.update(said)
+
+    def add(self, item: Any) -> None:
+        """Add an object, and all that it refers to."""
+        todo = [item]
+        while todo and self._may_go_on():
+            item = todo.pop()
+            kind = type(item)
+            if kind in PLAIN:
+                self.say(kind.__name__, item)
+            elif id(item) in self.owners.of_process:
+                self.say("of the process", self.owners.of_process[id(item)])
+            elif kind in _UNNUMBERED or self._is_new(item):
+                todo += reversed(self._how(kind)(self, item))
+
+    def _may_go_on(self) -> bool:
+        if self._left is None:
+            return True
+        self._left -= 1
+        return self._left >= 0
+
+    def _is_new(self, item: Any) -> bool:
+        number = self._numbers.get(id(item))
+        if number is not None:
+            self.say("again", number)
+            return False
+        self._numbers[id(item)] = len(self._numbers)
+        self._kept.append(item)
+        return True
+
+    def is_new_name(self, of: Any, name: str) -> bool:
+        """Say whether a name of an object was asked for for the first time."""
+        before = len(self._names)
+        self._kept.append(of)
+        self._names.add((id(of), name))
+        return len(self._names) > before
+
+    def flat(self, kind: str, items: Iterable[Any]) -> bool:
+        """Add a list of plain values at once; say whether they are."""
+        found = list(items)
+        if not _FLAT.issuperset(map(type, found)):
+            return False
+        self.say(
+            kind, marshal.dumps(found, 2)
+        )  # (of version 2: later ones tell interned texts apart)
+        return True
+
+    def in_order(self, items: Iterable[Any]) -> Parts:
+        """Return the elements of a set in an order that is the same in every process.
+
+        The order is by what they are, with code by its name: what code refers to may be much, and may
+        be the set itself. (Where it does not tell two of them apart, their order is by chance.)
+        """
+        found = list(items)
+        if not self.by_name:
+            most = _PARTS_OF_A_KEY
+        elif self._depth < _DEEPEST_KEY and self._left is not None:
+            most = self._left // 2 // max(len(found), 1)
+            self._left -= self._left // 2
+        else:
+            return []
+        return sorted(found, key=lambda item: self._key(item, most))
+
+    def _key(self, item: Any, most: int) -> str:
+        within = Walk(self.owners, self._how, by_name=True, most=most, depth=self._depth + 1)
+        within.add(item)
+        return within.digest
