@@ -1,9 +1,10 @@
 """A random writer beside a watched directory, and a reader that crashes: each record is read once.
 
-The writer creates, appends, renames, rotates, copies and truncates, truncates and writes again, compresses,
-deletes, and publishes hidden files. It knows which records stand in whole lines of visible files. Whenever
-the reader says that nothing is left, it must have read all of these, and none twice. It may stop with a
-typed error only when the writer destroyed what was not read.
+The writer creates, appends, renames, rotates (also to names that are no input), copies and truncates,
+truncates and writes again, compresses and unpacks (and keeps both, or not), deletes, leaves empty files,
+puts times back, and publishes hidden files. It knows which records stand in whole lines of visible files.
+Whenever the reader says that nothing is left, it must have read all of these, and none twice. It may stop
+with a typed error only when the writer destroyed what was not read.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Writer:
         self.next = 0
         self.packing: tuple[str, str] | None = None
         self.cut: set[str] = set()  # files that were copied and truncated since the reader looked
+        self.twice: set[str] = set()  # files that were copied by their compression since it looked
+        self.unpacking: tuple[str, str] | None = None
 
     def lines(self, count: int) -> str:
         rows = range(self.next, self.next + count)
@@ -70,20 +73,21 @@ class Writer:
 
     def there(self) -> set[int]:
         """Return the records in whole lines of visible files."""
+        busy = self.unpacking or ()
         return {
             json.loads(line)["n"]
             for name, text in self.texts.items()
-            if not name.startswith((".", "_"))
+            if not name.startswith((".", "_")) and name not in busy
             for line in text.splitlines(keepends=True)
             if line.endswith("\n")
         }
 
     def plain(self) -> list[str]:
-        busy = self.packing[0] if self.packing else None
-        return sorted(of for of in self.texts if not of.endswith(tuple(PACKERS)) and of != busy)
+        busy = {*(self.packing or ())[:1], *(self.unpacking or ()), *self.twice}
+        return sorted(of for of in self.texts if not of.endswith(tuple(PACKERS)) and of not in busy)
 
-    def pick(self) -> str | None:
-        names = self.plain()
+    def pick(self, *, input_only: bool = True) -> str | None:
+        names = [of for of in self.plain() if of.endswith(".jsonl") or not input_only]
         return self.chance.choice(names) if names else None
 
     def fresh_name(self) -> str:
@@ -105,7 +109,7 @@ class Writer:
         (self.folder / name).write_text(self.texts[name])
 
     def append(self) -> None:
-        name = self.pick()
+        name = self.pick(input_only=False)
         if name is None:
             return
         text = self.lines(self.chance.randrange(1, 4))
@@ -151,6 +155,29 @@ class Writer:
             self.texts["app.jsonl"] = self.lines(2)
             (self.folder / "app.jsonl").write_text(self.texts["app.jsonl"])
 
+    def logrotate(self) -> None:
+        """As logrotate does: app.jsonl becomes app.jsonl.1, which is no input, and begins anew."""
+        if "app.jsonl" not in self.plain() or "app.jsonl" in self.cut:
+            return
+        (self.folder / "app.jsonl").rename(self.folder / "app.jsonl.1")
+        if "app.jsonl.1" in self.texts:
+            self.lose("app.jsonl.1")
+        text, torn = self.texts.pop("app.jsonl"), self.torn.pop("app.jsonl", "")
+        if any(self.read[n] for n in numbers(text)):
+            self.texts["app.jsonl.1"], self.torn["app.jsonl.1"] = text, torn
+        self.texts["app.jsonl"] = self.lines(2)
+        (self.folder / "app.jsonl").write_text(self.texts["app.jsonl"])
+
+    def leave_empty(self) -> None:
+        for _ in range(3):
+            name = self.fresh_name().lstrip(".")
+            self.texts[name] = ""
+            (self.folder / name).touch()
+            os.utime(self.folder / name, (1_000_000, 1_000_000))
+
+    def put_time_back(self) -> None:
+        os.utime(self.folder, (1_000_000, 1_000_000))
+
     def copy_and_truncate(self) -> None:
         name = self.pick()
         if name is None or not self.texts[name] or not self.texts[name].endswith("\n"):
@@ -190,6 +217,7 @@ class Writer:
             (self.folder / (name + ending)).write_bytes(whole)
             (self.folder / name).unlink()
             self.texts[name + ending] = self.texts.pop(name)
+            self.twice.add(name + ending)
             self.packing = None
             return
         name = self.pick() or ""
@@ -200,6 +228,49 @@ class Writer:
             self.packing = name, ending
             whole = PACKERS[ending](self.texts[name].encode())
             (self.folder / (name + ending)).write_bytes(whole[: self.chance.randrange(len(whole))])
+
+    def pack_and_keep(self) -> None:
+        """As ``gzip -kf`` does."""
+        name = self.pick()
+        if name is None or name.startswith(".") or name in self.cut:
+            return
+        text = self.texts[name]
+        if not text.endswith("\n") or not self.is_read(name):
+            return
+        to = name + self.chance.choice([*PACKERS])
+        if to in self.twice or not text.startswith(self.texts.get(to, "")):
+            return
+        self.texts[to] = text
+        (self.folder / "_packed").write_bytes(PACKERS[os.path.splitext(to)[1]](text.encode()))
+        (self.folder / "_packed").rename(self.folder / to)
+        self.twice |= {name, to}
+
+    def unpack(self) -> None:
+        """As gunzip does: the content grows beside the compressed file, which then goes, or not."""
+        if self.unpacking is not None:
+            name, to = self.unpacking
+            self.texts[to] = self.texts[name]
+            (self.folder / to).write_text(self.texts[to])
+            self.unpacking = None
+            if self.chance.randrange(2):
+                (self.folder / name).unlink()
+                del self.texts[name]
+                self.twice.add(to)
+            else:
+                self.twice |= {name, to}
+            return
+        there = [of for of in self.texts if of.endswith(tuple(PACKERS)) and of not in self.twice]
+        if not there:
+            return
+        name = self.chance.choice(sorted(there))
+        to = os.path.splitext(name)[0]
+        beside = [of for of in self.texts if of.startswith(to)]
+        if len(beside) > 1 or self.packing is not None or not self.is_read(name):
+            return
+        self.unpacking = name, to
+        self.texts[to] = ""
+        text = self.texts[name]
+        (self.folder / to).write_text(text[: self.chance.randrange(len(text))])
 
     def create_packed(self) -> None:
         ending = self.chance.choice([*PACKERS])
@@ -214,9 +285,14 @@ class Writer:
             self.move(self.chance.choice(hidden), "a" + self.fresh_name().lstrip("."))
 
 
+def numbers(text: str) -> list[int]:
+    return [json.loads(line)["n"] for line in text.splitlines(True) if line.endswith("\n")]
+
+
 ACTS = [
     "create", "create", "append", "append", "append", "rename", "rotate", "rotate", "copy_and_truncate",
     "write_again", "delete", "pack", "pack", "create_packed", "publish",
+    "logrotate", "logrotate", "leave_empty", "put_time_back", "pack_and_keep", "unpack", "unpack",
 ]  # fmt: skip
 
 
@@ -226,10 +302,12 @@ class Reader:
     def __init__(self, folder: Path, writer: Writer, chance: random.Random) -> None:
         self.folder, self.writer, self.chance = folder, writer, chance
         self.store = MemoryStore()
+        self.seen: set[str] = set()
         self.restart()
         self.position: Any = self.source.start()
 
     def restart(self) -> None:
+        self.seen = set()
         self.source = Files(
             self.folder, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
         )
@@ -241,6 +319,7 @@ class Reader:
         return [n for split in splits for n in tasks.read(split)["n"].to_pylist()]
 
     def drain(self) -> None:
+        seen, self.seen = self.seen, set()
         for _ in range(200):
             limit = Limit(self.chance.choice([1, 2, 100]), self.chance.choice([50, 1 << 20]))
             offer = self.source.offer(self.position, limit)
@@ -258,8 +337,10 @@ class Reader:
             self.writer.read.update(rows)
             self.position = end
             self.writer.cut.clear()  # (the position says by now where the content went)
+            self.writer.twice -= seen
         else:
             raise AssertionError("the reader never came to rest")
+        self.seen = {*self.writer.twice}  # (the next position says which of them are copies)
         assert max(self.writer.read.values(), default=1) == 1, "a record was read twice"
         missing = self.writer.there() - self.writer.read.keys()
         assert not missing, f"records were not read: {missing}"

@@ -42,6 +42,8 @@ log = logging.getLogger("headrace")
 
 #: A step reads parts of so many files, at most.
 _STEP_FILES = 1_000
+#: So many logs are read on whose names are no input any more.
+_ROTATED_LOGS = 64
 #: While so many files wait to be read, no others are looked for.
 _ENOUGH_FILES = 256
 _PARQUET_ENDS = (b"PAR1", b"PARE")
@@ -286,7 +288,8 @@ class Divider:
     def _end(self, state: State, parts: list[PartRead]) -> Position:
         """Return the position after some parts."""
         known = state.known
-        known.put_away(self._catalogs, {part.name for part in parts} | state.waiting.keys())
+        stay = {part.name for part in parts} | state.waiting.keys() | self._rotated(known)
+        known.put_away(self._catalogs, stay)
         if state.there_hashes is not None:
             known.forget(self._catalogs, state.there_hashes)
             state.there_hashes = None
@@ -295,6 +298,11 @@ class Divider:
             left=[f"{of:016x}" for of in sorted(known.left)], parts=parts, forgotten=known.forgotten,
         )  # fmt: skip
         return encoded(position)
+
+    def _rotated(self, known: Known) -> set[str]:
+        """Return logs that have names by now which are no input: no listing shows whether they grow."""
+        names = [of for of in known.recent if not self._tracker.is_input(unescaped(of))]
+        return {*names[-_ROTATED_LOGS:]}
 
     # -- taking parts -----------------------------------------------------------------------------
 

@@ -304,15 +304,16 @@ class Tracker:
     def _name_elsewhere(self, of: Remembered, evidence: _Evidence) -> str | None:
         """Return the name that is no input, and that a lost file has now in its directory."""
         entry = of.entry
-        if not entry.name or not entry.id or self._sought.get(of.hash) == entry.id:
+        if not entry.name or not entry.id or self._sought.get(of.hash) == entry:
             return None
         for name in self._folder.names_with_id(unescaped(entry.name), entry.id):
-            if not is_hidden(name.rpartition("/")[2]) and not self._is_input(name):
+            if not is_hidden(name.rpartition("/")[2]) and not self.is_input(name):
                 return escaped(name)
-        self._sought[of.hash] = entry.id  # (it is gone, and is not looked for each time)
+        self._sought[of.hash] = entry  # (it is gone, and is not looked for each time)
         return None
 
-    def _is_input(self, name: str) -> bool:
+    def is_input(self, name: str) -> bool:
+        """Say whether a file is read by its name; a log that was rotated may be read on under another."""
         if self._pattern.is_folder:
             return reads(self._format.name, kind_of(name))
         return self._pattern.matches(name)
@@ -341,9 +342,10 @@ class Tracker:
                 known.drop(of.hash)
                 state.waiting.pop(of.entry.name, None)
         for name in matches.rewritten:
-            shown = self._folder.shown(unescaped(name))
-            log.warning("%s was written again, and is read from its beginning", shown)
             known.drop(name_hash(name))
+            if self.is_input(unescaped(name)):
+                shown = self._folder.shown(unescaped(name))
+                log.warning("%s was written again, and is read from its beginning", shown)
         for name, of in matches.same.items():
             self._go_on(name, seen.facts[name], of.entry, state)
         for name, entry in matches.copies.items():
@@ -354,7 +356,8 @@ class Tracker:
                 state.waiting[name] = Waiting(seen.facts[name], entry)
         state.undecided = {of: seen.facts[of] for of, soon in matches.waiting.items() if soon}
         for name in (*matches.fresh, *matches.rewritten):
-            state.waiting[name] = Waiting(seen.facts[name], None)
+            if self.is_input(unescaped(name)):
+                state.waiting[name] = Waiting(seen.facts[name], None)
 
     def _go_on(self, name: str, facts: Facts, entry: FileRead, state: State) -> None:
         """Note under which name a file is now, and whether there may be more of it."""
