@@ -148,9 +148,7 @@ class Tracker:
         self._format = format
         self._unread = unread
         self._next_sweep = self._next_look = 0.0
-        self._sought: dict[
-            int, str
-        ] = {}  # ids of files that are gone, by the hashes of their names
+        self._sought: dict[int, FileRead] = {}  # files that are gone, by hashes of names
 
     # -- looking --------------------------------------------------------------------------------
 
