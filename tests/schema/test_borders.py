@@ -378,7 +378,7 @@ def _turned(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _turned(value[key]) for key in reversed(value)}
     if isinstance(value, set):
-        return set(list(value)[::-1])
+        return {*list(value)[::-1]}
     return Counts(_turned(value.by)) if isinstance(value, Counts) else value
 
 
