@@ -21,6 +21,7 @@ from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeErro
 from headrace.eventtime.timestamps import to_micros
 from headrace.schema import NotExact, value_type_of
 from headrace.sources.inbox import Inbox, Producer
+from headrace.state.columns import in_micros
 from headrace.storage import MemoryStore
 from headrace.testing import drive
 from tests.support.values import Circle, Colour, Square, Typed, kinds, records, same
@@ -666,3 +667,12 @@ def test_a_column_of_absent_structs_that_hold_json_goes_outside_as_it_is() -> No
     values = value_type_of(Holds)
     (column,) = values.outward(values.to_columns([Holds(None), Holds(None)]))
     assert column.null_count == 2
+
+
+def test_a_table_cuts_what_is_finer_than_a_microsecond_as_time_goes_on() -> None:
+    for kind, unit in [
+        (pa.timestamp("ns", tz="UTC"), pa.timestamp("us", tz="UTC")),
+        (pa.duration("ns"), pa.duration("us")),
+    ]:  # fmt: skip
+        nanos = pa.array([-1, None, 1_999, -1_000]).view(kind)
+        assert in_micros(nanos, unit).cast(pa.int64()).to_pylist() == [-1, None, 1, -1]

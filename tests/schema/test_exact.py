@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -47,6 +48,26 @@ def test_integers_of_any_width_fit_or_are_refused_at_the_first_that_does_not(
 def test_an_integer_becomes_a_float_only_if_that_is_the_same_number(values: list[int]) -> None:
     wrong = [row for row, v in enumerate(values) if int(float(v)) != v]
     column, field = pa.array(values, pa.int64()), pa.field("x", pa.float64())
+    if wrong:
+        with pytest.raises(NotExact) as caught:
+            exact_cast(column, field)
+        assert caught.value.row == wrong[0]
+    else:
+        assert exact_cast(column, field).to_pylist() == values
+
+
+@given(
+    st.sampled_from([(pa.float16(), np.float16), (pa.float32(), np.float32)]),
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**26), 2**26) | st.integers(-4096, 4096)),
+)  # fmt: skip
+def test_an_integer_becomes_a_narrow_float_only_if_that_is_the_same_number(
+    kind: Any, values: list[int]
+) -> None:
+    with np.errstate(over="ignore"):
+        wrong = [
+            row for row, v in enumerate(values) if float(kind[1](v)) != v or int(kind[1](v)) != v
+        ]
+    column, field = pa.array(values, pa.int64()), pa.field("x", kind[0])
     if wrong:
         with pytest.raises(NotExact) as caught:
             exact_cast(column, field)
@@ -156,6 +177,9 @@ REFUSED: list[Any] = [
     (pa.array([None, 2**62], POINT), POINT, 1, "beyond the years 1 to 9999"),
     (pa.array([2**62], pa.timestamp("s", tz="UTC")), POINT, 0, "cannot be kept"),
     (pa.array([0, 4_000_000], pa.date32()), pa.date32(), 1, "beyond the years 1 to 9999"),
+    (pa.array([0, 86_400_000_000]).view(pa.time64("us")), pa.time64("us"), 1, "no time of a day"),
+    (pa.array([-1]).view(pa.time64("ns")), pa.time64("us"), 0, "no time of a day"),
+    (pa.array([86_400], pa.int32()).view(pa.time32("s")), pa.time64("us"), 0, "no time of a day"),
     (pa.array([1001], pa.duration("ns")), pa.duration("us"), 0, "cannot be kept"),
     (pa.array([1.1]), pa.float32(), 0, "1.1 cannot be kept as float"),
     (pa.array([0.5, math.nan]), pa.decimal128(10, 2), 1, "nan"),

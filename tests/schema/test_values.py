@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 import cloudpickle
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -183,3 +184,94 @@ def test_limits_and_widths_that_are_annotated_are_kept() -> None:
             values.to_columns([msgspec.structs.replace(good, **{name: wrong})])
     with pytest.raises(PipelineError, match="cannot be kept as"):
         value_type_of(Annotated[int, pa.string()])
+
+
+class Noted(TypedDict):
+    above: Annotated[int, msgspec.Meta(gt=0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "wrong"),
+    [
+        (Annotated[int, msgspec.Meta(ge=0), pa.int16()], [0, 32767], [-1, 70000]),
+        (Annotated[int, pa.int16(), msgspec.Meta(ge=0)], [0, 32767], [-1, 70000]),
+        (Annotated[int | None, "a note"], [None, 5], [True]),
+        (Annotated[int | None, msgspec.Meta(ge=0)], [None, 5], [-1]),
+        (Annotated[Annotated[int | None, "inner"], pa.int8()], [None, 5], [200]),
+        (Annotated[Literal[1, None], "a note"], [None, 1], [2]),
+        (Annotated[str, pa.string_view()], ["a"], [1]),
+        (Noted, [{"above": 1}], [{"above": 0}]),
+    ],
+    ids=str,
+)
+def test_all_that_is_noted_of_a_type_holds(kind: Any, good: list[Any], wrong: list[Any]) -> None:
+    values = value_type_of({"x": kind})
+    row = values.python_type
+    (column,) = values.to_columns([row(one) for one in good])
+    assert [one.x for one in values.to_python([column])] == good
+    column.take(pa.array([0]))
+    for one in wrong:
+        with pytest.raises(NotExact):
+            values.to_columns([row(one)])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Annotated[Decimal, msgspec.Meta(ge=0)],
+        Annotated[datetime, msgspec.Meta(tz=False)],
+        Annotated[time, msgspec.Meta(tz=True)],
+    ],
+    ids=str,
+)
+def test_limits_that_nothing_keeps_to_are_refused_when_they_are_drawn(kind: Any) -> None:
+    with pytest.raises(PipelineError):
+        value_type_of({"x": kind})
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [(int, None), (int, "1"), (datetime, NAIVE), (int | msgspec.UnsetType, msgspec.UNSET),
+     (Annotated[int, msgspec.Meta(gt=0)], 0), (list[int], msgspec.field(default_factory=lambda: ["x"]))],
+)  # fmt: skip
+def test_a_default_that_does_not_fit_is_refused_when_it_is_drawn(kind: Any, default: Any) -> None:
+    declared = msgspec.defstruct("Defaulted", [("price", kind, default)])
+    with pytest.raises(PipelineError, match="default of field 'price'"):
+        value_type_of(declared)
+
+
+def test_times_of_numpy_are_no_numbers() -> None:
+    nanos, micros = np.array([5], "m8[ns]"), np.array([5], "m8[us]")
+    for kind, wrong in [
+        (list[int], nanos), (list[int], micros), (list[int], np.array([5], "M8[ns]")),
+        (list[timedelta | None], np.array(["nat"], "m8[us]")), (int, nanos[0]), (float, nanos[0]),
+        (Decimal, nanos[0]), (int | str, nanos[0]),
+    ]:  # fmt: skip
+        with pytest.raises(NotExact):
+            value_type_of(kind).to_columns([wrong])
+    (column,) = value_type_of(list[timedelta]).to_columns([micros])
+    assert column.to_pylist() == [[timedelta(microseconds=5)]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ordered:
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if self.last < self.first:
+            raise RuntimeError("it ends before it begins")
+
+
+def test_what_a_class_refuses_is_named_with_its_row_at_any_depth() -> None:
+    firsts, lasts = pa.array([1, 2]), pa.array([1, 1])
+    with pytest.raises(NotExact, match="RuntimeError: it ends") as caught:
+        value_type_of(Ordered).to_python([firsts, lasts])
+    assert caught.value.row == 1
+    inner = pa.StructArray.from_arrays([firsts, lasts], ["first", "last"])
+    for kind, column in [
+        (Ordered, inner), (list[Ordered], pa.ListArray.from_arrays([0, 1, 2], inner)),
+    ]:  # fmt: skip
+        with pytest.raises(NotExact, match="it ends") as caught:
+            value_type_of({"x": kind}).exact("x", column)
+        assert caught.value.row == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import tempfile
 from datetime import datetime
@@ -300,6 +301,32 @@ def test_what_is_wrong_with_more_than_a_record_stops_the_pipeline(tmp_path: Path
     (tmp_path / "b.parquet").write_bytes(bytes(data))
     with pytest.raises(hr.errors.HeadraceError):
         run(Files(tmp_path / "b.parquet", event_time="at", type=Row), "skip")
+
+
+@dataclasses.dataclass
+class Checked:
+    at: int
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise RuntimeError(f"{self.n} is below zero")
+
+
+def test_a_line_of_which_no_record_can_be_made_is_bad_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"at": 1, "n": 1}\n{"at": 2, "n": -1}\n{"at": 3, "n": 3}\n')
+    source = Files(path, type=Checked, event_time="at")
+    offer = source.offer(source.start(), Limit(9, 999))
+    assert offer is not None
+    (split,) = source.splits(source.start(), offer.end)
+    with pytest.raises(BadInput, match="below zero") as caught:
+        source.read(split)
+    assert "line 2" in str(caught.value)
+    sifted = source.sift(split)
+    assert sifted.table is not None
+    assert sifted.table.column("n").to_pylist() == [1, 3]
+    assert [bad.place.rpartition(" ")[2] for bad in sifted.bad] == ["2"]
 
 
 def test_a_source_that_cannot_sift_is_refused(tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_records_are_appended_in_whatever_form_they_have(store: Store, records: 
     assert source.read(split).column("page").to_pylist() == ["p1", "p2"]
 
 
+def test_a_key_that_is_no_field_is_refused_with_the_record_that_has_it(store: Store) -> None:
+    for records in (
+        [{"at": 1, "pgae": "x"}],
+        [{"at": 1, "page": "x"}, {"at": 2, "page": "y", "n": 1}],
+    ):
+        with pytest.raises(BadInput, match=r"pgae|'n'") as caught:
+            Producer(store, "a", type=Hit, event_time="at").append(records)
+        assert f"row {len(records)} " in str(caught.value)
+
+
 def test_a_producer_without_a_type_takes_tables_and_objects_as_they_are(store: Store) -> None:
     a = Producer(store, "a")
     a.append(pa.table({"at": [1], "page": ["x"], "note": pa.array([None], pa.string())}))
@@ -172,7 +182,11 @@ def test_times_that_name_no_zone_are_of_the_producers_zone(
     if kind != "table":  # (a column of a table has one zone)
         rows.append({"at": aware, "seen": None, "n": 2})
     objects = [Timed(row["at"], row["seen"]) for row in rows]  # type: ignore[arg-type]
-    given: Any = {"objects": objects, "mappings": rows, "table": pa.Table.from_pylist(rows)}[kind]
+    names = {"at", "seen"} if declared is Timed else {"at", "n"}
+    mappings = [{name: row[name] for name in names} for row in rows]
+    given: Any = {"objects": objects, "mappings": mappings, "table": pa.Table.from_pylist(rows)}[
+        kind
+    ]
     a = Producer(store, "a", type=declared, event_time="at", time_zone="America/New_York")
     a.append(given)
     source = Inbox(store, declared, event_time="at", time_zone="America/New_York")

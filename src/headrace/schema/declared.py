@@ -77,6 +77,10 @@ def says(kind: Any) -> str:
 def strip_optional(kind: Any) -> tuple[Any, bool]:
     """Return a type without None, and whether it was there."""
     kind = _unwrapped(kind)
+    if typing.get_origin(kind) is typing.Annotated:
+        of, *notes = typing.get_args(kind)
+        bare, optional = strip_optional(of)
+        return (typing.Annotated[(bare, *notes)], True) if optional else (kind, False)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
         if len(inner) < len(typing.get_args(kind)):
@@ -115,8 +119,34 @@ def part_of(
         return Part(name, form_of_arrow(kind), nullable=True, outside=outside)
     inner, nullable = strip_optional(kind)
     form = form_of(inner, f"{place} field {name!r}", within)
-    nullable = nullable or inner in (Any, object) or _may_be_none(inner)
-    return Part(name, form, nullable=nullable, outside=outside, default=default)
+    bare = _bare(inner)
+    nullable = nullable or bare in (Any, object) or _may_be_none(bare)
+    part = Part(name, form, nullable=nullable, outside=outside, default=default)
+    _check_default(part, place)
+    return part
+
+
+def _check_default(part: Part, place: str) -> None:
+    """Check that what a field is where it is absent is of its type.
+
+    Raises:
+        PipelineError: when it is not.
+    """
+    try:
+        part.absent(1)
+    except Misfit as error:
+        raise PipelineError(
+            f"the default of field {part.name!r} is none of {part.form.says}: {error.why}",
+            place=place,
+            remedy="give it a default of its type; what may be absent is `... | None` with None",
+        ) from None
+
+
+def _bare(kind: Any) -> Any:
+    """Return a type without what is noted of it."""
+    while typing.get_origin(kind) is typing.Annotated:
+        kind = _unwrapped(typing.get_args(kind)[0])
+    return kind
 
 
 def _may_be_none(kind: Any) -> bool:
@@ -157,9 +187,27 @@ def _annotated(kind: Any, arguments: Any, place: str, within: tuple[Any, ...]) -
     for note in notes:
         if isinstance(note, pa.DataType):
             form = _narrowed(form, note, place)
-        elif isinstance(note, msgspec.Meta):
-            return Constrained(form, kind)
-    return form
+    limits = [note for note in notes if isinstance(note, msgspec.Meta)]
+    return _constrained(form, kind, limits, place) if limits else form
+
+
+def _constrained(form: Form, kind: Any, limits: list[msgspec.Meta], place: str) -> Form:
+    try:
+        msgspec.json.Decoder(kind)
+    except TypeError as error:
+        raise PipelineError(
+            f"{says(kind)} cannot be kept to: {str(error).splitlines()[0]}",
+            place=place,
+            remedy="check the values in a computation, and declare the type without limits",
+        ) from error
+    for limit in limits:
+        if limit.tz is not None and isinstance(form, TimeOfDay if limit.tz else PointInTime):
+            raise PipelineError(
+                f"nothing keeps to tz={limit.tz}: each datetime of a stream names a zone, each time none",
+                place=place,
+                remedy="leave tz= out",
+            )
+    return Constrained(form, kind)
 
 
 def _narrowed(form: Form, arrow: pa.DataType, place: str) -> Form:
@@ -368,8 +416,8 @@ def fields_of(kind: Any, place: str) -> list[DeclaredField]:
             for f in msgspec.structs.fields(kind)
         ]
     if typing.is_typeddict(kind):
-        hints = typing.get_type_hints(kind)
-        return [DeclaredField(name, of, name, None) for name, of in hints.items()]
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return [DeclaredField(name, _without_marks(of), name, None) for name, of in hints.items()]
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         return _fields_of_dataclass(cls, place)
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -383,6 +431,13 @@ def fields_of(kind: Any, place: str) -> list[DeclaredField]:
             for name in cls._fields
         ]  # fmt: skip
     raise _unknown(kind, place)
+
+
+def _without_marks(kind: Any) -> Any:
+    """Return the type of a key without what says whether it must be there."""
+    while typing.get_origin(kind) in (typing.Required, typing.NotRequired):
+        (kind,) = typing.get_args(kind)
+    return kind
 
 
 def _fields_of_dataclass(cls: Any, place: str) -> list[DeclaredField]:
@@ -421,8 +476,13 @@ _OF_FAMILY: dict[str, type[Plain]] = {
 }  # fmt: skip
 
 
+#: What Arrow cannot gather from several places is kept as what it can.
+_OF_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
 def form_of_arrow(kind: pa.DataType) -> Form:
     """Return the form of columns that are declared by their Arrow type."""
+    kind = _OF_VIEWS.get(kind, kind)
     family = family_of(kind)
     plain = _OF_FAMILY.get(family)
     if plain is not None:

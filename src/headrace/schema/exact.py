@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.schema.decimals import decimals_of_texts, rescaled
 
+#: Below that every integer is a float of so many bits.
+_EXACT_IN_FLOATS = {16: 2**11, 32: 2**24, 64: 2**53}
 _DAY_US = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = FIRST_DATE_US // _DAY_US, LAST_DATE_US // _DAY_US
 #: In a unit, so many make a microsecond.
@@ -209,9 +211,10 @@ def _safe(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _int_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
     found = array.cast(kind, safe=False)
-    if (np.abs(_filled(found)) < 2**53).all():
+    if (np.abs(_filled(array).astype(np.float64)) < _EXACT_IN_FLOATS[kind.bit_width]).all():
         return found
-    return _same_after(found, array, found.cast(pa.decimal128(38, 0)).cast(array.type))
+    whole = found.cast(pa.float64()).cast(_WHOLE)
+    return _same_after(found, array, whole.cast(array.type))
 
 
 def _float_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -308,6 +311,17 @@ def check_point_in_time(array: pa.Array) -> None:
         _check_range(array, pa.int64(), FIRST_DATE_US // per, LAST_DATE_US // per)
 
 
+def _check_time_of_day(array: pa.Array) -> None:
+    """Check that times of day are of one: Python's go round."""
+    day = {"s": 86_400, "ms": 86_400_000, "us": _DAY_US, "ns": _DAY_US * 1_000}[array.type.unit]
+    plain = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    numbers = array.view(plain)
+    wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, pa.scalar(day, plain)))
+    if pc.any(wrong).as_py():
+        row = first_of(wrong.fill_null(False))
+        raise Misfit(row, f"{numbers[row]} of {array.type} is no time of a day")
+
+
 def _check_date(array: pa.Array) -> None:
     if pa.types.is_date32(array.type):
         _check_range(array, pa.int32(), _FIRST_DAY, _LAST_DAY)
@@ -341,6 +355,7 @@ _CHECKS: dict[str, Callable[[pa.Array], None]] = {
     "date": _check_date,
     "point in time": check_point_in_time,
     "time without a zone": check_point_in_time,
+    "time of day": _check_time_of_day,
 }
 
 

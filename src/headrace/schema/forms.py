@@ -163,7 +163,7 @@ class Int(Plain):
         return pa.array(values, self.arrow)
 
     def _plain(self, value: Any) -> int:
-        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
             return int(value)
         raise TypeError
 
@@ -179,7 +179,9 @@ class Float(Plain):
         return cast_exactly(pa.array(values, pa.float64()), self.arrow, nullable=True)
 
     def _plain(self, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        if isinstance(value, bool | np.timedelta64) or not isinstance(
+            value, int | float | np.integer | np.floating
+        ):
             raise TypeError
         found = float(value)
         if found != value and not math.isnan(found):
@@ -315,6 +317,9 @@ class TimeOfDay(Plain):
                 )
         return super().to_arrow(values, zone)
 
+    def to_python(self, column: pa.Array) -> list[Any]:
+        return super().to_python(cast_exactly(column, self.arrow, nullable=True))
+
 
 class Number(Plain):
     """Decimals, of 38 digits with 18 after the point if nothing else is said."""
@@ -322,7 +327,7 @@ class Number(Plain):
     arrow, says, exact = DECIMAL, "Decimal", frozenset((Decimal, _NONE))
 
     def _plain(self, value: Any) -> Decimal:
-        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
             return Decimal(int(value))
         if not isinstance(value, Decimal):
             raise TypeError

@@ -6,7 +6,7 @@ import copyreg
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import msgspec
@@ -149,7 +149,7 @@ class Many(Form):
             elif isinstance(value, self._accepts):
                 lists.append(_in_order(value) if self._unordered else value)
             elif isinstance(value, np.ndarray) and value.ndim == 1:
-                lists.append(value.tolist())
+                lists.append(_items_of_numpy(value))
             else:
                 raise refused(row, value, self.says)
         offsets = _offsets(lists)
@@ -244,6 +244,7 @@ class Record(Form):
         self.says = says
         self.arrow = pa.struct([part.field for part in parts])
         self.parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
+        self._looks = looks_at_itself(accepts)
         self.is_tuple = issubclass(accepts, tuple)
 
     @property
@@ -305,9 +306,11 @@ class Record(Form):
             except Misfit as error:
                 path = f".{part.name}{error.path}"
                 raise Misfit(int(there[error.row]), error.why, path) from None
-        make = self._make
         rows = zip(*lists, strict=True) if lists else iter([()] * len(present))
-        made = [make(*row) for row in rows]
+        try:
+            made = all_made(self._make, rows)
+        except Misfit as error:
+            raise Misfit(int(there[error.row]), error.why) from None
         if len(there) == len(column):
             return made
         found: list[Any] = [None] * len(column)
@@ -327,7 +330,32 @@ class Record(Form):
             except Misfit as error:
                 path = f".{part.outside}{error.path}"
                 raise Misfit(int(there[error.row]), error.why, path) from None
-        return spread(pa.StructArray.from_arrays(made, fields=list(self.arrow)), there, len(column))
+        found = pa.StructArray.from_arrays(made, fields=list(self.arrow))
+        if not self.parts:
+            found = pa.array([{}] * len(present), self.arrow)
+        found = spread(found, there, len(column))
+        if self._looks:
+            self.to_python(found)
+        return found
+
+
+def looks_at_itself(cls: Any) -> bool:
+    """Say whether a class may refuse to be made of values that its fields hold."""
+    return hasattr(cls, "__post_init__")
+
+
+def all_made(make: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return a value for each row of fields.
+
+    Raises:
+        Misfit: for the first of which none can be made.
+    """
+    made: list[Any] = []
+    try:
+        made.extend(starmap(make, rows))
+    except Exception as error:
+        raise Misfit(len(made), f"{type(error).__name__}: {error}") from error
+    return made
 
 
 def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -486,6 +514,17 @@ copyreg.pickle(msgspec.Meta, _reduced)  # (it travels to tasks with types, and c
 def _in_order(values: Any) -> list[Any]:
     """Return the elements of a set in an order that is the same in any process."""
     return sorted(values, key=encoded)
+
+
+def _items_of_numpy(array: Any) -> list[Any]:
+    """Return the items of an array; times that Python has not stay what they are, and are no numbers."""
+    if array.dtype.kind not in "mM":
+        found: list[Any] = array.tolist()
+        return found
+    return [
+        one if plain is None or isinstance(plain, int) else plain
+        for one, plain in zip(array, array.tolist(), strict=True)
+    ]
 
 
 def _offsets(values: Sequence[Any]) -> Any:

@@ -13,7 +13,9 @@ def plain_number(value: Any, *, strict: bool = True) -> Any:
     Raises:
         TypeError: for what is none; but for ``strict=False`` that is returned as it is.
     """
-    if isinstance(value, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
+    if isinstance(value, np.timedelta64):  # (an integer by its class, and none by what it says)
+        pass
+    elif isinstance(value, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
         plain = value.item()
         if type(plain) is not type(value):
             return plain

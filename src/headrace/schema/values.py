@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -30,7 +30,13 @@ from headrace.schema.declared import (
 )
 from headrace.schema.exact import Misfit, NotExact
 from headrace.schema.forms import TIMESTAMP
-from headrace.schema.nested import Part, field_of_mapping, relabelled
+from headrace.schema.nested import (
+    Part,
+    all_made,
+    field_of_mapping,
+    looks_at_itself,
+    relabelled,
+)
 
 VALUE_COLUMN = "value"
 
@@ -82,8 +88,19 @@ class ValueType:
             return lists[0]
         if not lists:
             return []
-        make = self._make
-        return [make(*row) for row in zip(*lists, strict=True)]
+        try:
+            return all_made(self._make, zip(*lists, strict=True))
+        except Misfit as error:
+            raise NotExact(error.row, error.why) from error.__cause__
+
+    def check_made(self, columns: Sequence[pa.Array]) -> None:
+        """Check that values can be made of columns that others brought, where their class looks at them.
+
+        Raises:
+            NotExact: for the first of which none can be made.
+        """
+        if not self.is_scalar and looks_at_itself(self.python_type):
+            self.to_python(columns)
 
     def to_columns(self, values: Sequence[Any], zone: str | None = None) -> list[pa.Array]:
         """Return the columns of a list of values.
@@ -102,7 +119,7 @@ class ValueType:
     def of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return a field of mappings whose keys are the fields' names outside.
 
-        A key that is absent is the field's default, as in JSON; keys that are no field's are left aside.
+        A key that is absent is the field's default, as in JSON; see also :meth:`check_keys`.
 
         Raises:
             NotExact: for one without a field that has no default, or which has it by its name in Python.
@@ -116,6 +133,21 @@ class ValueType:
             except Misfit as error:
                 raise _not_exact(part, error) from None
         return found
+
+    def check_keys(self, items: Sequence[Mapping[str, Any]], also: Collection[str] = ()) -> None:
+        """Check that mappings have no keys but the fields' names outside, and some others.
+
+        Raises:
+            NotExact: for the first that has.
+        """
+        known = {part.outside for part in self.parts}.union(also)
+        for row, item in enumerate(items):
+            strange = next((key for key in item if key not in known), None)
+            if strange is None:
+                continue
+            own = next((part for part in self.parts if part.name == strange), None)
+            why = "there is none" if own is None else f"outside it is called {own.outside!r}"
+            raise NotExact(row, f"field {strange!r}: {why}", str(strange))
 
     def column(self, part: Part, values: Sequence[Any], zone: str | None = None) -> pa.Array:
         """Return the values of one field as its column; see :meth:`to_columns`."""

@@ -28,7 +28,6 @@ from headrace.schema.forms import (
     Int,
     PointInTime,
     Text,
-    TimeOfDay,
 )  # fmt: skip
 from headrace.schema.nested import Part
 from headrace.schema.shown import first_not_shown
@@ -39,7 +38,7 @@ Place = Callable[[int], str]
 
 _TIMES = ("point in time", "time without a zone")
 #: Columns that already are of the type that is wanted need no look at each value.
-_UNCHECKED = (Int, Float, Bool, Bytes, Duration, TimeOfDay, Date, PointInTime)
+_UNCHECKED = (Int, Float, Bool, Bytes, Duration, Date, PointInTime)
 _NUMBERS = ("int", "float", "decimal")
 
 
@@ -117,6 +116,15 @@ class Columns:
             BadInput: for the first null where none may be, or value that cannot be converted.
         """
         columns = [self._column(part, table, place_of) for part in self._values.parts]
+        try:
+            self._values.check_made(columns)
+        except NotExact as error:
+            raise BadInput(
+                f"no record can be made of it: {error}",
+                row=error.row,
+                place=place_of(error.row),
+                remedy=self._remedy,
+            ) from error
         return pa.table(columns, schema=self._values.schema)
 
     def field(self, name: str, table: pa.Table, place_of: Place) -> pa.Array:

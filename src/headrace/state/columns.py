@@ -211,4 +211,8 @@ def _empty(kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
 
 def in_micros(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return times or durations in the unit of a type; what is finer is cut."""
-    return column.cast(kind, safe=column.type.unit != "ns")
+    if column.type.unit != "ns" or kind.unit != "us":
+        return column.cast(kind, safe=column.type.unit != "ns")
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    nanos = column.cast(pa.int64()).fill_null(0).to_numpy()
+    return pa.array(nanos // 1_000, pa.int64(), mask=~there).view(kind)  # (Arrow cuts towards 1970)

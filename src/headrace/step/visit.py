@@ -580,11 +580,13 @@ def read_values(stream: Stream, columns: list[pa.Array]) -> list[Any]:
 
 
 def _is_int(value: Any) -> bool:
-    return type(value) is int or isinstance(value, np.integer)
+    return type(value) is int or (
+        isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
+    )
 
 
 def _is_float(value: Any) -> bool:
-    return type(value) in (float, int) or isinstance(value, np.integer | np.floating)
+    return type(value) is float or isinstance(value, np.floating) or _is_int(value)
 
 
 def checker(python_type: Any) -> Callable[[Any], bool]:

@@ -114,6 +114,7 @@ class Records:
         return pa.table(values.to_columns(items, self._zone), schema=values.schema)
 
     def _from_mappings(self, items: list[Any], values: ValueType) -> pa.Table:
+        values.check_keys(items, () if self._event_time is None else (self._event_time,))
         columns = {part.name: self._column(items, part, values) for part in values.parts}
         if self._event_time is not None and self._event_time not in columns:
             times = [item.get(self._event_time) for item in items]
