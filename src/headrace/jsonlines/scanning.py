@@ -25,9 +25,9 @@ _SIGN = "\ufdd0"
 NAMED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 BARE_NUMBERS = tuple(_SIGN + name for name in NAMED_NUMBERS)
 
-_STRING = rb'"(?:[^"\\]|\\.)*"'
-_STRING_OR_NAME = re.compile(_STRING + rb"|(?<![\w-])(-?Infinity|NaN)(?!\w)", re.DOTALL)
-_STRINGS = re.compile(_STRING, re.DOTALL)
+_STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_STRING_OR_NAME = re.compile(_STRING + rb"|(?<![\w-])(-?Infinity|NaN)(?!\w)")
+_STRINGS = re.compile(_STRING)
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 #: What the name of a number may stand behind.
 _BEFORE_NAMES = np.frombuffer(b" \t\r:,[-", dtype=np.uint8)

@@ -178,6 +178,16 @@ def _raw_text(raw: msgspec.Raw | None) -> str | None:
     return None if text == b"null" else text.decode()
 
 
+def _time_text(raw: msgspec.Raw | None) -> str | None:
+    """Return a text, or the digits of a number as they are: floats would round them."""
+    text = _raw_text(raw)
+    if text is None or text[0] in "-0123456789":
+        return text
+    if text[0] != '"':
+        raise ValueError(f"{text[:80]} is no time")
+    return str(msgspec.json.decode(text)) if "\\" in text else text[1:-1]
+
+
 def _number_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else repr(value)
 
@@ -200,8 +210,8 @@ _PLAIN: dict[str, tuple[Any, Convert | None]] = {
     "time of day": (str | None, None),
     "duration": (str | None, None),
     "decimal": (Decimal | None, _decimal_text),
-    "point in time": (str | int | float | None, _number_text),
-    "time without a zone": (str | int | float | None, _number_text),
+    "point in time": (msgspec.Raw, _time_text),
+    "time without a zone": (msgspec.Raw, _time_text),
 }
 
 

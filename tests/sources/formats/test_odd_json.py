@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.sources import Files, Limit
-from headrace.sources.formats import JsonLines
+from headrace.sources.formats import JsonLines, Opened
 from tests.sources.formats.test_columns import records
 from tests.support.values import same
 
@@ -232,11 +233,14 @@ ODD = st.sampled_from(
 )  # fmt: skip
 
 
+OPENED = Opened("a.jsonl", io.BytesIO(), "a")
+
+
 def parsed(format: JsonLines, lines: list[str], wanted: dict[str, pa.DataType]) -> list[Any] | None:
     """Return what a format makes of lines; None when it takes them not."""
     data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass")
     try:
-        rows: list[Any] = format.parse(None, data, wanted).to_pylist()  # type: ignore[arg-type]
+        rows: list[Any] = format.parse(OPENED, data, wanted).to_pylist()
     except pa.ArrowInvalid:
         return None
     return rows

@@ -105,6 +105,26 @@ def test_times_that_are_numbers_are_read_however_large_or_small(number: float, u
     assert value(f'"{number!r}"', datetime, time_unit=unit) == wanted
 
 
+@settings(max_examples=30)
+@given(st.integers(-(10**9), 2 * 10**9), st.text("0123456789", min_size=1, max_size=20))
+@example(1714557600, "123456999")
+@example(1714557600, "99999999999999")
+def test_what_is_finer_in_a_time_that_is_a_number_is_cut(seconds: int, fraction: str) -> None:
+    text = f"{seconds}.{fraction}"
+    micros = math.floor(Decimal(text) * 10**6)
+    wanted = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    assert value(text, datetime, time_unit="s") == wanted
+    assert value(f"[{text}]", list[datetime], time_unit="s") == [wanted]
+
+
+@pytest.mark.parametrize("text", ["true", "{}", "[1]", "NaN", '"NaN"', "1e400"])
+def test_what_is_neither_text_nor_number_is_no_time(text: str) -> None:
+    with pytest.raises(BadInput, match="line 1"):
+        value(text, datetime, time_unit="s")
+    assert value("null", datetime | None, time_unit="s") is None
+    assert value('"2024-05-01T12:00:00\\u005a"', datetime) == datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
 def test_times_in_nanoseconds_may_have_an_exponent() -> None:
     assert value("1.7145648e18", datetime, time_unit="ns") == datetime(2024, 5, 1, 12, tzinfo=UTC)
 
