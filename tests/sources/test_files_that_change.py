@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 from headrace.sources import Limit
 from headrace.sources.files import folders, known, tracking
+from headrace.sources.files.folders import LocalFolder
 from headrace.storage import MemoryStore
-from tests.sources.test_files_of_others import Reader, lines, watched
+from tests.sources.test_files_of_others import LIMIT, Reader, lines, watched
 
 
 def put_parquet(path: Path, *numbers: int) -> None:
@@ -108,3 +110,36 @@ def test_a_directory_whose_time_is_put_back_shows_its_files(
     (tmp_path / "in" / "day=1").unlink()
     (tmp_path / "in" / "day=1").symlink_to(days[1])
     assert read() == [1]
+
+
+# -- where files are today --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["renamed", "compressed", "rotated"])
+def test_a_division_of_many_files_that_moved_is_found_by_one_look(
+    tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 40
+    for n in range(count):
+        (tmp_path / f"{n:02d}.jsonl").write_text(lines(n))
+    source = watched(tmp_path)
+    offer = source.offer(source.start(), LIMIT)
+    assert offer is not None
+    for n in range(count):
+        path = tmp_path / f"{n:02d}.jsonl"
+        if act == "renamed":
+            path.rename(tmp_path / f"moved-{n}.jsonl")
+        elif act == "rotated":
+            path.rename(tmp_path / f"{n:02d}.jsonl.1")
+        else:
+            (tmp_path / f"x{n}.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+        (tmp_path / f"new-{n}.jsonl").write_text(lines(1000 + n))
+    looks: list[str] = []
+    stat, opened = LocalFolder.facts, LocalFolder.open
+    monkeypatch.setattr(LocalFolder, "facts", lambda s, of: looks.append(of) or stat(s, of))
+    monkeypatch.setattr(LocalFolder, "open", lambda s, of: looks.append(of) or opened(s, of))
+    source = watched(tmp_path)
+    splits = source.splits(None, offer.end)
+    assert len(looks) <= 10 * count
+    assert [source.read(of)["n"].to_pylist() for of in splits] == [[n] for n in range(count)]

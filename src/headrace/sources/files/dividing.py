@@ -34,6 +34,7 @@ from headrace.sources.files.position import (
     encoded,
 )
 from headrace.sources.files.tracking import State, Tracker, Waiting
+from headrace.sources.files.whereabouts import Whereabouts
 from headrace.sources.formats import Cut, FileFormat, Opened
 from headrace.sources.formats.base import Wanted
 from headrace.storage.base import Store
@@ -188,8 +189,11 @@ class Divider:
 
     def names(self) -> Iterator[str]:
         """Return the names of all files that are read."""
+        yield from (name for name, _ in self._listed())
+
+    def _listed(self) -> Iterator[tuple[str, Facts | None]]:
         for some in self._folder.listed(self._pattern, changes_only=False):
-            yield from (name for name, _ in some if self._tracker.wants(name))
+            yield from (of for of in some if self._tracker.wants(of[0]))
 
     # -- offers ---------------------------------------------------------------------------------
 
@@ -566,10 +570,11 @@ class Divider:
             self._check_place(of)
             parts, entries = of.parts, {entry.name: entry for entry in of.files}
         found: dict[str, str] = {}
+        today = Whereabouts(self._folder, self._listed, is_text=self._format.is_text)
         splits = []
         for part in parts:
             if part.name not in found:
-                found[part.name] = self._where(part, entries.get(part.name))
+                found[part.name] = today.of(part, entries.get(part.name))
             shown = self._folder.shown(unescaped(found[part.name]))
             begin = self._format.place_of_part(part.first)
             spec = [
@@ -583,29 +588,6 @@ class Divider:
 
     def _of_today(self, name: str) -> str:
         return os.path.relpath(name, self._folder.location) if os.path.isabs(name) else name
-
-    def _where(self, part: PartRead, entry: FileRead | None) -> str:
-        """Return the name that a part's file has today: it may have been renamed, or compressed since."""
-        facts = self._folder.facts(unescaped(part.name))
-        if not part.id or (facts is not None and facts.id == part.id):
-            return part.name
-        for name in sorted(self.names()):
-            now = self._folder.facts(name)
-            if now is not None and now.id == part.id:
-                return escaped(name)
-        if entry is not None and entry.head:
-            for name in sorted(self.names()):
-                with typed_errors(self._folder.shown(name)):
-                    if self._has_print(name, entry):
-                        return escaped(name)
-        return part.name
-
-    def _has_print(self, name: str, entry: FileRead) -> bool:
-        try:
-            with open_file(self._folder, name, "look") as file:
-                return has_print(entry, file, is_text=self._format.is_text)
-        except FileNotFoundError:
-            return False  # (it was listed, and is gone)
 
     # -- what must stay -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ their bytes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import logging
@@ -121,9 +122,9 @@ class Folder(ABC):
     def open(self, name: str) -> tuple[BinaryIO, Facts]:
         """Open a file; what is read is of the file that the facts are of."""
 
-    def names_with_id(self, name: str, of: str) -> list[str]:
-        """Return the names, in the directory of a file, of all that is known by an id; input or not."""
-        return []
+    def names_by_id(self, directory: str) -> dict[str, list[str]]:
+        """Return the names of all that is in a directory, input or not, by what files are known by."""
+        return {}
 
     def shown(self, name: str) -> str:
         """Return how errors name a file."""
@@ -299,13 +300,15 @@ class LocalFolder(Folder):
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         return file, _facts(os.fstat(file.fileno()))
 
-    def names_with_id(self, name: str, of: str) -> list[str]:
-        folder = name[: name.rfind("/") + 1]
-        try:
-            with os.scandir(os.path.join(self.location, folder)) as entries:
-                return sorted(folder + one.name for one in entries if str(one.inode()) == of)
-        except OSError:
-            return []
+    def names_by_id(self, directory: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(os.path.join(self.location, directory)) as all_there,
+        ):
+            for entry in all_there:
+                found.setdefault(str(entry.inode()), []).append(directory + entry.name)
+        return found
 
     def _warn_of_circle(self, path: str) -> None:
         """Say once of each link that leads back to itself, or to a folder above it, that it is none."""

@@ -286,9 +286,10 @@ class Tracker:
         """Find files that have a name now that is no input: a log is rotated to ``app.jsonl.1``."""
         if not self._format.is_text or not matches.lost:
             return
-        lost = []
+        lost: list[Remembered] = []
+        directories: dict[str, dict[str, list[str]]] = {}
         for of in matches.lost:
-            name = self._name_elsewhere(of, evidence)
+            name = self._name_elsewhere(of, directories)
             if name is None or name in seen.facts or name in matches.same:
                 lost.append(of)
                 continue
@@ -299,12 +300,18 @@ class Tracker:
                 seen.facts[name], matches.same[name] = facts, of
         matches.lost = lost
 
-    def _name_elsewhere(self, of: Remembered, evidence: _Evidence) -> str | None:
+    def _name_elsewhere(
+        self, of: Remembered, directories: dict[str, dict[str, list[str]]]
+    ) -> str | None:
         """Return the name that is no input, and that a lost file has now in its directory."""
         entry = of.entry
         if not entry.name or not entry.id or self._sought.get(of.hash) == entry:
             return None
-        for name in self._folder.names_with_id(unescaped(entry.name), entry.id):
+        raw = unescaped(entry.name)
+        directory = raw[: raw.rfind("/") + 1]
+        if directory not in directories:
+            directories[directory] = self._folder.names_by_id(directory)
+        for name in sorted(directories[directory].get(entry.id, ())):
             if not is_hidden(name.rpartition("/")[2]) and not self.is_input(name):
                 return escaped(name)
         self._sought[of.hash] = entry  # (it is gone, and is not looked for each time)
