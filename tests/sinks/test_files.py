@@ -238,8 +238,13 @@ def test_two_sinks_of_one_directory_are_refused_when_they_are_drawn(tmp_path: Pa
 
 @pytest.mark.parametrize(
     "make",
-    [lambda path: path.symlink_to("nowhere"), os.mkfifo, os.mkdir],
-    ids=["link", "pipe", "folder"],
+    [
+        lambda path: path.symlink_to("nowhere"),
+        lambda path: path.symlink_to("/"),
+        os.mkfifo,
+        os.mkdir,
+    ],
+    ids=["link", "link outside", "pipe", "folder"],
 )
 def test_a_steps_name_that_is_taken_by_no_file_is_an_error_that_says_so(
     tmp_path: Path, make: Any

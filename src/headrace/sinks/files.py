@@ -20,6 +20,7 @@ from headrace.errors import (
     PipelineError,
     SinkConflict,
     StorageError,
+    UnsafeName,
 )
 from headrace.jsonlines import json_lines
 from headrace.schema.nested import empty_of
@@ -120,6 +121,8 @@ class Files(Sink):
         data = self._encode(rows)
         try:
             self._store.create(name, data)
+        except UnsafeName as error:
+            raise self._no_file(name) from error
         except AlreadyExists:
             self._compare_with_what_is_there(name, data)
         except StorageError:
@@ -132,11 +135,14 @@ class Files(Sink):
         try:
             self._compare(name, data)
         except (NotFound, Damaged) as error:
-            raise SinkConflict(
-                f"{name} is taken, and not by a file: a folder, a pipe, or a link that leads nowhere",
-                place=self._store.location,
-                remedy="take it away, and start again: the step is delivered then",
-            ) from error
+            raise self._no_file(name) from error
+
+    def _no_file(self, name: str) -> SinkConflict:
+        return SinkConflict(
+            f"{name} is taken, and not by a file: a folder, a pipe, or a link to nowhere or elsewhere",
+            place=self._store.location,
+            remedy="take it away, and start again: the step is delivered then",
+        )
 
     def _compare(self, name: str, data: bytes) -> None:
         if not self._is_same(self._store.read(name), data):
