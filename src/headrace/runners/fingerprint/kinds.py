@@ -24,9 +24,8 @@ from headrace.topology.drawn import Drawn
 
 #: What Python itself notes of a class, or makes of what else it has.
 _OF_PYTHON = frozenset({
-    "__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__",
-    "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__slots__", "__match_args__",
-    "__parameters__",
+    "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "__annotations_cache__",
+    "__abstractmethods__", "_abc_impl", "__slots__", "__match_args__", "__parameters__",
 })  # fmt: skip
 _BUILT_IN = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
@@ -65,7 +64,19 @@ def _list(walk: Walk, item: list[Any] | tuple[Any, ...]) -> Parts:
     return list(item)
 
 
+def _view(walk: Walk, item: Any) -> Parts:
+    walk.say(type(item).__name__)
+    return [list(item)]
+
+
+def _memory(walk: Walk, item: memoryview) -> Parts:
+    walk.say("memory", item.tobytes(), item.format)
+    return []
+
+
 def _set(walk: Walk, item: set[Any] | frozenset[Any]) -> Parts:
+    if walk.flat_set("set", item):
+        return []
     walk.say("set", len(item))
     return walk.in_order(item)
 
@@ -213,6 +224,8 @@ _EXACTLY: dict[type, Callable[[Walk, Any], Parts]] = {
     tuple: _list,
     set: _set,
     frozenset: _set,
+    memoryview: _memory,
+    **dict.fromkeys([type({}.keys()), type({}.values()), type({}.items())], _view),
     types.FunctionType: _function,
     types.CodeType: _code,
     types.MethodType: _method,

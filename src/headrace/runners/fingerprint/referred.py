@@ -32,7 +32,8 @@ class InModule(NamedTuple):
 def referred_by(walk: Walk, code: CodeType, space: dict[str, Any]) -> Parts:
     """Return what code refers to whose globals are given."""
     names = tuple(names_of(code))
-    any_global, any_name = not _ANY_GLOBAL.isdisjoint(names), not _ANY_NAME.isdisjoint(names)
+    any_name = not _ANY_NAME.isdisjoint(names)
+    any_global = not _ANY_GLOBAL.isdisjoint(names) or {"modules", "__name__"}.issubset(names)
     parts: Parts = []
     for name in names:
         found = _NOWHERE if name in _PLACE else space.get(name, _NOWHERE)

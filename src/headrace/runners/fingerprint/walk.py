@@ -20,7 +20,7 @@ Parts = list[Any]
 How = Callable[[type], Callable[["Walk", Any], Parts]]
 
 #: An element of a set is told from others by so many of its parts, at most,
-_PARTS_OF_A_KEY = 10_000
+_PARTS_OF_A_KEY = 1_000
 #: and by what is in sets so deep within it.
 _DEEPEST_KEY = 8
 
@@ -47,6 +47,7 @@ class Walk:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # what has a number must keep its address
         self._names: set[tuple[int, str]] = set()
+        self._keys: dict[int, str] = {}  # of elements of sets
 
     @property
     def digest(self) -> str:
@@ -62,8 +63,7 @@ class Walk:
                 said, kind = word.encode("utf-8", "surrogatepass"), b"s"
             else:
                 said, kind = repr(word).encode(), b"r"
-            self._hash.update(b"%s%d:" % (kind, len(said)))
-            self._hash.update(said)
+            self._hash.update(b"%b%d:%b" % (kind, len(said), said))
 
     def add(self, item: Any) -> None:
         """Add an object, and all that it refers to."""
@@ -105,9 +105,16 @@ class Walk:
         found = list(items)
         if not _FLAT.issuperset(map(type, found)):
             return False
-        self.say(
-            kind, marshal.dumps(found, 2)
-        )  # (of version 2: later ones tell interned texts apart)
+        self.say(kind, _bytes_of(found))
+        return True
+
+    def flat_set(self, kind: str, items: Iterable[Any]) -> bool:
+        """Add a set of plain values and tuples of such at once; say whether it is one."""
+        found = list(items)
+        kinds = {type(part) for item in found if type(item) is tuple for part in item}
+        if not _FLAT.issuperset(kinds | (set(map(type, found)) - {tuple})):
+            return False
+        self.say(kind, *sorted(map(_bytes_of, found)))
         return True
 
     def in_order(self, items: Iterable[Any]) -> Parts:
@@ -118,15 +125,26 @@ class Walk:
         """
         found = list(items)
         if not self.by_name:
-            most = _PARTS_OF_A_KEY
-        elif self._depth < _DEEPEST_KEY and self._left is not None:
+            return sorted(found, key=self._known_key)
+        if self._depth < _DEEPEST_KEY and self._left is not None:
             most = self._left // 2 // max(len(found), 1)
             self._left -= self._left // 2
-        else:
-            return []
-        return sorted(found, key=lambda item: self._key(item, most))
+            self.say(*sorted(self._key(item, most) for item in found))
+        return []
+
+    def _known_key(self, item: Any) -> str:
+        """Return the key of an element that may be in many sets."""
+        key = self._keys.get(id(item))
+        if key is None:
+            key = self._keys[id(item)] = self._key(item, _PARTS_OF_A_KEY)
+            self._kept.append(item)
+        return key
 
     def _key(self, item: Any, most: int) -> str:
         within = Walk(self.owners, self._how, by_name=True, most=most, depth=self._depth + 1)
         within.add(item)
         return within.digest
+
+
+def _bytes_of(item: Any) -> bytes:
+    return marshal.dumps(item, 2)  # (later versions tell interned texts from others)
