@@ -205,6 +205,8 @@ class Writer:
 
     def delete(self) -> None:
         name = self.pick()
+        if name == "app.jsonl" and "app.jsonl.1" in self.texts:
+            return  # (a log that is rotated begins anew)
         if name is not None and name not in self.cut:  # (then nothing would say that it is a copy)
             (self.folder / name).unlink()
             self.lose(name)

@@ -17,7 +17,7 @@ from headrace.errors import BadInput
 from headrace.sources.base import Limit
 from headrace.sources.files.folders import Facts
 from headrace.sources.files.names import COMPRESSIONS, kind_of
-from headrace.sources.files.opening import PRINT_BYTES, OpenFile, has_print, with_print
+from headrace.sources.files.opening import PRINT_BYTES, OpenFile, with_print
 from headrace.sources.files.position import FileRead
 from headrace.sources.formats import FileFormat
 
@@ -97,20 +97,18 @@ def compared(
         name: the file's name.
         file: it.
         original: what is known of the other one.
-        beside: the other one.
+        beside: the other one, which begins as it was read.
         goes_on: whether either may still be written.
     """
     size = file.opened.file.seek(0, os.SEEK_END)
     packed = kind_of(name).compression is not None
+    if not _same_up_to(min(size, original.read), (file, beside)):
+        return None
     if size <= original.read:
-        if not _same_up_to(size, (file, beside)):
-            return None
         is_whole = not file.torn and (packed or size == original.read or is_settled(file.facts))
         if goes_on and not is_whole:
             return LATER
         return Copy(_read_up_to(name, size, file))
-    if not has_print(original, file, is_text=True):
-        return None
     being_unpacked = (
         packed and not is_settled(beside.facts) and beside.facts.modified >= file.facts.modified
     )
