@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from headrace.errors import BadInput, SourceChanged
 from headrace.sources import Limit
-from headrace.sources.files import dividing, tracking
+from headrace.sources.files import dividing, settling, tracking
 from headrace.storage import MemoryStore
 from tests.sources.test_files_of_others import Reader, lines, watched
 
@@ -80,3 +83,69 @@ def test_files_are_looked_for_while_many_wait_that_give_nothing(
     new = lines(999).encode() if ending == "jsonl" else one_parquet(999)
     (tmp_path / f"a.{ending}").write_bytes(new)
     assert read() == [999]
+
+
+def test_a_time_that_is_to_come_counts_as_when_it_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines(1) + lines(2).rstrip())
+    later = time.time() + 1_000_000
+    os.utime(path, (later, later))
+    read = Reader(watched(tmp_path))
+    assert read() == [1]
+    assert read() == []
+    now = time.time_ns() + 2 * settling.SETTLED_NS
+    monkeypatch.setattr(settling.time, "time_ns", lambda: now)
+    assert read() == [2]
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_a_torn_file_that_has_not_changed_for_a_minute_is_told_of_once(
+    tmp_path: Path, watch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(lines(1).encode())[:-12])
+    source = watched(tmp_path, watch=watch)
+    limit = Limit(100, 1 << 20, open_ended=True)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert Reader(source)(limit) == []
+        assert not caplog.records
+        os.utime(path, (1_000_000, 1_000_000))
+        for _ in range(2):
+            assert Reader(source)(limit) == []
+    assert ["ends in the middle" in of.message for of in caplog.records] == [True]
+
+
+def test_a_path_that_matches_nothing_is_an_error_also_where_a_run_only_catches_up(
+    tmp_path: Path,
+) -> None:
+    limit = Limit(100, 1 << 20, open_ended=True)
+    for source in (watched(tmp_path / "typo/", watch=False), watched(tmp_path, watch=False)):
+        with pytest.raises(BadInput, match="matches no file"):
+            Reader(source)(limit)
+        with pytest.raises(BadInput, match="matches no file"):
+            source.now(source.start())
+    assert Reader(watched(tmp_path))(limit) == []
+    (tmp_path / "a.jsonl").write_text(lines(1))
+    read = Reader(watched(tmp_path, watch=False))
+    assert read(limit) == [1]
+    (tmp_path / "a.jsonl").unlink()  # (files may go once they are read)
+    assert Reader(watched(tmp_path, watch=False), read.position)(limit) == []
+
+
+@pytest.mark.parametrize("name", ["in", "out.jsonl"])
+def test_a_directory_that_comes_later_is_told_of(tmp_path: Path, name: str) -> None:
+    read = Reader(watched(tmp_path / name))
+    assert read() == []
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "a.jsonl").write_text(lines(1))
+    with pytest.raises(BadInput, match="end the path"):
+        read()
+    read = Reader(watched(tmp_path / name), read.position)
+    assert read() == [1]
+    (tmp_path / name).rename(tmp_path / "_away")
+    with pytest.raises(SourceChanged, match="was a directory, and is none now"):
+        Reader(watched(tmp_path / name), read.position)()
+    (tmp_path / "_away").rename(tmp_path / name)
+    assert Reader(watched(tmp_path / name), read.position)() == []

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from headrace.errors import SourceChanged
 from headrace.sources import Limit
 from headrace.sources.files import folders, known, tracking
 from headrace.sources.files.folders import LocalFolder
@@ -143,3 +144,18 @@ def test_a_division_of_many_files_that_moved_is_found_by_one_look(
     splits = source.splits(None, offer.end)
     assert len(looks) <= 10 * count
     assert [source.read(of)["n"].to_pylist() for of in splits] == [[n] for n in range(count)]
+
+
+def test_parquet_that_is_written_again_before_it_is_read_again_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    put_parquet(path, 1, 2)
+    content = path.read_bytes()
+    source = watched(tmp_path, format="parquet")
+    offer = source.offer(source.start(), LIMIT)
+    assert offer is not None
+    put_parquet(path, 3, 4)
+    (split,) = watched(tmp_path, format="parquet").splits(None, offer.end)
+    with pytest.raises(SourceChanged, match="other content"):
+        source.read(split)
+    path.write_bytes(content)
+    assert source.read(split)["n"].to_pylist() == [1, 2]

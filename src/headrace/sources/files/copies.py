@@ -7,7 +7,6 @@ meanwhile. What is in both counts once, and what only one of them has is read.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,14 +14,12 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.sources.base import Limit
-from headrace.sources.files.folders import Facts
 from headrace.sources.files.names import COMPRESSIONS, kind_of
 from headrace.sources.files.opening import PRINT_BYTES, OpenFile, with_print
 from headrace.sources.files.position import FileRead
+from headrace.sources.files.settling import is_settled
 from headrace.sources.formats import FileFormat
 
-#: A file that has not changed for so long is not being written any more.
-SETTLED_NS = 60_000_000_000
 _ONE_RECORD = Limit(1, 1 << 16)
 
 
@@ -81,11 +78,6 @@ def _rank(file: OpenFile) -> tuple[bool, bool, str]:
     name = file.opened.name
     file.opened.file.seek(0, os.SEEK_END)  # (only then it is known whether it is torn)
     return file.torn, kind_of(name).compression is not None, name
-
-
-def is_settled(facts: Facts) -> bool:
-    """Say whether a file has not changed for a while. A time that is to come says nothing."""
-    return time.time_ns() - facts.modified > SETTLED_NS
 
 
 def compared(

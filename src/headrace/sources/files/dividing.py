@@ -12,13 +12,14 @@ import numpy as np
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.sources.base import Limit, Offer, Part, Position, Split
 from headrace.sources.files.catalog import Catalogs, name_hashes
-from headrace.sources.files.copies import is_settled, names_beside
+from headrace.sources.files.copies import names_beside
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.known import Known
 from headrace.sources.files.names import Pattern, escaped, kind_of, unescaped
 from headrace.sources.files.opening import (
     OpenFile,
     Recorded,
+    check_of_parquet,
     has_print,
     open_file,
     typed_errors,
@@ -33,6 +34,7 @@ from headrace.sources.files.position import (
     decoded,
     encoded,
 )
+from headrace.sources.files.settling import is_settled
 from headrace.sources.files.tracking import State, Tracker, Waiting
 from headrace.sources.files.whereabouts import Whereabouts
 from headrace.sources.formats import Cut, FileFormat, Opened
@@ -139,6 +141,13 @@ class Divider:
             escaped(os.path.realpath(self._moved_from)),
         ):
             return
+        if self._pattern.names_one and was.path == self._folder.shown(self._pattern.parts[0]):
+            raise SourceChanged(
+                f"{self._pattern.shown} was a directory, and is none now",
+                place=self._pattern.shown,
+                remedy="bring it back (is it mounted?), then start again; to let the pipeline wait for it, "
+                "end the path with '/'",
+            )
         raise SourceChanged(
             f"what was read so far is not of {self._pattern.shown}, but of files in {was.path}",
             place=self._pattern.shown,
@@ -203,7 +212,7 @@ class Divider:
         goes_on = state.goes_on = self._watch or limit.open_ended
         if not state.looked:
             self._look(state)
-            self._check_there(state, goes_on)
+            self._check_there(state, goes_on=goes_on)
         elif state.undecided or (self._watch and limit.until is None and self._is_to_look(state)):
             self._look(state)
         self._warn_of_removed()
@@ -241,10 +250,11 @@ class Divider:
         """Return a mark of what is there: up to where each file may be read, by what it is known by."""
         state = self._state(position)
         self._look(state)
+        self._check_there(state, goes_on=True)
         if state.more:
             return None
         facts = [of.facts for of in state.waiting.values()] + [*state.undecided.values()]
-        return {of.id: of.size for of in facts}
+        return {_mark(of): of.size for of in facts}
 
     def _bound(self, limit: Limit) -> Bound:
         if limit.until is None:
@@ -252,7 +262,7 @@ class Divider:
         until: dict[str, int] = limit.until
 
         def bound(name: str, facts: Facts) -> int | None:
-            size = until.get(facts.id)
+            size = until.get(_mark(facts))
             plain = self._format.is_text and kind_of(name).compression is None
             return size if plain or size is None else _NO_LIMIT
 
@@ -267,15 +277,15 @@ class Divider:
                 remedy="leave partition= out, or read fewer files at once",
             )
 
-    def _check_there(self, state: State, goes_on: bool) -> None:
+    def _check_there(self, state: State, *, goes_on: bool) -> None:
         """Check that there is something, where nothing is waited for.
 
         Raises:
             BadInput, SourceChanged: when there is nothing, or nothing any more.
         """
-        if goes_on or state.there:
-            return
         known = len(state.known)
+        if self._watch or state.there or (known and goes_on):
+            return  # (files may go once they are read; the next run finds others)
         if known:
             raise SourceChanged(
                 f"{known} files were read, but now there are only {state.there}",
@@ -392,14 +402,17 @@ class Divider:
         if size >= 12 and file.raw.read(4) in _PARQUET_ENDS:
             self._held.discard(name)
             return False
+        self._hold(name, file, "has no footer")
+        return True
+
+    def _hold(self, name: str, file: OpenFile, why: str) -> None:
+        """Say once that a file is waited for which should be whole by now."""
         if is_settled(file.facts) and name not in self._held:
             self._held.add(name)
             log.warning(
-                "%s is not whole: it has no footer, and has not changed for a minute; it is read once it "
-                "is whole",
-                file.opened.name,
-            )
-        return True
+                "%s is not whole: it %s, and has not changed for a minute; it is read once it is whole",
+                file.opened.name, why,
+            )  # fmt: skip
 
     def _cut(
         self, name: str, entry: FileRead | None, file: OpenFile, state: State, limit: Limit,
@@ -436,9 +449,14 @@ class Divider:
                 place=file.opened.name,
                 remedy="replace it by the whole file; nothing of this step was committed",
             )
+        if file.torn:
+            self._hold(name, file, "is compressed, and ends in the middle")
         ended = cut.ended and not file.torn
+        if ended:
+            self._held.discard(name)
+        of_file = "" if is_text or not cut.parts else check_of_parquet(file)
         for first, last in cut.parts:
-            check = recorded.check(first, last) if is_text else ""
+            check = recorded.check(first, last) if is_text else of_file
             taken.parts.append(PartRead(name, first, last, file.facts.id, check))
         taken.rows, taken.bytes = taken.rows + cut.rows, taken.bytes + cut.bytes
         if not cut.parts and not ended and entry is not None and entry.read == offset:
@@ -647,6 +665,11 @@ class _NotAsItWas(Exception):
 
 def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
     return FileRead(name, read, facts.size, facts.id, facts.modified, whole=whole)
+
+
+def _mark(facts: Facts) -> str:
+    """Return what tells a file from all others: files on two disks may have the same number."""
+    return f"{facts.device}:{facts.id}" if facts.device > 0 else facts.id
 
 
 def _is_behind(state: State, new: State, taken: _Taken) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from headrace.errors import AlreadyExists, NotFound, PipelineError, SourceChanged
+from headrace.errors import AlreadyExists, BadInput, NotFound, PipelineError, SourceChanged
 from headrace.sources.files.access import RandomAccess
 from headrace.sources.files.names import (
     ANY_DEPTH,
@@ -217,6 +217,8 @@ class LocalFolder(Folder):
         if pattern.names_one:
             if self.facts(pattern.parts[0]) is not None:
                 yield [(pattern.parts[0], None)]
+            elif os.path.isdir(os.path.join(self.location, pattern.parts[0])):
+                raise _came_later(pattern.shown)
             return
         seen, self._seen = self._seen, {}
         waiting = [_Entered("", pattern.start())]
@@ -464,6 +466,15 @@ class HdfsFolder(_RemoteFolder):
 
 def _hdfs_facts(of: dict[str, Any]) -> Facts:
     return Facts(str(of["fileId"]), int(of["length"]), int(of["modificationTime"]) * 1_000_000)
+
+
+def _came_later(shown: str) -> BadInput:
+    return BadInput(
+        f"{shown} is a directory, and was none when the pipeline was declared",
+        place=shown,
+        remedy="start again, and its files are read; where a directory is still to come, end the path "
+        "with '/'",
+    )
 
 
 def _replaced(name: str) -> SourceChanged:

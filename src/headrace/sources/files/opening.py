@@ -25,6 +25,9 @@ from headrace.sources.formats import Opened
 
 #: What a print is made of: so many bytes at the beginning, and before where reading ended.
 PRINT_BYTES = 1024
+#: A Parquet file ends with the length of its footer, and four letters.
+_FOOTER_END_BYTES = 8
+_MOST_FOOTER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,16 @@ def _digest(data: bytes) -> str:
 
 
 # -- checks of parts ------------------------------------------------------------------------------
+
+
+def check_of_parquet(file: OpenFile) -> str:
+    """Return a digest of a Parquet file's size and footer, which says where what is and of what values."""
+    size = file.facts.size
+    file.raw.seek(max(0, size - _FOOTER_END_BYTES))
+    footer = int.from_bytes(file.raw.read(4), "little") + _FOOTER_END_BYTES
+    first = max(0, size - min(footer, _MOST_FOOTER_BYTES))
+    file.raw.seek(first)
+    return _digest(size.to_bytes(8, "little") + file.raw.read(size - first))
 
 
 class Recorded:

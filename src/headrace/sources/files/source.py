@@ -33,7 +33,7 @@ from headrace.sources.files.names import (
     kind_of,
     unescaped,
 )
-from headrace.sources.files.opening import Checked, open_file, typed_errors
+from headrace.sources.files.opening import Checked, check_of_parquet, open_file, typed_errors
 from headrace.sources.files.partitions import PartitionOf
 from headrace.sources.files.position import FilesPosition, encoded
 from headrace.sources.files.tracking import reads
@@ -301,6 +301,8 @@ class Files(Source):
         of_folders = self._of_folders.of(unescaped(part.read_as), shown)
         with typed_errors(shown), open_file(folder, name, "read") as file:
             opened = dataclasses.replace(file.opened, by_folders=frozenset(of_folders))
+            if not self._reader.is_text and part.check:
+                _check_same(check_of_parquet(file) == part.check, shown)
             if self._reader.is_text and part.check:
                 checked = Checked(opened.file, part.first, part.last)
                 _check_same(checked.check == part.check, shown)
