@@ -88,6 +88,7 @@ class Divider:
         self._uncommitted: set[str] = (
             set()
         )  # names of files that no checkpoint has what was read of
+        self._told_of_nothing = False
         self._held: set[str] = set()  # files that are not whole, and were told of
 
     def open(self, store: Store | None) -> None:
@@ -292,6 +293,11 @@ class Divider:
                 place=self._pattern.shown,
                 remedy="bring the files back (is the directory mounted?), then start again",
             )
+        if goes_on and self._folder.is_there():
+            if not self._told_of_nothing:
+                self._told_of_nothing = True
+                log.warning("%s matches no file so far", self._pattern.shown)
+            return
         raise BadInput(
             f"{self._pattern.shown} matches no file",
             place=self._pattern.shown,

@@ -106,6 +106,10 @@ class Folder(ABC):
     def place(self) -> Place:
         """Return which folder it is."""
 
+    def is_there(self) -> bool:
+        """Say whether there is such a folder, as far as the place has folders."""
+        return True
+
     @abstractmethod
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
         """Return the files that match, some at a time.
@@ -211,6 +215,9 @@ class LocalFolder(Folder):
         except OSError:
             return Place(escaped(self.location))
         return Place(escaped(self.location), facts.st_dev, facts.st_ino)
+
+    def is_there(self) -> bool:
+        return os.path.isdir(self.location)
 
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
         self.location = os.path.realpath(self._base)
