@@ -210,3 +210,33 @@ def test_an_object_whose_name_cannot_be_read_is_an_error_that_says_what_to_do(
     with pytest.raises(StorageError, match="a name that cannot be read") as refused:
         listed([key, "in/b.jsonl"], "", monkeypatch)
     assert "rename or remove it" in refused.value.remedy
+
+
+def parquet(*numbers: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(pa.table({"at": numbers, "n": numbers}), sink)
+    return bytes(sink.getvalue())
+
+
+def test_parquet_of_a_store_that_is_written_again_is_read_again(bucket: Bucket) -> None:
+    bucket.put("a.parquet", parquet(1))
+    source = watched(bucket.location, format="parquet")
+    found, position = read_on(source, source.start())
+    assert found == [1]
+    bucket.put("a.parquet", parquet(2, 3))
+    found, position = read_on(source, position)
+    assert found == [2, 3]
+    assert read_on(source, position)[0] == []
+
+
+def test_files_of_a_store_beside_compressed_ones_count_once_and_wholly(bucket: Bucket) -> None:
+    bucket.put("x.jsonl", lines(1, 2))
+    bucket.put("x.jsonl.gz", gzip.compress(lines(1, 2, 3, 4)))
+    bucket.put("y.jsonl", b"")
+    bucket.put("y.jsonl.gz", gzip.compress(lines(5)))
+    bucket.put("z.jsonl.gz", gzip.compress(lines(6, 7)))
+    source = watched(bucket.location, watch=False)
+    found, position = read_on(source, source.start())
+    assert sorted(found) == [*range(1, 8)]
+    bucket.put("z.jsonl", lines(6, 7))
+    assert read_on(watched(bucket.location), position)[0] == []

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput, SourceChanged
 from headrace.sources import Files, Limit
-from headrace.sources.files import known
+from headrace.sources.files import folders, known
+from headrace.sources.formats import FormatName
 from headrace.storage import MemoryStore
 
 
@@ -301,8 +303,11 @@ ACTS = [
 class Reader:
     """Reads in steps of random size, and crashes now and then."""
 
-    def __init__(self, folder: Path, writer: Writer, chance: random.Random) -> None:
-        self.folder, self.writer, self.chance = folder, writer, chance
+    def __init__(
+        self, folder: Path, writer: Writer | ParquetWriter, chance: random.Random,
+        format: FormatName = "jsonl",
+    ) -> None:  # fmt: skip
+        self.folder, self.writer, self.chance, self.format = folder, writer, chance, format
         self.store = MemoryStore()
         self.seen: set[str] = set()
         self.restart()
@@ -311,7 +316,11 @@ class Reader:
     def restart(self) -> None:
         self.seen = set()
         self.source = Files(
-            self.folder, event_time="at", schema={"at": int, "n": int}, format="jsonl", watch=True
+            self.folder,
+            event_time="at",
+            schema={"at": int, "n": int},
+            format=self.format,
+            watch=True,
         )
         self.source.open(self.store)
 
@@ -405,3 +414,79 @@ def test_each_record_is_read_once_in_long_runs(named: int, acts: list[str], seed
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(known, "_NAMED_FILES", named)
         run(Path(folder), acts, seed)
+
+
+class ParquetWriter:
+    """Writes whole Parquet files, also over others and without a trace in the directory's time."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder, self.chance = folder, chance
+        self.rows: dict[str, set[int]] = {}
+        self.read: Counter[int] = Counter()
+        self.cut: set[str] = set()
+        self.twice: set[str] = set()
+        self.next = 0
+
+    def there(self) -> set[int]:
+        return {n for rows in self.rows.values() for n in rows}
+
+    def _put(self, name: str, *, in_place: bool) -> None:
+        count = self.chance.randrange(4)
+        rows = [*range(self.next, self.next + count)]
+        self.next += count + 1
+        path = self.folder / (name if in_place else "_new")
+        table = pa.table({"at": pa.array(rows, "i8"), "n": pa.array(rows, "i8")})
+        pyarrow.parquet.write_table(table, path)
+        os.utime(path, ns=(self.next * 10**9, self.next * 10**9))  # (no two files in one tick)
+        if not in_place:
+            path.rename(self.folder / name)
+        self.rows[name] = {*rows}
+
+    def create(self) -> None:
+        self._put(f"{self.chance.randrange(10**6):06d}.parquet", in_place=False)
+
+    def _pick(self) -> str | None:
+        return self.chance.choice(sorted(self.rows)) if self.rows else None
+
+    def write_again(self) -> None:
+        name = self._pick()
+        if name is not None:
+            self._put(name, in_place=bool(self.chance.randrange(2)))
+
+    def rename(self) -> None:
+        name, to = self._pick(), f"r{self.chance.randrange(10**6):06d}.parquet"
+        if name is not None:
+            (self.folder / name).rename(self.folder / to)
+            self.rows[to] = self.rows.pop(name)
+
+    def delete(self) -> None:
+        name = self._pick()
+        if name is not None:
+            (self.folder / name).unlink()
+            del self.rows[name]
+
+    def put_time_back(self) -> None:
+        os.utime(self.folder, (1_000_000, 1_000_000))
+
+
+@pytest.mark.parametrize("named", [1, 64], ids=["in catalogs", "by name"])
+@given(acts=st.lists(st.sampled_from(["create", "create", "write_again", "write_again", "rename", "delete",
+                                      "put_time_back", "read", "read", "read", "crash"]), max_size=30),
+       seed=st.integers(0, 1 << 32))  # fmt: skip
+@settings(max_examples=20, deadline=None)
+def test_each_row_of_parquet_is_read_once_whatever_becomes_of_the_files(
+    named: int, acts: list[str], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "_NAMED_FILES", named)
+        patch.setattr(folders, "_SETTLED_NS", 0)
+        chance = random.Random(seed)
+        writer = ParquetWriter(Path(name), chance)
+        reader = Reader(Path(name), writer, chance, format="parquet")
+        for act in [*acts, "read"]:
+            if act == "read":
+                reader.drain()
+            elif act == "crash":
+                reader.restart()
+            else:
+                getattr(writer, act)()
