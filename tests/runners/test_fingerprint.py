@@ -32,7 +32,7 @@ class C(hr.Computation):
         {timer}
 def pipeline():
     p = hr.Pipeline("x")
-    s = p.inject("items", hr.sources.Iterable([], int, event_time=lambda n: n))
+    s = p.inject("items", {source})
     p.compute("c", C(), keys={{s: "value"}})
     return p
 """
@@ -53,10 +53,15 @@ class Case(NamedTuple):
         return folder
 
 
+_SOURCE = "hr.sources.Iterable([], int, event_time=lambda n: n)"
+
+
 def job(
-    top: str = "", body: str = "pass", timer: str = "pass", of_class: str = "pass"
-) -> dict[str, str]:
-    return {"job.py": _JOB.format(top=top, body=body, timer=timer, of_class=of_class)}
+    top: str = "", body: str = "pass", timer: str = "pass", of_class: str = "pass",
+    source: str = _SOURCE, key: str = "value",
+) -> dict[str, str]:  # fmt: skip
+    text = _JOB.format(top=top, body=body, timer=timer, of_class=of_class, source=source)
+    return {"job.py": text.replace('"value"', repr(key))}
 
 
 _HELPERS = "def a(n):\n    return 1\ndef b(n):\n    return ??\n"
@@ -71,9 +76,7 @@ _REGISTRY = (
 _INSTALLED = {
     "lib/site-packages/mine/__init__.py": "",
     "lib/site-packages/mine/helpers.py": _HELPERS,
-    "lib/site-packages/mine/job.py": _JOB.format(
-        top="from mine.helpers import b", body="b(1)", timer="pass", of_class="pass"
-    ),
+    "lib/site-packages/mine/job.py": job("from mine.helpers import b", "b(1)")["job.py"],
     "job.py": "import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\n"
     "from mine.job import pipeline\nsys.path.pop(0)\n",
 }
@@ -82,6 +85,8 @@ _LIBRARY = {
     **job("sys.path.insert(0, __file__[:-6] + 'lib/site-packages')\nimport theirs\n"
           "from theirs import b\nsys.path.pop(0)", "b(1), theirs.b(1)"),
 }  # fmt: skip
+
+_ITEM = "class Item(msgspec.Struct):\n    a: int\n    b: int\n"
 
 NOTICED = [
     Case("a bound method of a pattern", "'a'", "'b'", job("f = re.compile(??).search", "f('a')")),
@@ -174,6 +179,21 @@ NOTICED = [
     Case("a node of a graph", "1", "2",
          job("class N:\n    def __init__(self, n): self.n, self.near = n, set()\n"
              "L = [N(n) for n in range(20)]\nfor n in L: n.near |= set(L)\nL[7].n = -??", "L")),
+    Case("the function that tells the time of an item", "n", "n + 1",
+         job(source="hr.sources.Iterable([], int, event_time=lambda n: ??)")),
+    Case("the field that tells the time of an item", "a", "b",
+         job(_ITEM, source="hr.sources.Iterable([], Item, event_time='??')", key="a")),
+    Case("the column of the time in files", "a", "b",
+         job(_ITEM, source="hr.sources.Files('in/*.csv', type=Item, event_time='??', time_unit='s')",
+             key="a")),
+    Case("the unit of times in files", "s", "ms",
+         job(_ITEM, source="hr.sources.Files('in/*.csv', type=Item, event_time='a', time_unit='??')",
+             key="a")),
+    Case("the zone of times in an inbox", "UTC", "Europe/Rome",
+         job(_ITEM, source="hr.sources.Inbox('in', Item, event_time='a', time_zone='??')", key="a")),
+    Case("a default of a source's type", "1", "2",
+         job(_ITEM.replace("b: int", "b: int = ??"), key="a",
+             source="hr.sources.Iterable([], Item, event_time='a')")),
     Case("a seed", "1", "2", job("R = random.Random(??)", "R.random()")),
     Case("what is computed at import", "1", "2",
          {**job("from helpers import N", "N"), "helpers.py": "N = sum(range(3)) + ??"}),
@@ -194,6 +214,9 @@ NOT_NOTICED = [
     Case("code that nothing refers to", "", "def g(n): return n", job("??\ndef f(n): return n", "f(1)")),
     Case("a function of a module that is not asked for", "", "def g(n): return n",
          {**job("import helpers", "helpers.f(1)"), "helpers.py": "??\ndef f(n): return n\n"}),
+    Case("where files are", "in", "input",
+         job(_ITEM, source="hr.sources.Files('??/*.csv', type=Item, event_time='a', time_unit='s')",
+             key="a")),
     Case("a library", "1", "2", _LIBRARY),
     Case("a module of a library that a handler imports", "1", "2",
          {**_LIBRARY, **job("import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\n"
@@ -488,7 +511,7 @@ def composed(folder: Path, leaf: str, ways: list[str], said: str) -> Path:
         text = way.format(me=me, it=it, of=of).replace("??", said)
         (folder / f"{module}.py").write_text(f"{said}\n{text}\n")
         it, of = me, module
-    text = _JOB.format(top=f"from {of} import {it}", body=f"{it}(1)", timer="pass", of_class="pass")
+    text = job(f"from {of} import {it}", f"{it}(1)")["job.py"]
     (folder / "job.py").write_text(f"{text}\nresult = {it}\n")
     return folder
 

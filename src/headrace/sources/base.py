@@ -263,6 +263,15 @@ class Source(ABC):
         """
         return None
 
+    def read_by(self) -> Any:
+        """Return what its records follow from, besides what there is to read.
+
+        That is how it was told to read: names of columns, rules, functions of the user's. It is part of
+        the pipeline's code: other code may not finish a step that was shown before its commit. Where the
+        input is does not belong to it. By default nothing: its class and the type of its values say all.
+        """
+        return None
+
     def for_tasks(self) -> Source:
         """Return what tasks need to call :meth:`read`; by default the source itself."""
         return self

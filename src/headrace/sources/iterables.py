@@ -102,6 +102,9 @@ class Iterable(Source):
         self._window: list[Any] = []  # items from _window_start on that may be asked for again
         self._window_start = 0
 
+    def read_by(self) -> Any:
+        return self._event_time, self._partition
+
     def values(self) -> ValueType:
         return self._values
 

@@ -78,6 +78,7 @@ class SparkReader(Source):
         self._zone = time_zone
         field = next(field for field, column in names.items() if column == event_time)
         self._columns = Columns(self._values, field, zone=time_zone, unit=time_unit, names=names)
+        self._read_by = event_time, partition, time_zone, time_unit
         self._made_of: tuple[Any, ...] = source, schema
         self._reader: Any = _stream_reader(source, schema)
         self._name_of: Callable[[Any], str] | None = None
@@ -88,6 +89,9 @@ class SparkReader(Source):
             self._by = checked_columns(partition, self._arrow, name)
         self.partitioned = bool(self._by) or not isinstance(self._reader, _SimpleReader)
         self._divided: tuple[Any, list[Any]] | None = None
+
+    def read_by(self) -> Any:
+        return self._read_by
 
     def values(self) -> ValueType:
         return self._values

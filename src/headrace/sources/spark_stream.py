@@ -111,6 +111,7 @@ class SparkStream(Source):
         self._values = value_type_of_schema(named)
         field = next(field for field, column in names.items() if column == event_time)
         self._columns = Columns(self._values, field, zone=time_zone, unit=time_unit, names=names)
+        self._read_by = event_time, partition, time_zone, time_unit
         self._by: list[str] = []  # the columns that name partitions
         if partition is not None:
             self._by = checked_columns(partition, pa.schema(fields), place)
@@ -172,6 +173,9 @@ class SparkStream(Source):
                 raise RuntimeError("the pipeline stopped before it took this batch")
 
     # -- the pipeline's side ------------------------------------------------------------------
+
+    def read_by(self) -> Any:
+        return self._read_by
 
     def values(self) -> ValueType:
         return self._values

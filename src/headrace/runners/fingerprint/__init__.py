@@ -30,7 +30,9 @@ WAY = "2"
 
 
 def fingerprint(pipeline: Pipeline) -> str:
-    """Return the fingerprint of the code that computes a pipeline's results, without sources and sinks.
+    """Return the fingerprint of the code that computes a pipeline's results.
+
+    Sinks are left out, and where sources are.
 
     Cost: some milliseconds; all that the user's functions refer to is looked at once.
     """
@@ -45,7 +47,11 @@ def fingerprint(pipeline: Pipeline) -> str:
 def _parts(pipeline: Pipeline) -> list[object]:
     parts: list[object] = [pipeline.identity()]
     for name, injector in sorted(pipeline.injectors.items()):
-        parts.append([name, type(injector.source), injector.rules, injector.on_error])
+        source = injector.source
+        parts.append([
+            name, type(source), source.read_by(), source.values().python_type, injector.rules,
+            injector.on_error,
+        ])  # fmt: skip
     for name, node in pipeline.nodes.items():
         parts.append([
             name, node.computation, node.key_columns, node.key_fields, node.on_error, node.late,

@@ -155,6 +155,9 @@ class Files(Source):
         )  # fmt: skip
         self._values = self._records.values
         self._of_folders = FolderColumns(self._records)
+        self._read_by = (
+            name, of_csv, event_time, columns, time_zone, time_unit, ambiguous, time_format, partition,
+        )  # fmt: skip
 
     # -- declaration --------------------------------------------------------------------------
 
@@ -199,6 +202,9 @@ class Files(Source):
             open_file(self._folder, first, "look") as file,
         ):
             return self._reader.infer(file.opened, only)
+
+    def read_by(self) -> Any:
+        return self._read_by
 
     def values(self) -> ValueType:
         return self._values

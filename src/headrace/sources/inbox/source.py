@@ -113,6 +113,7 @@ class Inbox(Source):
         self._accepts = others == "accept" or (others is None and producers is None)
         self._cleans = self.consumes = clean
         self._reader = _Reader(type, event_time, time_zone, time_unit)
+        self._read_by = event_time, time_zone, time_unit
         self._forget()
 
     def _forget(self) -> None:
@@ -123,6 +124,9 @@ class Inbox(Source):
         self._first: dict[str, int] = {}  # the first batch that was not deleted, where we clean
         self._told: dict[str, Part] = {}
         self._settled: dict[str, int] = {}  # up to which number batches will stay
+
+    def read_by(self) -> Any:
+        return self._read_by
 
     def values(self) -> ValueType:
         return self._reader.values
