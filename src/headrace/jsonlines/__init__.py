@@ -6,6 +6,7 @@ decimals are texts; maps are objects, whose keys are the texts of keys; NaN and 
 has no numbers for, are the texts ``NaN``, ``Infinity`` and ``-Infinity``. That is as msgspec has it.
 """
 
+from headrace.jsonlines.options import type_with_options
 from headrace.jsonlines.shadows import Shadow, arrow_can, has_defaults, row_type, type_as_read
 from headrace.jsonlines.texts import keys_of_texts, value_of_texts
 from headrace.jsonlines.writing import json_lines
@@ -18,5 +19,6 @@ __all__ = [
     "keys_of_texts",
     "row_type",
     "type_as_read",
+    "type_with_options",
     "value_of_texts",
 ]

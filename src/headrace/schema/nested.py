@@ -243,7 +243,7 @@ class Record(Form):
     ) -> None:  # fmt: skip
         self.says = says
         self.arrow = pa.struct([part.field for part in parts])
-        self.parts, self._accepts, self._get, self._make = list(parts), accepts, get, make
+        self.parts, self.accepts, self._get, self._make = list(parts), accepts, get, make
         self._looks = looks_at_itself(accepts)
         self.is_tuple = issubclass(accepts, tuple)
 
@@ -255,11 +255,11 @@ class Record(Form):
         there = [row for row, value in enumerate(values) if value is not None]
         present = [values[row] for row in there]
         for row, value in zip(there, present, strict=True):
-            if not isinstance(value, self._accepts | Mapping):
+            if not isinstance(value, self.accepts | Mapping):
                 raise refused(row, value, self.says)
             if isinstance(value, Mapping):
                 self._check_names(value, row)
-        given = any(not isinstance(value, self._accepts) for value in present)
+        given = any(not isinstance(value, self.accepts) for value in present)
         columns = []
         for at, part in enumerate(self.parts):
             try:
@@ -285,7 +285,7 @@ class Record(Form):
         """Return a field of values that may be given as mappings, by names as outside."""
         found = []
         for row, value in enumerate(values):
-            if isinstance(value, self._accepts):
+            if isinstance(value, self.accepts):
                 found.append(self._field_of(value, part, at, row))
                 continue
             found.append(field_of_mapping(value, part, row))

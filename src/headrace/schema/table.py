@@ -173,7 +173,12 @@ _TAIL = """## Names and defaults
 sinks get, in the mappings that `Producer.append` takes. In Python, in `keys=` and in columnar handlers
 fields have their own names. A field that is absent in a record gets its default, as in
 `msgspec.json.decode`; null is null, and no default. A `default_factory` is called for each record, and must
-give the same each time, since a step may read its records again.
+give the same each time, since a step may read its records again. A default must be of its field's type.
+
+`tag=` and `forbid_unknown_fields=` hold for objects in JSON lines, at any depth: another tag, or a field
+that is not known, makes a bad line. Columns of CSV and Parquet say neither. All that `Annotated` notes
+holds: an Arrow type, and limits (`msgspec.Meta`). A class that refuses its values (`__post_init__`) makes
+a bad record of them, in the source that brings them.
 
 A sink gets the key as `key` (`key0`, `key1`, … if it has several parts), the event time as `timestamp`,
 then the value's columns. Where the value has a column of that name, in capitals or not, ours gets an
@@ -192,7 +197,8 @@ A column of a file, an inbox or Spark may be of another Arrow type than the fiel
 is the same: integers of any width that fit, floats that are whole for an `int` (pandas writes integers with
 gaps so), decimals that a `float` shows digit by digit, bytes that are UTF-8 for a `str`, dictionaries,
 views, large types, and times of any unit and zone. Of points in time and times of day what is finer than
-a microsecond is cut. Points in time and dates beyond the years 1 to 9999 are refused.
+a microsecond is cut. Points in time and dates beyond the years 1 to 9999 are refused, and times of day that
+are none. A member of an enum, or a UUID, is kept in one way, however it was written.
 
 In Python: `headrace.schema.exact_cast(column, field)` is that cast, and raises
 `headrace.schema.NotExact` with the row and the reason.
@@ -206,7 +212,9 @@ other, equal to itself where rows are compared; a float cannot be a key, nor NaN
 ## State
 
 State takes the same types, and a few more: any type that msgspec knows. It keeps integers up to 64 bits
-without a sign, decimals of any length, and times without a zone. Columns of a `TableState` are `int`,
+without a sign, decimals of any length, and times without a zone. In what is of no declared type (`Any`, a
+`dict` or `list` of anything) values are refused that would come back as others: a `Decimal` as a text, a
+tuple as a list; in streams as in state. Columns of a `TableState` are `int`,
 `float`, `bool`, `str`, `bytes`, `date`, `datetime`, `timedelta`, or an Arrow type of fixed width.
 """
 

@@ -232,6 +232,57 @@ def test_what_would_lose_something_is_refused_with_its_row(
         records(Files(path, event_time="at", schema={"it": kind | None}))
 
 
+class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    from_left: int = 0
+
+
+class Circular(msgspec.Struct, tag="circle", tag_field="is"):
+    at: int
+    inner: Strict | None = None
+    many: list[Strict] = []
+    by: dict[str, Strict] = {}
+
+
+class Alone(msgspec.Struct, forbid_unknown_fields=True):
+    inner: Strict
+
+
+@pytest.mark.parametrize(
+    "more", ["", ', "many": [{"fromLeft": 2}]', ', "by": {"x": {"fromLeft": 3}}']
+)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"at": 1, "inner": {"fromLeft": 1}, "other": 5', None),
+        ('{"at": 1, "is": "circle", "inner": null', None),
+        ('{"at": 1, "is": "square"', r"'square' - at `\$\.is`"),
+        ('{"at": 1, "inner": {"fromLeft": 1, "x": 1}', r"unknown field `x` - at `\$\.inner`"),
+        ('{"at": 1, "inner": {"from_left": 1}', "unknown field `from_left`"),
+    ],
+)
+def test_options_of_classes_hold_for_objects_in_json(
+    tmp_path: Path, line: str, said: str | None, more: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"at": 1}\n' + line + more + "}\n")
+    source = Files(path, type=Circular, event_time="at")
+    if said is None:
+        assert [row.at for row in records(source)] == [1, 1]
+        return
+    with pytest.raises(BadInput, match=said) as caught:
+        records(source)
+    assert "line 2" in str(caught.value)
+
+
+def test_an_event_time_that_is_no_field_is_not_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"at": "2024-05-01T00:00:00Z", "inner": {"fromLeft": 1}}\n')
+    assert records(Files(path, type=Alone, event_time="at")) == [Alone(Strict(1))]
+    path.write_text('{"at": "2024-05-01T00:00:00Z", "inner": {"fromLeft": 1}, "more": 1}\n')
+    with pytest.raises(BadInput, match="unknown field `more`"):
+        records(Files(path, type=Alone, event_time="at"))
+
+
 def with_decimal(folder: Path, kind: str, text: str) -> Path:
     """Return a file with a decimal beside an event time."""
     if kind == "parquet":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -77,6 +77,9 @@ class FileFormat(ABC):
 
     def expect(self, parts: Mapping[str, Part]) -> None:
         """Learn which fields columns are read for: column → field."""
+
+    def keep_to(self, declared: Any, also: Iterable[str]) -> None:
+        """Learn the class that records are of, and what columns they may have that are no fields of it."""
 
     def check_can_hold(self, wanted: Wanted) -> None:
         """Check that the format has a form for the types of some columns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from headrace.jsonlines import Shadow, arrow_can, has_defaults, row_type, type_as_read
+from headrace.jsonlines import (
+    Shadow,
+    arrow_can,
+    has_defaults,
+    row_type,
+    type_as_read,
+    type_with_options,
+)
 from headrace.jsonlines.scanning import (
     check_depth,
     check_names,
@@ -47,10 +54,32 @@ class JsonLines(Text):
 
     def __init__(self) -> None:
         self._parts: dict[str, Part] = {}
+        self._options: tuple[Any, list[str]] | None = None
+        self._options_decoder: msgspec.json.Decoder[Any] | None = None
         self._decoders: dict[bool, tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]]] = {}
 
     def expect(self, parts: Mapping[str, Part]) -> None:
         self._parts, self._decoders = dict(parts), {}
+
+    def keep_to(self, declared: Any, also: Iterable[str]) -> None:
+        options = type_with_options(declared, self._parts, also)
+        self._options = None if options is None else (declared, list(also))
+
+    def _check_options(self, data: bytes) -> None:
+        """Check that objects are what the options of their classes say.
+
+        Raises:
+            pa.ArrowInvalid: when one is not.
+        """
+        if self._options is None:
+            return
+        if self._options_decoder is None:
+            options = type_with_options(self._options[0], self._parts, self._options[1])
+            self._options_decoder = msgspec.json.Decoder(options)
+        try:
+            self._options_decoder.decode_lines(with_texts_for_numbers(data.removeprefix(_MARK)))
+        except (ValueError, RecursionError) as error:
+            raise pa.ArrowInvalid(_LINE.sub("`$", str(error))) from error
 
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         _check_objects(head)
@@ -81,10 +110,12 @@ class JsonLines(Text):
         other.expect(
             self._parts | {of: Part(of, part.form, nullable=True) for of, part in parts.items()}
         )
+        other._options = self._options
         return other
 
     def _parsed_as(self, data: bytes, wanted: Wanted) -> pa.Table:
         _check_objects(data)
+        self._check_options(data)
         arrow_alone = has_names_of_arrow_alone(data)
         if not arrow_alone and all(
             arrow_can(kind, self._parts.get(name)) for name, kind in wanted.items()
@@ -166,7 +197,7 @@ class JsonLines(Text):
         return known[1], known[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decoders": {}}
+        return {**self.__dict__, "_decoders": {}, "_options_decoder": None}
 
     def _as_declared(self, why: str, wanted: Wanted) -> str:
         """Return an error of the decoder, which takes null everywhere, in the words of what is declared."""

@@ -80,6 +80,8 @@ class FileRecords:
         self._check_unit(found, unit, formats)
         format.check_can_hold(self.wanted)
         format.expect({self._names[part.name]: part for part in self.values.parts})
+        if not self.values.is_scalar:
+            format.keep_to(self.values.python_type, [self._time_column])
         field = next((of for of, name in self._names.items() if name == self._time_column), None)
         self._columns = Columns(
             self.values, self._time_column if field is None else field,

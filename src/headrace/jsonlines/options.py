@@ -1,0 +1,61 @@
+"""What msgspec's options of classes say of objects in JSON: their tag, and that nothing is unknown.
+
+Columns know neither. So where a class has such options, its objects are decoded a second time, as types
+that have these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.schema.forms import Form
+from headrace.schema.nested import Constrained, Dict, Many, Part, Record
+
+
+def type_with_options(declared: Any, parts: Mapping[str, Part], also: Iterable[str] = ()) -> Any:
+    """Return a type for msgspec's decoder that refuses what a class, and those inside of it, are said to.
+
+    Args:
+        declared: the class.
+        parts: its fields, by their names outside.
+        also: what objects may have besides.
+
+    Returns:
+        None when there are no options; then there is nothing to refuse.
+    """
+    config: Any = getattr(declared, "__struct_config__", None)
+    forbids = config is not None and config.forbid_unknown_fields
+    tag = None if config is None else config.tag
+    inner = {name: _type_in(part.form) for name, part in parts.items()}
+    if not forbids and tag is None and not any(inner.values()):
+        return None
+    names = [*inner, *(name for name in also if name not in inner)]
+    if not forbids:
+        names = [name for name in names if inner.get(name) is not None]
+    fields: list[Any] = [
+        (f"f{at}", msgspec.Raw, msgspec.Raw())
+        if inner.get(name) is None
+        else (f"f{at}", inner[name] | None, None)
+        for at, name in enumerate(names)
+    ]
+    return msgspec.defstruct(
+        "Options", fields, rename={f"f{at}": name for at, name in enumerate(names)},
+        tag=tag, tag_field=None if tag is None else config.tag_field,
+        forbid_unknown_fields=forbids, gc=False,
+    )  # fmt: skip
+
+
+def _type_in(form: Form) -> Any:
+    if isinstance(form, Constrained):
+        return _type_in(form.inner)
+    if isinstance(form, Record):
+        if issubclass(form.accepts, tuple):
+            return None  # (which may be an array)
+        return type_with_options(form.accepts, {part.outside: part for part in form.parts})
+    item = _type_in(form.item.form) if isinstance(form, Many | Dict) else None
+    if item is None:
+        return None
+    return dict[str, item | None] if isinstance(form, Dict) else list[item | None]  # type: ignore[valid-type]
