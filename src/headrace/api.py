@@ -25,6 +25,7 @@ from headrace.ledger.measurements import Decision, Published, newest_measurement
 from headrace.observe.why import Waits, why
 from headrace.placing import PlacesWorkers
 from headrace.policies import How, Policy
+from headrace.raised import FromOutside, user_error
 from headrace.reign import Reign, TakeOver
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
@@ -75,15 +76,15 @@ class Job(PlacesWorkers):
         try:
             why = self._reign.run()
         except BaseException as error:  # handed to whoever waits
-            failed = error
+            failed = _to_be_told(error)
         finally:
             self._watchdog.stop()
             if not self._over.is_set():
                 self._why, self._error = why, failed
             try:
                 self._driver.close()
-            except Exception as error:
-                self._error = self._error or error
+            except BaseException as error:
+                self._error = self._error or _to_be_told(error)
             finally:
                 self._over.set()
 
@@ -373,6 +374,16 @@ class Job(PlacesWorkers):
         if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
             raise error.with_traceback(None)  # our frames would only hide the user's lines
         raise error
+
+
+def _to_be_told(error: BaseException) -> BaseException:
+    """Return what ended a job as those who wait for it are told: it must not end their threads, too."""
+    if isinstance(error, Exception | FromOutside):
+        return error
+    remedy = "what was given to hr.run (a listener, a policy, a clock) must not raise this"
+    told = user_error(error, "the thread of the job", remedy)
+    told.__cause__ = error
+    return told
 
 
 def run(

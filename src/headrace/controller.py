@@ -19,6 +19,7 @@ from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Decision, Notices
 from headrace.migration.measurements import Measurements
 from headrace.policies import How, Nothing, Policy, Wish, command_for, name_of
+from headrace.raised import is_from_outside, said
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -137,6 +138,8 @@ def _wish_of(policy: Policy, seen: Measurements) -> Wish:
     """Return what a policy wants; one that fails wants nothing, since it must not end the pipeline."""
     try:
         return policy.wish(seen)
-    except Exception as error:
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
         log.exception("policy %s failed", name_of(policy))
-        return Nothing(f"it failed: {error!r}")
+        return Nothing(f"it failed: {said(error)}")

@@ -18,6 +18,7 @@ from headrace.coordinator.messages import Released
 from headrace.errors import SinkTimeout
 from headrace.productions import Productions
 from headrace.proof import NotBegun, Proof
+from headrace.raised import blamed
 from headrace.sinks.base import Delivery
 from headrace.stopwatch import DELIVER, Stopwatch
 from headrace.storage.base import Store
@@ -25,6 +26,10 @@ from headrace.topology import Pipeline, SinkNode
 
 log = logging.getLogger("headrace")
 
+_REMEDY = (
+    "mend the sink, or what it writes to, and start again: nothing is lost, and what it has not "
+    "acknowledged is delivered again"
+)
 #: Longer than anybody waits, and short enough for a lock.
 _FOREVER_S = 1e6
 
@@ -141,7 +146,7 @@ class Deliveries:
         """Return what was acknowledged since the last call.
 
         Raises:
-            BaseException: what a sink raised. It receives nothing more, so that its order is kept.
+            HeadraceError: what a sink raised. It receives nothing more, so that its order is kept.
             Fenced: when another driver leads, so that nothing more was delivered.
             SinkTimeout: when a sink is at a delivery for too long.
         """
@@ -232,16 +237,22 @@ class Deliveries:
             if self._closed:
                 raise NotBegun
             self._under_way[node.name] = UnderWay(node.name, productions.step, time.monotonic())
-        node.sink.receive(
-            Delivery(origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch)
+        delivery = Delivery(
+            origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch
         )
+        with blamed(_place(node.name, productions.step), _REMEDY):
+            node.sink.receive(delivery)
+
+
+def _place(sink: str, step: int) -> str:
+    return f"sink {sink!r}, step {step}"
 
 
 def sink_timeout(one: UnderWay, took_s: float) -> SinkTimeout:
     """Return the error about a sink that has not returned."""
     return SinkTimeout(
         f"sink {one.sink!r} has not returned from a delivery for {took_s:.0f} s",
-        place=f"sink {one.sink!r}, step {one.step}",
+        place=_place(one.sink, one.step),
         remedy="the step is committed, and is delivered again at the next start: see to what the sink "
         "writes to, or let it take longer (Settings.sink_timeout_us)",
     )

@@ -86,6 +86,7 @@ from headrace.ledger.pins import Pins
 from headrace.policies import How, Policy
 from headrace.productions import Productions, checkpoint, stage
 from headrace.proof import Proof
+from headrace.raised import blamed
 from headrace.requests import Current, Requests, plan_of
 from headrace.runners.base import Runner
 from headrace.runners.ending import cancelled
@@ -159,6 +160,12 @@ def _head_of(on: Head | Fresh) -> Head | None:
 def _without_end(offer: Offer | None) -> Offer | None:
     """Return an offer as if there could be more after it."""
     return None if offer is None else msgspec.structs.replace(offer, final=False)
+
+
+def _closed(sink: Sink) -> None:
+    """Close a sink."""
+    with blamed(f"sink {type(sink).__name__}, as it is closed", "see what it writes to"):
+        sink.close()
 
 
 def _nothing() -> None:
@@ -552,7 +559,7 @@ class Driver:
         self._tries.close()
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
             for sink in [*self._let_go, *(node.sink for node in self.drawing.sinks.values())]:
-                stack.callback(sink.close)
+                stack.callback(_closed, sink)
             stack.callback(self._intake.close)
             stack.callback(self.runner.close)
 
@@ -813,7 +820,7 @@ class Driver:
         """Close those that only the drawing before had (one that a command removed may be restored)."""
         sinks, self._let_go = self._let_go, []
         for sink in sinks:
-            sink.close()
+            _closed(sink)
 
     def _await_sinks(self) -> Woken:
         while True:

@@ -7,6 +7,7 @@ data, or the operator of the storage.
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 from headrace.printable import HIDDEN, MOST_MESSAGE, hides_values, message, without_key
@@ -58,7 +59,7 @@ class PipelineError(HeadraceError):
 
 
 class UserCodeError(HeadraceError):
-    """User code raised (or broke a rule of the context) while it worked on a key.
+    """The user's code raised, or broke a rule of its context: a handler, a source's function, a sink.
 
     ``traceback_text`` holds the user's own lines, innermost last.
     """
@@ -71,8 +72,8 @@ class UserCodeError(HeadraceError):
     ) -> None:
         super().__init__(what, place=place, remedy=remedy)
         if traceback_text and hides_values():
-            # (the lines of code, and of the error that is at their end its kind)
-            lines = [line for line in traceback_text.splitlines() if line.startswith(" ")]
+            # (the lines of code, and of the error that is behind them its kind)
+            lines = itertools.takewhile(lambda line: line[:1] == " ", traceback_text.splitlines())
             traceback_text = "\n".join([*lines, self.what])
         self.traceback_text = message(traceback_text, 4 * MOST_MESSAGE)
         if traceback_text:

@@ -13,6 +13,7 @@ from headrace.coordinator.messages import Poll, PollAgain
 from headrace.errors import PipelineError, StorageError
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
+from headrace.raised import SOURCE_REMEDY, blamed
 from headrace.sources.base import Limit, Offer, Position, Source
 from headrace.step.plan import Plan
 from headrace.storage.base import Store
@@ -76,7 +77,7 @@ class Intake:
         """Close what the drawing does not read."""
         left, self._left = self._left, []
         for source in left:
-            source.close()
+            _closed(source)
         kept = {id(source) for source in self._sources.values()}
         self._close([source for at, source in self._opened.items() if at not in kept])
 
@@ -92,25 +93,30 @@ class Intake:
         ours += [*self._again.values(), *self._left]
         with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
             for source in {id(source): source for source in ours}.values():
-                stack.callback(source.close)
+                stack.callback(_closed, source)
 
     def _open(self, sources: Collection[Source]) -> None:
         for source in sources:
             if id(source) not in self._opened:
-                source.open(self._store)
+                with _blamed(source):
+                    source.open(self._store)
                 self._opened[id(source)] = source
 
     def _close(self, sources: Collection[Source]) -> None:
         for source in sources:
             if id(source) in self._opened:
                 del self._opened[id(source)]
-                source.close()
+                _closed(source)
 
     # -- what they have -----------------------------------------------------------------------
 
     def starts(self) -> dict[str, Position]:
         """Return the position before the first record, by injector."""
-        return {name: source.start() for name, source in self._sources.items()}
+        found = {}
+        for name, source in self._sources.items():
+            with _blamed(source, name):
+                found[name] = source.start()
+        return found
 
     def offers(self, poll: Poll) -> dict[str, Offer | None]:
         """Return what injectors have next.
@@ -121,8 +127,8 @@ class Intake:
         found = {}
         for name, position in poll.positions.items():
             source = self._ask(name)
-            found[name] = source.offer(position, self._bounded(name, position, poll))
-            offer = found[name]
+            with _blamed(source, name):
+                offer = found[name] = source.offer(position, self._bounded(name, position, poll))
             _check_names(name, source, () if offer is None else offer.parts)
         return found
 
@@ -137,7 +143,7 @@ class Intake:
 
     def more(self, positions: Mapping[str, Position]) -> dict[str, str]:
         """Return what has come of injectors whose input had ended, in words; nothing where nothing has."""
-        found = {name: self._sources[name].has_more(at) for name, at in positions.items()}
+        found = {name: _more(name, self._sources[name], at) for name, at in positions.items()}
         return {name: what for name, what in found.items() if what}
 
     def more_in(
@@ -151,7 +157,7 @@ class Intake:
             ended: those whose input has ended.
         """
         found = {
-            name: source.has_more(positions[name])
+            name: _more(name, source, positions[name])
             for name, source in _sources_of(pipeline).items()
             if name in ended and name in positions and source is not self._sources.get(name)
         }
@@ -159,21 +165,24 @@ class Intake:
 
     def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
         """Return what injectors that are read again have next."""
-        return {
-            name: self._ask(name, again=True).offer_until(at, poll.until[name], poll.limit)
-            for name, at in poll.positions.items()
-        }
+        found = {}
+        for name, at in poll.positions.items():
+            source = self._ask(name, again=True)
+            with _blamed(source, name):
+                found[name] = source.offer_until(at, poll.until[name], poll.limit)
+        return found
 
     def recovers(self, intent: Intent, positions: Mapping[str, Position]) -> bool:
         """Say whether sources can give by now what an earlier driver had begun to read."""
         if intent.replays:
             return True
-        ready = [
-            self._ask(name).recover(positions[name], offer.end)
-            for name, offer in intent.offers.items()
-            if name in self._sources and not offer.empty
-        ]
-        return all(ready)
+        ready = True
+        for name, offer in intent.offers.items():
+            if name in self._sources and not offer.empty:
+                source = self._ask(name)
+                with _blamed(source, name):
+                    ready = source.recover(positions[name], offer.end) and ready
+        return ready
 
     def with_splits(self, plan: Plan, divisions: Mapping[str, tuple[Position, Position]]) -> Plan:
         """Return a plan with the splits of its division."""
@@ -181,7 +190,8 @@ class Intake:
         for name, (start, end) in divisions.items():
             source = self._source(name, plan.replays)
             sifted = name in self._sifted and source.sifts
-            splits = source.splits_to_sift(start, end) if sifted else source.splits(start, end)
+            with _blamed(source, name):
+                splits = source.splits_to_sift(start, end) if sifted else source.splits(start, end)
             _check_names(name, source, [split.partition for split in splits])
             injectors[name] = msgspec.structs.replace(injectors[name], splits=splits)
         return msgspec.structs.replace(plan, injectors=injectors)
@@ -190,13 +200,15 @@ class Intake:
         """Let sources learn what of theirs a committed step has taken, and what is in a checkpoint."""
         for name, division in manifest.divisions.items():
             source = self._source(name, manifest.replays)
-            source.taken(division.end)
+            with _blamed(source, name):
+                source.taken(division.end)
             self._taken[id(source)] = source, division.end
         if manifest.light:
             return
         for source, position in self._taken.values():
             try:
-                tried_again(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
+                with _blamed(source):
+                    tried_again(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
             except StorageError as error:  # (it is told again, with the next checkpoint's position)
                 log.warning("a source could not clean up what was read: %s", error.what)
         self._taken.clear()
@@ -213,9 +225,28 @@ class Intake:
     def _source_again(self, name: str) -> Source:
         """Return what reads an injector again from its start, beside the source itself."""
         if name not in self._again:
-            self._again[name] = self._sources[name].again()
-            self._again[name].open(self._store)
+            with _blamed(self._sources[name], name):
+                self._again[name] = self._sources[name].again()
+                self._again[name].open(self._store)
         return self._again[name]
+
+
+def _blamed(source: Source, injector: str = "") -> contextlib.AbstractContextManager[None]:
+    """Let what a source raises be an error that says whose it is."""
+    kind = f"source {type(source).__name__}"
+    return blamed(f"injector {injector!r}, {kind}" if injector else kind, SOURCE_REMEDY)
+
+
+def _closed(source: Source) -> None:
+    """Close a source."""
+    with _blamed(source):
+        source.close()
+
+
+def _more(name: str, source: Source, position: Position) -> str:
+    """Return what has come of an injector behind a position, in words."""
+    with _blamed(source, name):
+        return source.has_more(position)
 
 
 def _check_names(injector: str, source: Source, partitions: Iterable[str | None]) -> None:

@@ -15,6 +15,7 @@ from headrace.control import Control
 from headrace.driver import Driver
 from headrace.errors import PipelineError, TryAbandoned
 from headrace.ledger.log import Ledger
+from headrace.raised import FromOutside
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.catching_up import crash_after_any_operation
@@ -228,7 +229,7 @@ def test_a_computation_whose_state_is_given_up_while_it_catches_up_begins_now() 
 def test_a_computation_may_be_removed_when_a_step_of_its_catching_up_was_begun_only() -> None:
     """Its weak sink may have seen that step: the next driver finds what was to be read in it."""
 
-    class Crashed(BaseException):
+    class Crashed(FromOutside):
         pass
 
     class CrashesCatchingUp(InlineRunner):

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.change import Change
 from headrace.driver import Driver
-from headrace.errors import ChangeRefused, PipelineError, SchemaChanged
+from headrace.errors import ChangeRefused, PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.log import Ledger
 from headrace.runners.base import TryFailed
@@ -501,7 +501,7 @@ def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it
     changes: list[Change] = []
     pipeline = begin(items(30), Collected(), count=Count())
     pipeline.sink("failing", pipeline.nodes["count"], hr.sinks.Calls(fail))
-    with pytest.raises(OSError, match="the other side"):
+    with pytest.raises(UserCodeError, match="the other side"):
         run(pipeline, MemoryStore(), {5: lambda driver: changes.append(ask(driver, draw))},
             runner=Elsewhere())  # fmt: skip
     assert more.notes == ["open", "close"]

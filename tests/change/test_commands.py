@@ -23,6 +23,7 @@ from headrace.ledger.commands import Command, CommandLog, command_name
 from headrace.ledger.log import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import Prices
+from headrace.raised import FromOutside
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import (
@@ -318,7 +319,7 @@ def test_a_paused_pipeline_runs_no_step_until_it_may_go_on_also_after_a_restart(
 def test_a_paused_pipeline_runs_what_an_earlier_driver_has_begun_only_when_it_may_go_on() -> None:
     store, shown = MemoryStore(), []
 
-    class Ends(BaseException):
+    class Ends(FromOutside):
         """The end of a process."""
 
     def weak(take: Any) -> hr.Pipeline:

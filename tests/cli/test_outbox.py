@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import main
 from headrace.driver import Driver
+from headrace.errors import UserCodeError
 from headrace.observe.progress import ProgressLine
 from headrace.storage import LocalStore
 from tests.support.pipelines import Elsewhere
@@ -49,7 +50,7 @@ def fill_the_outbox(storage: Path, listeners: list[Any]) -> None:
     )  # fmt: skip
     driver.listeners += [*listeners, lambda s: full.set() if s.head.waits_for else None]
     try:
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(UserCodeError, match="no room"):
             driver.run()
     finally:
         full.set()

@@ -227,3 +227,77 @@ def test_nothing_is_printed_past_it() -> None:
 def test_a_message_is_bounded_from_both_ends() -> None:
     text = message("begin" + "x" * 100_000 + "end")
     assert text.startswith("begin") and text.endswith("end") and "(100,008 characters)" in text
+
+
+RAISES = """
+import headrace as hr, msgspec, os
+
+class Item(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise ValueError(self.args[0])
+
+def fails(value):
+    match {how!r}:
+        case "text": raise ValueError(f"bad\\n  {{value}}")
+        case "unsayable": raise Unsayable(value)
+        case "exit": raise SystemExit(value)
+        case "exits well": raise SystemExit(0)
+        case "kind": raise type(value[:6], (LookupError,), {{}})(value)
+        case "note":
+            error = ValueError("x")
+            error.add_note("  " + value)
+            raise error
+        case "group": raise BaseExceptionGroup(value, [SystemExit(value)])
+        case "cause":
+            try: raise ValueError(value)
+            except ValueError as error: raise KeyError(value) from error
+
+class Echo(hr.Computation):
+    out = hr.Output(str)
+    def process_record(self, ctx, record):
+        if {at!r} == "handler": fails(record.value.key)
+        ctx.produce("out", record.value.key)
+
+def items():
+    yield Item(os.environ["WORDS"], 1)
+    if {at!r} == "source": fails(os.environ["WORDS"])
+
+def take(step, rows):
+    if {at!r} == "sink": fails(rows.to_pylist()[0]["value"])
+
+def pipeline():
+    pipeline = hr.Pipeline("raises")
+    source = hr.sources.Iterable(items, Item, event_time="at")
+    node = pipeline.compute("it", Echo(), keys={{pipeline.inject("in", source): "key"}})
+    pipeline.sink("out", node["out"], hr.sinks.Calls(take))
+    if {at!r} == "file": fails(os.environ["WORDS"])
+    return pipeline
+"""
+SECRET = f"Secret words {ESCAPES}"
+HOWS = ["text", "unsayable", "exit", "exits well", "kind", "note", "group", "cause"]
+
+
+@pytest.mark.parametrize("at", ["handler", "source", "sink", "file"])
+@pytest.mark.parametrize("how", HOWS)
+def test_what_the_users_code_raises_is_told_in_a_sentence_and_hidden_on_request(
+    at: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HIDE, "0")
+    monkeypatch.setenv("WORDS", SECRET)
+    file = tmp_path / "drawn.py"
+    file.write_text(RAISES.format(at=at, how=how))
+    for hides in ((), ("--hide-values",)):
+        arguments = ["run", str(file), "--storage", str(tmp_path / "st"), "--runner", "inline"]
+        found = CliRunner().invoke(main, [*arguments, *hides])
+        typed = at != "file" or how in ("exit", "exits well", "group")
+        assert found.exit_code == (4 if typed else 1), found.output
+        assert not any(char in found.output for char in "\x1b\x9b\u202e\x07\r")
+        assert ("[HR10" in found.output) == typed
+        if hides:
+            assert "Secret" not in found.output
+        elif how in ("text", "exit", "cause"):
+            assert "Secret" in found.output

@@ -18,7 +18,7 @@ from headrace.change import Change
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.coordinator.stretch import Stretch
 from headrace.driver import Clock, Driver, Settings
-from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged
+from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged, UserCodeError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.log import Ledger
@@ -269,7 +269,7 @@ def test_results_that_no_sink_has_received_at_a_checkpoint_are_not_lost(
     slow.gone = True
     slow.gate.set()
     again = start(draw(slow, own()), store, workers=3, runner=runner)
-    with pytest.raises(OSError, match="killed"):
+    with pytest.raises(UserCodeError, match="killed"):
         finish(again)  # (a driver that takes over, and dies before its sink has received a thing)
     seen = Seen()
     finish(start(draw(seen, own()), store))
@@ -398,7 +398,7 @@ def test_what_a_sink_had_not_received_is_computed_again_and_delivered() -> None:
     store, seen = MemoryStore(), Seen()
     seen.fails = True
     driver = start(draw(seen), store)
-    with pytest.raises(OSError, match="not there"):
+    with pytest.raises(UserCodeError, match="not there"):
         finish(driver)
     assert not store.list("outputs/"), "small results of light steps are in no file"
     seen.fails = False

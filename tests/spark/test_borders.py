@@ -25,6 +25,7 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver import Driver, Settings
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.ledger.manifest import manifest_name
+from headrace.raised import FromOutside
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark import SparkRunner
 from headrace.storage import LocalStore
@@ -276,7 +277,7 @@ def _never_final(offer: Any) -> Any:
     return without
 
 
-class Stops(BaseException):
+class Stops(FromOutside):
     """The end of a process."""
 
 

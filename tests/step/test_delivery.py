@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Clock, Driver
-from headrace.errors import Fenced, PipelineError
+from headrace.errors import Fenced, PipelineError, UserCodeError
 from headrace.ledger.intent import INTENTS
 from headrace.ledger.log import Ledger
 from headrace.runners.inline import InlineRunner
@@ -161,7 +161,7 @@ def test_after_a_crash_with_a_full_outbox_only_what_was_not_received_comes_again
         if summary.head.waits_for:
             full.set()
 
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(UserCodeError, match="no room"):
         run(drawn(breaks), store, listener=note, finish=full.set, outbox_steps=3)
     head = Ledger(store).open()
     assert head is not None and sorted(head.unreleased) == [1, 2, 3]
@@ -187,7 +187,7 @@ def test_a_sink_that_fails_receives_nothing_after_the_step_that_it_failed_at() -
             raise OSError("no room")
 
     pipeline.sink("out", node, Calls(take))
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(UserCodeError, match="no room"):
         run(pipeline, outbox_steps=COUNT)
     assert given == [1, 2]
 
@@ -332,7 +332,7 @@ def test_after_a_crash_a_straggler_gets_from_the_outbox_what_it_was_given_before
 
     pipeline, node = pipeline_of(weak=True)
     pipeline.sink("out", node, Calls(fails))
-    with pytest.raises(OSError, match="not there"):
+    with pytest.raises(UserCodeError, match="not there"):
         run(pipeline, store, clock=Jumping(), rows=3, finish=committed.set,
             listener=lambda summary: committed.set())  # fmt: skip
     assert list(given) == [1]

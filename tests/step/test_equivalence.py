@@ -16,6 +16,7 @@ import headrace as hr
 from headrace import hash_key
 from headrace.driver import Driver
 from headrace.errors import TryAbandoned
+from headrace.raised import FromOutside
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.step.plan import Plan, TaskReport
@@ -71,7 +72,7 @@ def test_two_ways_to_run_give_the_same_digests(
 class Crashing(Runner):
     """An inline runner that breaks tries, and ends the process now and then."""
 
-    class Crash(BaseException):
+    class Crash(FromOutside):
         """The end of a process: nothing may catch it."""
 
     def __init__(self, inner: InlineRunner, plan: list[str]) -> None:

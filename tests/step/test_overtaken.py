@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Driver
-from headrace.errors import Fenced, StorageError
+from headrace.errors import Fenced, StorageError, UserCodeError
 from headrace.ledger.log import Ledger
 from headrace.sinks import Calls, Delivery
 from headrace.storage import MemoryStore
@@ -108,7 +108,7 @@ def test_a_delivery_says_the_epoch_of_who_delivers_it() -> None:
         driver = driver_of(store, note, weak=False)
         try:
             driver.run()
-        except OSError:
+        except UserCodeError:
             pass
         finally:
             driver.close()

@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.driver import Driver
 from headrace.errors import StorageError
+from headrace.raised import FromOutside
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.step.layer import Worker
@@ -187,7 +188,7 @@ def test_what_was_computed_of_a_step_that_was_never_committed_is_not_remembered_
     assert len(counts) >= 12 - records
 
 
-class TaskKilled(BaseException):
+class TaskKilled(FromOutside):
     """The end of a task, not of the process that runs it."""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Clock
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, UserCodeError
 from headrace.ledger.log import Ledger
 from headrace.state.runs import RunReader
 from headrace.step.layer import OUTPUT
@@ -356,7 +356,7 @@ def test_a_sink_that_fails_stops_the_pipeline_and_gets_its_step_again() -> None:
             raise OSError("no room")
         delivered.append(step)
 
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(UserCodeError, match="no room"):
         run_inline(numbered(deliver), rows=1, runner=Telling(), store=store)
     assert delivered == [1, 2, "failed"]
     run_inline(numbered(deliver), rows=1, runner=Telling(), store=store)

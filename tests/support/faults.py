@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import StorageError, StorageFull
+from headrace.raised import FromOutside
 from headrace.storage.base import Store
 
 T = TypeVar("T")
 ACTS = ["crash before", "crash after", "error", "lost reply", "full from here on"]
 
 
-class SimulatedCrash(BaseException):
+class SimulatedCrash(FromOutside):
     """The end of a process; nothing may catch it."""
 
 

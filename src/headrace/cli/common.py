@@ -27,10 +27,12 @@ from headrace.printable import (
     printable,
     without_secrets,
 )
+from headrace.raised import whole_traceback
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+UNEXPECTED = 1
 FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8, 130
 
 
@@ -204,3 +206,8 @@ def typed_errors() -> Iterator[None]:
     except NothingThere as error:
         say(str(error), err=True)
         sys.exit(NOTHING_THERE)
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:  # (of the user's file, or a defect: whole, but fit for a terminal)
+        say(whole_traceback(error).rstrip(), err=True)
+        sys.exit(UNEXPECTED)

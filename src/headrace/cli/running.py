@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.errors import PipelineError
 from headrace.ledger.lease import HANDED_OVER, Lease
 from headrace.observe.progress import ProgressLine
+from headrace.raised import is_from_outside, said
 from headrace.sources.base import Limit
 from headrace.topology import Pipeline
 
@@ -154,16 +157,31 @@ def load_pipeline(target: str) -> Pipeline:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    found = getattr(module, name or "pipeline", None)
-    if callable(found) and not isinstance(found, Pipeline):
-        found = found()
+    with _not_ended_by(file):
+        spec.loader.exec_module(module)
+        found = getattr(module, name or "pipeline", None)
+        if callable(found) and not isinstance(found, Pipeline):
+            found = found()
     if not isinstance(found, Pipeline):
         raise PipelineError(
             f"{file} has no pipeline called {name or 'pipeline'!r}",
             remedy="define `pipeline`, or a function of that name, or say FILE.py:NAME",
         )
     return found
+
+
+@contextlib.contextmanager
+def _not_ended_by(file: str) -> Iterator[None]:
+    """Let no file end the command as if all were well, such as one that runs as a script."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or is_from_outside(error):
+            raise
+        raise PipelineError(
+            f"{file} raised {said(error)}, before there was a pipeline",
+            remedy='what it does as a script belongs behind `if __name__ == "__main__":`',
+        ) from error
 
 
 COMMANDS = [run, handover]

@@ -18,7 +18,7 @@ from typing import ClassVar
 import msgspec
 
 from headrace.bounds import Micros
-from headrace.errors import PipelineError, UserCodeError
+from headrace.errors import PipelineError
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
@@ -29,6 +29,7 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     duration_micros,
 )
+from headrace.raised import goes_on, user_error
 
 #: An injector has at most so many partitions at a time: each is named in manifests.
 MOST_PARTITIONS = 10_000
@@ -261,11 +262,14 @@ class ByFunction(msgspec.Struct, frozen=True):
         """
         try:
             return min(checked_micros(self.function(frontier)), _ALL_TIMES)
-        except Exception as error:
-            raise UserCodeError(
-                f"the watermark function failed: {type(error).__name__}: {error}",
-                place=f"watermark function, for {frontier}",
-                remedy="return an aware datetime, or microseconds since 1970 UTC",
+        except BaseException as error:
+            if goes_on(error):
+                raise
+            raise user_error(
+                error,
+                f"watermark function, for {frontier}",
+                "return an aware datetime, or microseconds since 1970 UTC",
+                "the watermark function failed",
             ) from error
 
     def __str__(self) -> str:

@@ -27,6 +27,7 @@ import msgspec
 
 from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, TaskTimeout
 from headrace.ledger.envelope import Sealed
+from headrace.raised import FromOutside
 from headrace.step.failures import error_of, failure_of
 from headrace.step.plan import Failure, Plan
 from headrace.storage.base import Store
@@ -41,7 +42,7 @@ _CANCEL_LOOK_S = 1.0
 _SIGNAL = signal.SIGUSR2
 
 
-class TaskEnded(BaseException):
+class TaskEnded(FromOutside):
     """Rises in a task that is to end."""
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.errors import Cancelled, NotFound, TaskTimeout
+from headrace.raised import has_no_terminal
 from headrace.runners.ending import Watch, leave_note, marked
 from headrace.runners.spool import HostSpool
 from headrace.step.layer import Worker
@@ -74,6 +75,7 @@ def _begin() -> None:
     What survived its last run is no garbage, so it can be frozen (measured: 18-25 ms a task saved
     with 300 000 cached objects). Unless something was dropped since: it would never be freed.
     """
+    has_no_terminal()
     if _soft.let_go:
         _soft.let_go = False
         gc.unfreeze()

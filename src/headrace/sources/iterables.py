@@ -14,6 +14,7 @@ import pyarrow as pa
 from headrace.bounds import MOST_COUNTED
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
 from headrace.eventtime.timestamps import checked_micros
+from headrace.raised import goes_on, shown, words_of
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import says
 from headrace.schema.forms import shortened
@@ -239,11 +240,13 @@ class Iterable(Source):
         for number, item in enumerate(items):
             try:
                 times.append(checked_micros(self._time_of(item)))
-            except Exception as error:
+            except BaseException as error:
+                if goes_on(error):
+                    raise
                 raise BadInput(
-                    f"the event time of an item cannot be read: {error}",
+                    f"the event time of an item cannot be read: {words_of(error)}",
                     row=number,
-                    place=f"item {start + number + 1}: {item!r}",
+                    place=f"item {start + number + 1}: {shown(item)}",
                     remedy="give an aware datetime, or microseconds since 1970 UTC as an integer",
                 ) from error
         return times
@@ -277,11 +280,13 @@ class Iterable(Source):
         for number, item in enumerate(items):
             try:
                 names.append(_name(self._name_of(item)))
-            except Exception as error:
+            except BaseException as error:
+                if goes_on(error):
+                    raise
                 raise BadInput(
-                    f"an item does not name its partition: {error}",
+                    f"an item does not name its partition: {words_of(error)}",
                     row=number,
-                    place=f"item {start + number + 1}: {item!r}",
+                    place=f"item {start + number + 1}: {shown(item)}",
                     remedy="name it by a text that is not empty, a whole number, a boolean or a date",
                 ) from error
         return names

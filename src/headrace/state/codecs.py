@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import types
 import typing
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 
 from headrace.errors import PipelineError
+from headrace.raised import goes_on, raise_again, said
 from headrace.schema.alike import PLAIN, encoded, same_types
 from headrace.schema.forms import shortened
 from headrace.shapes import shape_of_type
@@ -23,6 +25,9 @@ _IMMUTABLE: tuple[Any, ...] = (
 #: What says nothing of what is in it.
 _UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
+
+
+_CODEC_REMEDY = "mend the codec and start again: what is stored is as it was"
 
 
 class StateCodec:
@@ -61,7 +66,9 @@ class StateCodec:
 
     def encode_kept(self, value: Any) -> bytes:
         """Return as bytes what :meth:`keep` or :meth:`decode` gave."""
-        data: bytes = self._user.encode(value) if self._user is not None else encoded(value)
+        data: bytes = (
+            self._asked(self._user.encode, value) if self._user is not None else encoded(value)
+        )
         return data
 
     def keep(self, value: Any) -> tuple[bytes, Any]:
@@ -78,10 +85,10 @@ class StateCodec:
             if self._exact and type(value) is self.declared:
                 return PLAIN.encode(value), value
             if self._user is not None:
-                data = self._user.encode(value)
+                data = self._asked(self._user.encode, value)
                 if not isinstance(data, bytes):
                     raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
-                return data, self._user.decode(data)
+                return data, self._asked(self._user.decode, data)
             data = encoded(value)
             kept = self._decoder.decode(data)
             if self._floats and kept != value:
@@ -97,7 +104,25 @@ class StateCodec:
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""
-        return self._user.decode(data) if self._user is not None else self._decoder.decode(data)
+        if self._user is None:
+            return self._decoder.decode(data)
+        try:
+            return self._user.decode(data)
+        except BaseException as error:
+            raise_again(error, self._place, _CODEC_REMEDY, "its codec cannot decode what is stored")
+
+    def _asked(self, do: Callable[[Any], Any], value: Any) -> Any:
+        """Return what the user's codec makes of a value that is to be kept.
+
+        Raises:
+            TypeError: when it raises.
+        """
+        try:
+            return do(value)
+        except BaseException as error:
+            if goes_on(error) or isinstance(error, TypeError):
+                raise
+            raise TypeError(f"its codec raised {said(error)}") from error
 
     def shape(self) -> dict[str, Any]:
         """Return what is stored, as the storage remembers it; see :mod:`headrace.shapes`."""

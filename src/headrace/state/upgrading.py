@@ -8,16 +8,15 @@ nothing.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import UserCodeError
+from headrace.raised import goes_on, user_error
 from headrace.state.codecs import StateCodec
 from headrace.state.columns import Column, ColumnType
 from headrace.state.sections import (
@@ -70,22 +69,25 @@ class ValueUpgrades:
             return None
         try:
             return self._codec.encode(convert(codec.decode(data)))
-        except Exception as error:
-            raise upgrade_error(error, f"{self._place}{of}", version, self.version) from error
+        except BaseException as error:
+            raise_in_upgrade(error, f"{self._place}{of}", version, self.version)
 
 
-def upgrade_error(error: Exception, place: str, older: int, version: int) -> UserCodeError:
-    """Return what an upgrade function raised, with the user's lines."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/headrace/state/" not in frame.filename]
-    text = traceback.format_list(own) + traceback.format_exception_only(error)
-    return UserCodeError(
-        f"the upgrade from version {older} to {version} failed: {type(error).__name__}: {error}",
-        place=place,
-        remedy="mend the upgrade function and start again: the step was not committed, nothing is lost; "
+def raise_in_upgrade(error: BaseException, place: str, older: int, version: int) -> NoReturn:
+    """Raise what an upgrade function has raised, with its place.
+
+    Raises:
+        UserCodeError: of that.
+    """
+    if goes_on(error):
+        raise error
+    raise user_error(
+        error,
+        place,
+        "mend the upgrade function and start again: the step was not committed, nothing is lost; "
         "older code can go on from a copy of a step before this code came (headrace checkpoint copy)",
-        traceback_text="".join(text),
-    )
+        f"the upgrade from version {older} to {version} failed",
+    ) from error
 
 
 class CellRows:
@@ -173,9 +175,9 @@ class TableRows:
             extra = sorted(set(new) - {kind.name for kind in self._columns})
             if extra:
                 raise TypeError(f"it returned columns that the table does not have: {extra}")
-        except Exception as error:
+        except BaseException as error:
             place = f"{self._place}, {table.num_rows} rows"
-            raise upgrade_error(error, place, older, self._version) from error
+            raise_in_upgrade(error, place, older, self._version)
         for kind, name, column in zip(self._columns, self._names, columns, strict=True):
             table = _with(table, name, kind.to_arrow(column))
         return table

@@ -36,6 +36,7 @@ from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
+from headrace.raised import SOURCE_REMEDY, blamed, is_from_outside, said, whole_traceback
 from headrace.schema import describe
 from headrace.sources.base import PARTITION_COLUMN, TIMESTAMP_COLUMN, Source, Split
 from headrace.sources.sifting import BadRecord, Sifted
@@ -467,20 +468,22 @@ class Worker:
             report.failure = failure_of(error)
         except ParcelLost:
             raise  # the engine's: the task fails, and the step is tried again
-        except Exception as error:
-            import traceback
-
-            text = "".join(traceback.format_exception(error))
-            wrapped = InvariantBroken(f"{type(error).__name__}: {error}")
-            report.failure = msgspec.structs.replace(failure_of(wrapped), traceback=text)
+        except BaseException as error:
+            if is_from_outside(error):
+                raise
+            wrapped = InvariantBroken(said(error))
+            report.failure = msgspec.structs.replace(
+                failure_of(wrapped), traceback=whole_traceback(error)
+            )
 
 
 def _read(injector: Injector, split: Split) -> Sifted:
     """Return a split's records; without the bad ones where the injector's policy says so."""
     source: Source = injector.source
-    if injector.on_error == "stop" or not source.sifts:
-        return Sifted(source.read(split), [])
-    return source.sift(split)
+    with blamed(f"injector {injector.name!r}, {split.place}", SOURCE_REMEDY):
+        if injector.on_error == "stop" or not source.sifts:
+            return Sifted(source.read(split), [])
+        return source.sift(split)
 
 
 def _latest(plan: Plan, layer: int, parcels: list[Parcel]) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.errors import HeadraceError
 from headrace.ledger.manifest import Head
 from headrace.state.perworker import NOTHING, PerWorkerState
 from headrace.step.plan import Plan, TaskReport
-from headrace.step.usercode import user_error
+from headrace.step.usercode import raise_in_handler
 
 
 def begin_per_worker(
@@ -38,10 +37,8 @@ def begin_per_worker(
         return
     try:
         state.take_in(held[other] for other in gone)
-    except HeadraceError:
-        raise
-    except Exception as error:
-        raise user_error(error, f"computation {name!r}, merge of per-worker state") from error
+    except BaseException as error:
+        raise_in_handler(error, f"computation {name!r}, merge of per-worker state")
     report.taken_in[name] = gone
 
 
@@ -54,6 +51,6 @@ def end_per_worker(state: PerWorkerState, name: str, report: TaskReport) -> None
     try:
         held = state.take_changes()
     except (TypeError, ValueError) as error:
-        raise user_error(error, f"computation {name!r}, per-worker state") from error
+        raise_in_handler(error, f"computation {name!r}, per-worker state")
     if held is not None:
         report.per_worker[name] = held

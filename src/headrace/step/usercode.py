@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import traceback
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from headrace.computation import Fired, Record
-from headrace.errors import UserCodeError
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
@@ -18,6 +16,7 @@ from headrace.eventtime.timestamps import (
     MIN_TIME,
     from_micros,
 )
+from headrace.raised import own_traceback, raise_again, words_of
 from headrace.topology import DeadLetter, Node
 
 Sent = TypeVar("Sent")
@@ -129,27 +128,26 @@ def wall_cause(output_before: int, latest: int, clock_us: int) -> WallCause:
     return WallCause(max(FIRST_DATE_US, min(time_us, LAST_DATE_US)), MIN_TIME)
 
 
-def user_error(error: Exception, place: str) -> UserCodeError:
-    """Return what a handler raised, with the user's lines."""
-    if isinstance(error, UserCodeError):
-        return error
-    return UserCodeError(
-        f"{type(error).__name__}: {error}",
-        place=place,
-        remedy="mend the code and start again: the step was not committed, nothing is lost; "
-        "or choose on_error='skip' or 'dead_letter'",
-        traceback_text=user_traceback(error),
-    )
+#: What to do about a handler that raises.
+REMEDY = (
+    "mend the code and start again: the step was not committed, nothing is lost; "
+    "or choose on_error='skip' or 'dead_letter'"
+)
 
 
-def dead_letter(item: Record | Fired, error: Exception) -> DeadLetter:
+def raise_in_handler(error: BaseException, place: str) -> NoReturn:
+    """Raise what a handler has raised, with its place; see :func:`headrace.raised.raise_again`."""
+    raise_again(error, place, REMEDY)
+
+
+def dead_letter(item: Record | Fired, error: BaseException) -> DeadLetter:
     """Return the letter about a record or timer whose handler raised."""
     stream, content = (
         (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
     )
     encoded = msgspec.json.encode(_finite(content), enc_hook=repr).decode()
-    why = f"{type(error).__name__}: {error}"
-    return DeadLetter(stream, _as_text(why), _as_text(user_traceback(error)), encoded)
+    why = f"{type(error).__name__}: {words_of(error)}"
+    return DeadLetter(stream, _as_text(why), _as_text(own_traceback(error)), encoded)
 
 
 #: The numbers that JSON has no name for, as Spark and the sinks write them.
@@ -172,12 +170,3 @@ def _finite(content: Any) -> Any:
 def _as_text(said: str) -> str:
     """Return what an error says as text that can be written: halves of characters as escapes."""
     return said.encode("utf-8", "backslashreplace").decode()
-
-
-def user_traceback(error: BaseException) -> str:
-    """Return the user's own lines of a traceback: those above them are the engine's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/headrace/step/" not in frame.filename]
-    return "".join(traceback.format_list(own or frames[-1:])) + "".join(
-        traceback.format_exception_only(error)
-    )

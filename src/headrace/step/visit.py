@@ -31,6 +31,7 @@ from headrace.eventtime.timestamps import (
 )
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
+from headrace.raised import goes_on, shown
 from headrace.schema import NotExact, column_to_python, value_type_of
 from headrace.schema.forms import Mapped, Plain
 from headrace.sources.base import TIMESTAMP_COLUMN
@@ -50,7 +51,13 @@ from headrace.step.portions import (
     without_end,
 )
 from headrace.step.route import key_names, stream_schema
-from headrace.step.usercode import StepContext, dead_letter, due_until, user_error, wall_cause
+from headrace.step.usercode import (
+    StepContext,
+    dead_letter,
+    due_until,
+    raise_in_handler,
+    wall_cause,
+)
 from headrace.topology import DEAD_LETTER, Node, Stream
 
 
@@ -304,10 +311,10 @@ class Visitor:
                 if touched:
                     leave(cells)
                     touched = {}
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise self._user_error(error, f"record {record!r}") from error
+        except BaseException as error:
+            if record is None:  # (between handlers)
+                self._raise_beside(error)
+            self._raise_user_error(error, "record", record)
         report.keys += keys
 
     def _visit_guarded(
@@ -414,8 +421,8 @@ class Visitor:
         self.context.caused_by(cause, earliest)
         try:
             handle(self.context, timer)
-        except Exception as error:
-            raise self._user_error(error, f"timer {timer!r}") from error
+        except BaseException as error:
+            self._raise_user_error(error, "timer", timer)
 
     def _guarded(
         self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport,
@@ -429,7 +436,9 @@ class Visitor:
         try:
             handle(self.context, item)
             self._check_done(lengths)
-        except Exception as error:
+        except BaseException as error:
+            if goes_on(error):
+                raise
             self.state.cursor.undo()
             self.per_worker.undo()
             for name, output in self.outputs.items():
@@ -448,8 +457,14 @@ class Visitor:
         for name, output in self.outputs.items():
             self.node.outputs[name].values.to_columns(output.values[lengths[name] :])
 
-    def _user_error(self, error: Exception, item: str) -> UserCodeError:
-        return user_error(error, f"{self._place}, {item}")
+    def _raise_user_error(self, error: BaseException, what: str, item: Any) -> NoReturn:
+        raise_in_handler(error, f"{self._place}, {what} {shown(item)}")
+
+    def _raise_beside(self, error: BaseException) -> NoReturn:
+        """Raise what has risen while no handler was called; codecs are the user's, too."""
+        if isinstance(error, HeadraceError) or not isinstance(error, Exception):
+            raise error
+        raise_in_handler(error, self._place)
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
         """Return the productions of the step, by output, and forget them."""

@@ -10,14 +10,14 @@ this step (:mod:`headrace.step.portions`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from headrace.columnar import ColumnarComputation
 from headrace.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
-from headrace.errors import HeadraceError, UserCodeError
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
+from headrace.raised import goes_on
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.buffer import I64
 from headrace.state.perworker import PerWorkerState
@@ -41,7 +41,7 @@ from headrace.step.usercode import (
     StepContext,
     dead_letter,
     due_until,
-    user_error,
+    raise_in_handler,
     wall_cause,
 )
 from headrace.topology import DEAD_LETTER, Node
@@ -175,10 +175,8 @@ class BatchVisitor:
         if self.node.on_error == "stop":
             try:
                 handle(self.context, batch)
-            except HeadraceError:
-                raise
-            except Exception as error:
-                raise self._blamed(batch, error) from error
+            except BaseException as error:
+                self._raise_blaming(batch, error)
             return
         self._guarded(lambda: handle(self.context, batch), batch, report)
 
@@ -234,11 +232,9 @@ class BatchVisitor:
         if self.node.on_error == "stop":
             try:
                 handle(self.context, fired)
-            except HeadraceError:
-                raise
-            except Exception as error:
+            except BaseException as error:
                 place = f"computation {self.node.name!r}, timer {fired.name!r}, {len(fired)} due"
-                raise user_error(error, place) from error
+                raise_in_handler(error, place)
             return
         self._guarded(lambda: handle(self.context, fired), fired, report)
 
@@ -268,7 +264,7 @@ class BatchVisitor:
             return lambda: self.computation.process_batch(self.context, part)
         return lambda: self.computation.process_timers(self.context, part)
 
-    def _attempt(self, call: Callable[[], None]) -> Exception | None:
+    def _attempt(self, call: Callable[[], None]) -> BaseException | None:
         """Call a handler; undo all it did when it raises, and return what it raised."""
         marks = self.state.begin()
         self.per_worker.begin()
@@ -276,9 +272,9 @@ class BatchVisitor:
         late = self.context.late
         try:
             call()
-        except HeadraceError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if goes_on(error):
+                raise
             self.state.undo(marks)
             self.per_worker.undo()
             self.context.late = late
@@ -289,7 +285,7 @@ class BatchVisitor:
         self.per_worker.keep()
         return None
 
-    def _skip(self, item: Any, error: Exception, report: NodeReport) -> None:
+    def _skip(self, item: Any, error: BaseException, report: NodeReport) -> None:
         report.skipped += 1
         if self.node.on_error != "dead_letter":
             return
@@ -304,12 +300,12 @@ class BatchVisitor:
         names = self.outputs[DEAD_LETTER].stream.values.schema.names
         self.outputs[DEAD_LETTER].add(item.keys, dict(zip(names, columns, strict=True)), None)
 
-    def _blamed(self, batch: KeyedBatch, error: Exception) -> UserCodeError:
+    def _raise_blaming(self, batch: KeyedBatch, error: BaseException) -> NoReturn:
         place = (
             f"computation {self.node.name!r}, {len(batch)} records of {len(batch.keys)} keys "
             f"of stream {batch.stream!r}"
         )
-        return user_error(error, place)
+        raise_in_handler(error, place)
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
         """Return the productions of the step, by output, and forget them."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import UserCodeError
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike
 from headrace.schema import NotExact, ValueType, column_to_python
 from headrace.sources.base import TIMESTAMP_COLUMN
@@ -189,10 +189,8 @@ class TimelineVisitor(Visitor):
         self.context.caused_by(record.timestamp_us)
         try:
             handle(self.context, record)
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise self._user_error(error, f"record {record!r}") from error
+        except BaseException as error:
+            self._raise_user_error(error, "record", record)
 
     def _take_all_turns(
         self, cells: KeyCells, turns: list[Turn], until: int, clock_us: int, report: NodeReport
