@@ -145,7 +145,8 @@ class ValueState(Lasting, Generic[V]):
 
     Guarantees: part of the key's state: commits with its timers and productions, moves with its
     bin. A mutable value that was read counts as changed, so changing it in place is safe; values
-    of immutable types (scalars, frozen structs, tuples of them) are written only when set.
+    of immutable types (scalars, frozen structs, tuples of them) are written only when set. One object
+    that a handler puts into two states is in each by itself for the next handler.
     """
 
     kind = "value"

@@ -100,7 +100,7 @@ class Watchdog:
 
     def _cancel(self, what: str) -> HeadraceError | None:
         driver, now = self._driver, self._clock()
-        error = cancelled(driver.running_plan)
+        error = driver.runner.why_ending() or cancelled(driver.running_plan)
         if self._asked is None:
             self._asked = now
             driver.runner.end_try(error, force=False)
@@ -118,12 +118,13 @@ class Watchdog:
         plan = self._driver.running_plan
         if plan is None or not plan.timeout_us:
             return None
+        error = self._driver.runner.why_ending() or timed_out(plan)
         late_s = lasts_s - plan.timeout_us / 1e6  # (until then it is the task that ends itself)
         if late_s > self._grace_s and self._forced is None:
             self._forced = self._clock()
-            self._driver.runner.end_try(timed_out(plan), force=True)
+            self._driver.runner.end_try(error, force=True)
         stuck = self._forced is not None and self._clock() - self._forced > self._grace_s
-        return timed_out(plan) if stuck else None
+        return error if stuck else None
 
     def _source(self, lasts_s: float) -> HeadraceError | None:
         most_s = self._driver.settings.source_timeout_us / 1e6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -73,3 +75,40 @@ def test_who_leaves_a_job_without_having_asked_is_told_why_it_has_failed(tmp_pat
     ):
         while job.running:
             pass
+
+
+GREEDY = """
+import re
+import headrace as hr
+import msgspec
+
+class Item(msgspec.Struct):
+    key: str
+    at: int
+
+class Greedy(hr.Computation):
+    out = hr.Output(int)
+    def process_record(self, ctx, record):
+        re.match(r"(a+)+$", "a" * 40 + "b")
+
+def pipeline():
+    pipeline = hr.Pipeline("greedy")
+    items = pipeline.inject("items", hr.sources.Iterable([Item("a", 1)], Item, event_time="at"))
+    pipeline.sink("out", pipeline.compute("it", Greedy(), keys={items: "key"}), hr.sinks.Console())
+    return pipeline
+"""
+
+
+def test_a_handler_that_lets_no_thread_run_ends_with_the_process_and_its_line(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "greedy.py"
+    file.write_text(GREEDY)
+    command = [sys.executable, "-m", "headrace.cli", "run", str(file), "--runner", "inline"]
+    command += ["--storage", str(tmp_path / "st"), "--task-timeout", "500ms"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Timeout (" in ended.stderr
+    assert f'File "{file}", line 13 in process_record' in ended.stderr
+    head = Ledger(LocalStore(tmp_path / "st")).open()
+    assert head is not None and head.done == 0, "the step was thrown away, and the storage is whole"

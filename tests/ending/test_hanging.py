@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,15 +14,17 @@ import pytest
 
 import headrace as hr
 from headrace import watchdog
-from headrace.errors import SinkTimeout, SourceTimeout, TaskTimeout
+from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
 from headrace.heart import Pulse
 from headrace.ledger.lease import Beats, leader_among
 from headrace.ledger.log import Ledger
 from headrace.runners.base import Runner
+from headrace.runners.ending import TaskEnded, Watch
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls
 from headrace.sources.base import Limit, Offer, Position
 from headrace.storage import LocalStore
+from tests.coordinator.test_adoption import PLAN
 from tests.support.pipelines import Elsewhere
 
 COUNT = 6
@@ -45,6 +48,24 @@ class Spins(hr.Computation):
             try:
                 time.sleep(0.001)
             except Exception:
+                continue
+        ctx.produce("out", record.value.name)
+
+
+class Swallows(hr.Computation):
+    """Never ends with one key, whatever rises in it."""
+
+    out = hr.Output(str)
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate = gate
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        while record.value.name == "n3" and not self.gate.is_set():
+            BEGUN.set()
+            try:
+                time.sleep(0.001)
+            except BaseException:
                 continue
         ctx.produce("out", record.value.name)
 
@@ -135,6 +156,52 @@ def test_a_handler_that_never_ends_is_ended_with_its_place(tmp_path: Path) -> No
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
     assert committed(tmp_path) == 2
     goes_on(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Swallows, Waits])
+def test_a_handler_that_cannot_be_ended_is_left_behind_with_its_place(
+    tmp_path: Path, gate: threading.Event, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
+    with (
+        pytest.raises(TaskTimeout) as raised,
+        job(drawn(kind(gate)), tmp_path, task_timeout="500ms") as runs,
+    ):
+        runs.drain()
+    assert raised.value.place == "computation 'slow', key 'n3', step 3"
+    gate.set()
+    runs._thread.join(30)
+    assert committed(tmp_path) == 2
+
+
+def test_a_cancellation_that_is_not_obeyed_says_the_place(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
+    with job(drawn(Swallows(gate)), tmp_path) as runs:
+        assert BEGUN.wait(60)
+        assert runs.cancel(60)
+        assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
+    gate.set()
+    runs._thread.join(30)
+
+
+def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threading.Event) -> None:
+    told: list[str] = []
+    plan = msgspec.structs.replace(PLAN, timeout_us=100_000)
+
+    def tell(error: HeadraceError) -> None:
+        told.append(error.place)
+        gate.set()
+
+    def swallows() -> None:
+        while not gate.is_set():
+            with contextlib.suppress(TaskEnded):
+                time.sleep(0.01)
+
+    with pytest.raises(TaskTimeout), Watch().watching(plan, tell=tell):
+        swallows()
+    assert told == ["step 5"]
 
 
 def test_a_job_that_is_cancelled_ends_with_the_place(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from headrace.errors import PipelineError
 from headrace.ledger.lease import HANDED_OVER, Lease
 from headrace.observe.progress import ProgressLine
 from headrace.raised import is_from_outside, said
+from headrace.runners.inline import InlineRunner
 from headrace.sources.base import Limit
 from headrace.topology import Pipeline
 
@@ -122,7 +123,8 @@ def _run(
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
         with ProgressLine(pipeline.name) as progress:
             job = run_pipeline(
-                pipeline, storage=storage, workers=workers, bins=bins, runner=runner,
+                pipeline, storage=storage, workers=workers, bins=bins,
+                runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings, listeners=[progress], policy=checked(name, options),
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip

@@ -53,6 +53,13 @@ class Runner(ABC):
             force: whether tasks are ended that do not end by themselves, if that can be done.
         """
 
+    def why_ending(self) -> HeadraceError | None:
+        """Return why a task of the try that runs was told to end, and where it was; None if none was.
+
+        From any thread, also while the task does not obey.
+        """
+        return None
+
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
         """Get ready to run another drawing of the pipeline, between two tries; return what switches to it.
 

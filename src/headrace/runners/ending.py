@@ -28,6 +28,7 @@ import msgspec
 from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, TaskTimeout
 from headrace.ledger.envelope import Sealed
 from headrace.raised import FromOutside
+from headrace.runners import last_resort
 from headrace.step.failures import error_of, failure_of
 from headrace.step.plan import Failure, Plan
 from headrace.storage.base import Store
@@ -36,6 +37,8 @@ log = logging.getLogger("headrace")
 
 #: Tasks are looked at so often.
 _LOOK_S = 0.25
+#: A task that was so often told to end, and has not, may be killed soon: it is said where it was.
+_TOLD_AFTER = 4
 #: Whether somebody has cancelled the pipeline is looked for so often, of tasks that take as long.
 _CANCEL_LOOK_S = 1.0
 #: The signal that wakes a main thread. Its handler is in place while a task runs.
@@ -106,8 +109,12 @@ def cancelled(plan: Plan | None, place: str = "") -> Cancelled:
 class _Task:
     """A task that is watched."""
 
-    def __init__(self, plan: Plan, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self, plan: Plan, is_cancelled: Callable[[], bool], tell: Callable[[HeadraceError], None]
+    ) -> None:
         self.plan = plan
+        self.tell = tell
+        self.looks_ended = 0  # since it was told to end
         self.thread = threading.get_ident()
         self.in_main = threading.current_thread() is threading.main_thread()
         self.began_s = time.monotonic()
@@ -120,14 +127,25 @@ class Watch:
     """Watches the task of a process, from a thread of its own; one task at a time.
 
     The thread ends soon after the last task has.
+
+    Args:
+        ends_process: whether the process ends when not even this thread can run for longer than a task
+            may take; see :mod:`headrace.runners.last_resort`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_process: bool = False) -> None:
+        self._ends_process = ends_process
         self._task: _Task | None = None
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
         self._cancelled = False
+
+    @property
+    def why_ending(self) -> HeadraceError | None:
+        """Why the task that runs was told to end, if it was: with where it was then."""
+        task = self._task
+        return None if task is None else task.error
 
     def cancel(self) -> None:
         """Let the task that runs end, and those to come: for a pipeline of this very process."""
@@ -136,19 +154,21 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(
-        self, plan: Plan, is_cancelled: Callable[[], bool] = lambda: False
-    ) -> Iterator[None]:
+        self, plan: Plan, is_cancelled: Callable[[], bool] = lambda: False,
+        tell: Callable[[HeadraceError], None] = lambda error: None,
+    ) -> Iterator[None]:  # fmt: skip
         """Watch what is done within a ``with``.
 
         Args:
             plan: of which the task is.
             is_cancelled: looks whether somebody has cancelled it; asked seldom, in another thread.
+            tell: is told, in that thread, of a task that does not end though it was told to.
 
         Raises:
             TaskTimeout: when it takes too long.
             Cancelled: when somebody has cancelled it.
         """
-        task = _Task(plan, is_cancelled)
+        task = _Task(plan, is_cancelled, tell)
         before: Any = signal.signal(_SIGNAL, self._on_signal) if task.in_main else None
         self._begin(task)
         try:
@@ -168,6 +188,7 @@ class Watch:
             if self._thread is not None and self._thread.is_alive():
                 return
             self._thread = threading.Thread(target=self._run, name="headrace-watch", daemon=True)
+        self._put_off(task)
         self._thread.start()
 
     def _leave(self, task: _Task) -> None:
@@ -187,14 +208,24 @@ class Watch:
                 task = self._task
                 if task is None and not self._changed.is_set():
                     self._thread = None  # the next task begins another
+                    if self._ends_process:
+                        last_resort.call_off()
                     return
             if task is None:
                 self._changed.clear()
                 continue
+            self._put_off(task)
             if task.error is None:
                 self._look(task)
             if task.error is not None:
                 self._interrupt(task)
+                task.looks_ended += 1
+                if task.looks_ended == _TOLD_AFTER:
+                    task.tell(task.error)
+
+    def _put_off(self, task: _Task) -> None:
+        if self._ends_process and task.plan.timeout_us:
+            last_resort.put_off(task.plan.timeout_us / 1e6)
 
     def _look(self, task: _Task) -> None:
         now = time.monotonic()

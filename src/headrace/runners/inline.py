@@ -29,18 +29,20 @@ class InlineRunner(Runner):
         processes: how many Python processes to pretend: tasks alternate between as many soft states.
         timer: what tasks tell by how long things took, in seconds.
         watched: whether a thread watches for tasks that take too long, and for a cancel.
+        ends_process: whether the process may be ended where nothing else can end a task.
     """
 
     def __init__(
         self, seed: int = 0, processes: int = 1,
         timer: Callable[[], float] = time.perf_counter, *, watched: bool = True,
+        ends_process: bool = False,
     ) -> None:  # fmt: skip
         self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]
         self._soft_files = MemoryStore()  # all is on one host
         self._attempts = 0
-        self._watch = Watch() if watched else None
+        self._watch = Watch(ends_process=ends_process) if watched else None
         self._workers: list[Worker] = []
         self._drawings = 0
 
@@ -80,6 +82,9 @@ class InlineRunner(Runner):
     def end_try(self, error: HeadraceError, *, force: bool) -> None:
         if isinstance(error, Cancelled) and self._watch is not None:
             self._watch.cancel()
+
+    def why_ending(self) -> HeadraceError | None:
+        return None if self._watch is None else self._watch.why_ending
 
     def _run(self, plan: Plan) -> list[TaskReport]:
         reports: list[TaskReport] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import gc
 import os
 import pickle
@@ -122,11 +123,12 @@ def _plan(context: Any) -> Plan:
 def _watched(plan: Plan, context: Any) -> Iterator[None]:
     """Let a task end that takes too long, or that was cancelled; leave a note of where it was."""
     store = open_store(plan.store)
+    note = functools.partial(leave_note, plan, store, str(context.taskAttemptId()))
     try:
-        with _watch.watching(plan, marked(plan, store)):
+        with _watch.watching(plan, marked(plan, store), note):
             yield
     except (TaskTimeout, Cancelled) as error:
-        leave_note(plan, store, str(context.taskAttemptId()), error)
+        note(error)
         raise
 
 

@@ -25,6 +25,7 @@ from headrace.eventtime.timestamps import (
     from_micros,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.owned import ATOMS, Put
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 
@@ -63,15 +64,17 @@ class Cursor:
             hand, or between :meth:`begin` and its end by the handler at hand.
         log: how to take back what the handler at hand changes, or None when nobody will.
         newly_set: (slot, tag, time) of timers set behind their clock since the list was last emptied.
+        puts: what the handler at hand has put into cells, and others may have, too.
     """
 
-    __slots__ = ("_before", "_set_before", "log", "newly_set", "slots", "touched")
+    __slots__ = ("_before", "_set_before", "log", "newly_set", "puts", "slots", "touched")
 
     def __init__(self) -> None:
         self.slots: list[Any] = []
         self.touched: dict[int, Any] = {}
         self.log: list[Change] | None = None
         self.newly_set: list[tuple[int, str, int]] = []
+        self.puts: list[Put] = []
         self._before = self.touched
         self._set_before = 0
 
@@ -95,6 +98,7 @@ class Cursor:
         for change in reversed(self.log or []):
             change[0](*change[1:])
         self.touched, self.log = self._before, None
+        self.puts.clear()
         del self.newly_set[self._set_before :]
 
 
@@ -195,10 +199,14 @@ class ValueHandle(_Handle):
     def value(self, value: Any) -> None:
         # Written out rather than by calls: this is what handlers do most.
         cursor, slot = self._cursor, self._slot
+        slots = cursor.slots
         if cursor.log is not None and slot not in cursor.touched:
-            cursor.log.append((_set_item, cursor.slots, slot, cursor.slots[slot]))
+            cursor.log.append((_set_item, slots, slot, slots[slot]))
         cursor.touched[slot] = True
-        cursor.slots[slot] = value
+        if value is not slots[slot]:
+            slots[slot] = value
+            if type(value) not in ATOMS:
+                cursor.puts.append((slots, slot, value, self._codec, False))
 
     @property
     def exists(self) -> bool:
@@ -320,6 +328,19 @@ class MapHandle(_Handle):
             del self._touch(key)[key]
 
 
+class OwningMapHandle(MapHandle):
+    """A ``MapState`` whose entries can be changed in place."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        entries = self._touch(key)
+        if entries.get(key, MISSING) is not value:
+            entries[key] = value
+            if type(value) not in ATOMS:
+                self._cursor.puts.append((entries, key, value, self._codec, False))
+
+
 class ListHandle(_Handle):
     """A ``ListState`` of the key at hand."""
 
@@ -403,6 +424,37 @@ class ListHandle(_Handle):
         touched.singles.add(at)
         if self._cursor.log is not None:
             self._cursor.log.append((_set_item, elements, at, copy.deepcopy(elements[at])))
+
+
+class OwningListHandle(ListHandle):
+    """A ``ListState`` whose elements can be changed in place."""
+
+    __slots__ = ()
+
+    def append(self, element: Any) -> None:
+        """Add an element at the end. Costs that element, however long the list is."""
+        super().append(element)
+        self._put(len(self) - 1)
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        before = len(self)
+        super().extend(elements)
+        self._put(before)
+
+    def replace(self, elements: Iterable[Any]) -> None:
+        """Make these the list's elements."""
+        super().replace(elements)
+        self._put(0)
+
+    def _put(self, first: int) -> None:
+        """Note that elements from here on were put."""
+        elements = self._elements()
+        self._cursor.puts += [
+            (elements, at, elements[at], self._codec, False)
+            for at in range(first, len(elements))
+            if type(elements[at]) not in ATOMS
+        ]
 
 
 class TimerHandle:

@@ -43,6 +43,8 @@ class StateCodec:
         self._place = place
         self._exact = user_codec is None and declared in _EXACT
         self.immutable = user_codec is None and is_immutable(declared)
+        #: Whether values can be changed in place, but nothing in them can.
+        self.flat = user_codec is None and not self.immutable and _is_flat(declared)
         self._floats = user_codec is None and _holds(float, declared, set())
         self._untyped = user_codec is None and any(_holds(of, declared, set()) for of in _UNTYPED)
         if user_codec is not None:
@@ -205,6 +207,15 @@ def _without_prose(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_prose(item) for item in schema]
     return schema
+
+
+def _is_flat(kind: Any) -> bool:
+    """Say whether nothing that a value of the type holds can be changed in place."""
+    if typing.get_origin(kind) in (list, dict, set):
+        return all(is_immutable(argument) for argument in typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return all(is_immutable(field.type) for field in msgspec.structs.fields(kind))
+    return False
 
 
 def is_immutable(kind: Any) -> bool:

@@ -17,6 +17,7 @@ from headrace.computation import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.state.cells import MISSING, Change, Cursor
 from headrace.state.codecs import StateCodec
+from headrace.state.owned import ATOMS
 
 #: When something expires that was stored before its state had a time to live.
 NEVER = MAX_TIME + 1
@@ -205,7 +206,10 @@ class ExpiringValueHandle(_Expiring):
     def value(self, value: Any) -> None:
         entry = (value, self._lifetime.until(self._live()))
         self._touch()
-        self._cursor.slots[self._slot] = entry
+        cursor, slot = self._cursor, self._slot
+        cursor.slots[slot] = entry
+        if not self._codec.immutable and type(value) not in ATOMS:
+            cursor.puts.append((cursor.slots, slot, value, self._codec, True))
 
     @property
     def exists(self) -> bool:
@@ -256,7 +260,10 @@ class _EntriesHandle(_Expiring):
 
     def _put(self, key: Any, value: Any) -> None:
         until = self._lifetime.until(self._one(key))
-        self._touch(key).put(key, (value, until))
+        entries = self._touch(key)
+        entries.put(key, (value, until))
+        if not self._codec.immutable and type(value) not in ATOMS:
+            self._cursor.puts.append((entries.by_key, key, value, self._codec, True))
 
     def _remove(self, key: Any) -> None:
         self._touch(key).by_key.pop(key, None)

@@ -29,6 +29,8 @@ from headrace.state.cells import (
     KeyCells,
     ListHandle,
     MapHandle,
+    OwningListHandle,
+    OwningMapHandle,
     TimerHandle,
     ValueHandle,
     Waiting,
@@ -81,9 +83,12 @@ class CellType:
         self.kind: str = declared.kind
         self.domain: TimeDomain | None = getattr(declared, "domain", None)
         self.default = getattr(declared, "default", None)
+        #: Whether it holds what can be changed in place.
+        self.owns = False
         if self.kind not in _DATED:
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
             self.keep = self.codec.keep
+            self.owns = not self.codec.immutable
             if declared.version > 1:
                 self.upgrades = ValueUpgrades(
                     self.codec, declared.version, declared.upgrades,
@@ -136,9 +141,11 @@ class CellType:
             of = FrozenValueHandle if self.codec.immutable else ValueHandle
             return of(cursor, self.slot, self.codec, self.default)
         if self.kind == "map":
-            return MapHandle(cursor, self.slot, self.codec, self.order)
+            of_map = MapHandle if self.codec.immutable else OwningMapHandle
+            return of_map(cursor, self.slot, self.codec, self.order)
         if self.kind == "list":
-            return ListHandle(cursor, self.slot, self.codec)
+            of_list = ListHandle if self.codec.immutable else OwningListHandle
+            return of_list(cursor, self.slot, self.codec)
         return TimerHandle(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
@@ -627,6 +634,8 @@ class KeyedState(BinnedState):
                 raise self._cannot_keep(cell, key, error) from error
             for sub, value in rows:
                 delta.append((hash_, key, slot, sub, value))
+        if self.cursor.puts:
+            self.cursor.puts.clear()  # (what stays in memory was read back)
 
     def _cannot_keep(self, cell: CellType, key: Any, error: TypeError) -> UserCodeError:
         return UserCodeError(

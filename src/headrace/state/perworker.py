@@ -16,6 +16,7 @@ from headrace.state.cells import (
     ValueHandle,
 )
 from headrace.state.codecs import StateCodec
+from headrace.state.owned import Put
 from headrace.state.upgrading import ValueUpgrades
 
 #: They travel in manifests.
@@ -60,6 +61,8 @@ class PerWorkerState:
         ]
         self._cursor = Cursor()
         self._cursor.slots = [MISSING] * len(self._codecs)
+        #: Whether there are values that can be changed in place.
+        self.owns = any(not codec.immutable for codec in self._codecs)
         self.handles = {
             name: (FrozenValueHandle if codec.immutable else ValueHandle)(
                 self._cursor, slot, codec, item.default
@@ -75,6 +78,11 @@ class PerWorkerState:
         ]
         self.digest = NOTHING.digest
         self._kept: dict[str, bytes] = {}
+
+    @property
+    def puts(self) -> list[Put]:
+        """What handlers have put into values that can be changed in place."""
+        return self._cursor.puts
 
     def values(self) -> dict[str, Any]:
         """Return the values by name, defaults for those that were not set."""

@@ -38,6 +38,7 @@ from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.cells import KeyCells, before_cause
 from headrace.state.codecs import is_immutable
 from headrace.state.keyed import KeyedState
+from headrace.state.owned import owning
 from headrace.state.perworker import PerWorkerState
 from headrace.state.runs import HASH
 from headrace.step.late import LateRecords
@@ -59,6 +60,8 @@ from headrace.step.usercode import (
     wall_cause,
 )
 from headrace.topology import DEAD_LETTER, Node, Stream
+
+Handler = Callable[[Any, Any], None]
 
 
 class Produced:
@@ -166,6 +169,7 @@ class Visitor:
         self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
         handles = {**state.handles, **self.per_worker.handles}
         computation.__dict__.update(handles, _handles=handles)
+        self._process_record, self._process_timer = self._handlers()
         self.outputs = {
             name: Produced(checker(stream.values.python_type), copier(stream.values.python_type))
             for name, stream in node.outputs.items()
@@ -185,6 +189,14 @@ class Visitor:
         }
         self._portion = KeyPortion()
         self._is_at_the_end = self._is_last_portion = False
+
+    def _handlers(self) -> tuple[Handler, Handler]:
+        """Return the user's handlers, so that cells own what can be changed in place."""
+        record, timer = self.computation.process_record, self.computation.process_timer
+        if not (self.per_worker.owns or any(cell.owns for cell in self.state.cells)):
+            return record, timer
+        puts, lasting = self.state.cursor.puts, self.per_worker.puts
+        return owning(record, puts, lasting), owning(timer, puts, lasting)
 
     def _context(self) -> KeyContext:
         return KeyContext(self.node, self.outputs)
@@ -212,6 +224,8 @@ class Visitor:
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
         self._is_at_the_end = watermark >= MAX_TIME
         self._is_last_portion = self._is_at_the_end and portions >= MOST_PORTIONS_AT_THE_END
+        self.state.cursor.puts.clear()  # (of a try that has failed)
+        self.per_worker.puts.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.draw_from(seed)
         self._wall_cause = wall_cause(output_before, latest, clock_us)
@@ -292,7 +306,7 @@ class Visitor:
     ) -> None:  # fmt: skip
         """Visit keys whose errors stop the pipeline. The hottest loop: it saves on calls."""
         cursor, context, leave = self.state.cursor, self.context, self.state.leave
-        handle, due, newly_set = self.computation.process_record, self._due_keys, cursor.newly_set
+        handle, due, newly_set = self._process_record, self._due_keys, cursor.newly_set
         touched: dict[int, Any] = {}
         keys = 0
         record: Record | None = None
@@ -326,7 +340,7 @@ class Visitor:
         self.state.stand_on(cells)
         self.context.stand_on(cells)
         for record in records:
-            self._guarded(self.computation.process_record, record, record.timestamp_us, report)
+            self._guarded(self._process_record, record, record.timestamp_us, report)
         if self.state.cursor.newly_set or id(cells) in self._due_keys:
             self._fire_due(cells, watermark, clock_us, report)
         self.state.leave(cells)
@@ -414,7 +428,7 @@ class Visitor:
             hold = self.state.release(timer.name, timer.tag)
             if hold is not None:
                 cause, earliest = hold, None
-        handle = self.computation.process_timer
+        handle = self._process_timer
         if self.node.on_error != "stop":
             self._guarded(handle, timer, cause, report, earliest)
             return

@@ -20,6 +20,7 @@ from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.raised import goes_on
 from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.state.buffer import I64
+from headrace.state.owned import owning
 from headrace.state.perworker import PerWorkerState
 from headrace.state.rows import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.state.tables import TableSet
@@ -83,6 +84,8 @@ class BatchVisitor:
         self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
         handles = {**state.handles, **self.per_worker.handles}
         computation.__dict__.update(handles, _handles=handles)
+        self._handle_batch = owning(computation.process_batch, [], self.per_worker.puts)
+        self._handle_timers = owning(computation.process_timers, [], self.per_worker.puts)
         self.outputs = {
             name: Emitter(node, name, stream)
             for name, stream in node.outputs.items()
@@ -108,6 +111,7 @@ class BatchVisitor:
     ) -> NodeReport:  # fmt: skip
         """Apply a step's records and due timers; see :meth:`headrace.step.visit.Visitor.step`."""
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
+        self.per_worker.puts.clear()  # (of a try that has failed)
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
         self._late.let_through = 0
@@ -171,7 +175,7 @@ class BatchVisitor:
     def _process_batch(self, batch: KeyedBatch, report: NodeReport) -> None:
         report.records += len(batch)
         report.keys += len(batch.keys)
-        handle = self.computation.process_batch
+        handle = self._handle_batch
         if self.node.on_error == "stop":
             try:
                 handle(self.context, batch)
@@ -228,7 +232,7 @@ class BatchVisitor:
         return f"computation {self.node.name!r}"
 
     def _fire_batch(self, fired: FiredBatch, report: NodeReport) -> None:
-        handle = self.computation.process_timers
+        handle = self._handle_timers
         if self.node.on_error == "stop":
             try:
                 handle(self.context, fired)
@@ -261,8 +265,8 @@ class BatchVisitor:
 
     def _call_of(self, part: Any) -> Callable[[], None]:
         if isinstance(part, KeyedBatch):
-            return lambda: self.computation.process_batch(self.context, part)
-        return lambda: self.computation.process_timers(self.context, part)
+            return lambda: self._handle_batch(self.context, part)
+        return lambda: self._handle_timers(self.context, part)
 
     def _attempt(self, call: Callable[[], None]) -> BaseException | None:
         """Call a handler; undo all it did when it raises, and return what it raised."""

@@ -182,7 +182,7 @@ class TimelineVisitor(Visitor):
         self.state.leave(cells)
 
     def _apply(self, record: Record, report: NodeReport) -> None:
-        handle = self.computation.process_record
+        handle = self._process_record
         if self.node.on_error != "stop":
             self._guarded(handle, record, record.timestamp_us, report)
             return
