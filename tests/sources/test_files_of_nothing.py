@@ -15,6 +15,7 @@ import pytest
 from headrace.errors import BadInput, SourceChanged
 from headrace.sources import Limit
 from headrace.sources.files import dividing, settling, tracking
+from headrace.sources.files.folders import LocalFolder
 from headrace.storage import MemoryStore
 from tests.sources.test_files_of_others import Reader, lines, watched
 
@@ -153,3 +154,23 @@ def test_a_directory_that_comes_later_is_told_of(tmp_path: Path, name: str) -> N
         Reader(watched(tmp_path / name), read.position)()
     (tmp_path / "_away").rename(tmp_path / name)
     assert Reader(watched(tmp_path / name), read.position)() == []
+
+
+@pytest.mark.parametrize("kind", ["torn line", "no footer", "torn gzip"])
+def test_files_that_wait_are_opened_again_when_they_change(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, content, _ = OF_NOTHING[kind]
+    for n in range(10):
+        (tmp_path / f"{n}.{ending}").write_bytes(content)
+    read = Reader(watched(tmp_path, format=ending.removesuffix(".gz")))
+    assert read() == []
+    opened: list[str] = []
+    own = LocalFolder.open
+    monkeypatch.setattr(LocalFolder, "open", lambda s, of: opened.append(of) or own(s, of))
+    assert read() == []
+    assert not opened
+    whole = {"torn line": lines(9).encode(), "no footer": one_parquet(9)}
+    (tmp_path / f"3.{ending}").write_bytes(whole.get(kind, gzip.compress(lines(9).encode())))
+    assert read() == [9]
+    assert not {*opened} - {f"3.{ending}"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -89,11 +89,13 @@ class Divider:
             set()
         )  # names of files that no checkpoint has what was read of
         self._told_of_nothing = False
+        self._dry: dict[str, _Dry] = {}
         self._held: set[str] = set()  # files that are not whole, and were told of
 
     def open(self, store: Store | None) -> None:
         """Begin anew: another run may have read what has come since."""
         self._states = []
+        self._dry = {}
         self._uncommitted = set()
         self._catalogs = None if store is None else Catalogs(store, os.urandom(6).hex())
 
@@ -341,6 +343,8 @@ class Divider:
             until = bound(name, waiting.facts)
             if until is None or (waiting.entry is not None and waiting.entry.read >= until):
                 continue
+            if goes_on and self._is_dry(name, waiting):
+                continue
             rest = Limit(limit.rows - taken.rows, limit.bytes - taken.bytes)
             try:
                 self._take_file(name, state, rest, until, goes_on, taken)
@@ -349,6 +353,14 @@ class Divider:
             if not state.waiting.get(name):
                 taken.finished.add(of)
         return taken
+
+    def _is_dry(self, name: str, waiting: Waiting) -> bool:
+        """Say whether a file gave nothing when it was last opened, and has nothing else now."""
+        dry = self._dry.get(name)
+        if dry is None or dry.read != _read_of(waiting.entry):
+            return False
+        facts = self._folder.facts(unescaped(name))
+        return facts == dry.facts and dry.settled == is_settled(dry.facts)
 
     def _order(self, state: State) -> list[str]:
         """Return the files that wait, in the order in which they are read: what was begun comes first."""
@@ -369,9 +381,12 @@ class Divider:
                 opening = open_file(self._folder, raw, "cut")
                 with opening as file:
                     entry = self._entry_now(name, waiting, file, state.known)
-                    if self._is_begun(name, file, goes_on):
-                        return
-                    self._cut(name, entry, file, state, limit, until, goes_on, taken)
+                    before = len(taken.parts)
+                    if not self._is_begun(name, file, goes_on):
+                        self._cut(name, entry, file, state, limit, until, goes_on, taken)
+                    self._dry.pop(name, None)
+                    if len(taken.parts) == before and name in state.waiting:
+                        self._dry[name] = _Dry(file.facts, _read_of(entry), is_settled(file.facts))
             except FileNotFoundError as error:
                 del state.waiting[name]
                 if waiting.entry is not None or not goes_on:
@@ -663,6 +678,24 @@ class _Taken:
     def has_room(self, limit: Limit) -> bool:
         """Say whether a step may take more."""
         return self.rows < limit.rows and self.bytes < limit.bytes and self.files < _STEP_FILES
+
+
+class _Dry(NamedTuple):
+    """A file that gave nothing when it was opened.
+
+    Attributes:
+        facts: what it was.
+        read: how far it had been read.
+        settled: whether it had not changed for a while.
+    """
+
+    facts: Facts
+    read: int
+    settled: bool
+
+
+def _read_of(entry: FileRead | None) -> int:
+    return 0 if entry is None else entry.read
 
 
 class _NotAsItWas(Exception):

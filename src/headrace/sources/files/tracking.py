@@ -585,7 +585,8 @@ class _Evidence:
         if not self._is_text:
             return None
         beside = [of for of in self._names_beside().get(name, ()) if self._known.get(of)]
-        if not beside and (not self.is_packed(name) or not self._seen.hashes):
+        by_head = self.is_packed(name) and self._seen.hashes and self._known.catalogs
+        if not beside and not by_head:
             return None
         try:
             with self._open(name) as file:
@@ -596,7 +597,7 @@ class _Evidence:
                         continue
                     if has_print(original, file, is_text=True):
                         return Remembered(original, name_hash(other))
-                if not self.is_packed(name) or not self._seen.hashes:
+                if not by_head:
                     return None
                 for of in self._known.with_head(prints_of_head(file, is_text=True)):
                     is_gone = not self._seen.is_listed(of.hash)
