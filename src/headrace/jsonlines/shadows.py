@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -178,22 +177,18 @@ def _raw_text(raw: msgspec.Raw | None) -> str | None:
     return None if text == b"null" else text.decode()
 
 
-def _time_text(raw: msgspec.Raw | None) -> str | None:
+def _digits_or_text(raw: msgspec.Raw | None) -> str | None:
     """Return a text, or the digits of a number as they are: floats would round them."""
     text = _raw_text(raw)
     if text is None or text[0] in "-0123456789":
         return text
     if text[0] != '"':
-        raise ValueError(f"{text[:80]} is no time")
+        raise ValueError(f"{text[:80]} is neither a text nor a number")
     return str(msgspec.json.decode(text)) if "\\" in text else text[1:-1]
 
 
 def _number_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else repr(value)
-
-
-def _decimal_text(value: Any) -> str | None:
-    return None if value is None else str(value)
 
 
 def _float(value: Any) -> float | None:
@@ -209,9 +204,9 @@ _PLAIN: dict[str, tuple[Any, Convert | None]] = {
     "date": (str | int | None, _number_text),
     "time of day": (str | None, None),
     "duration": (str | None, None),
-    "decimal": (Decimal | None, _decimal_text),
-    "point in time": (msgspec.Raw, _time_text),
-    "time without a zone": (msgspec.Raw, _time_text),
+    "decimal": (msgspec.Raw, _digits_or_text),
+    "point in time": (msgspec.Raw, _digits_or_text),
+    "time without a zone": (msgspec.Raw, _digits_or_text),
 }
 
 

@@ -125,6 +125,21 @@ def test_what_is_neither_text_nor_number_is_no_time(text: str) -> None:
     assert value('"2024-05-01T12:00:00\\u005a"', datetime) == datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("text", ['"1_0"', '"NaN"', '"٣"', "NaN", "true", "[1]", '"1.5x"'])
+@pytest.mark.parametrize("beside", ["", ', "m": {"a": 1}'])
+def test_what_is_no_decimal_is_none_whatever_is_beside_it(
+    tmp_path: Path, text: str, beside: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    schema = {"at": int, "x": Decimal} | ({"m": dict[str, int]} if beside else {})
+    for good in ('"1.5"', "1.5", '"15e-1"', "15e-1"):
+        path.write_text(f'{{"at": 0, "x": {good}{beside}}}\n')
+        assert records(Files(path, event_time="at", schema=schema))[0].x == Decimal("1.5")
+    path.write_text(f'{{"at": 0, "x": {text}{beside}}}\n')
+    with pytest.raises(BadInput, match="line 1"):
+        records(Files(path, event_time="at", schema=schema))
+
+
 def test_times_in_nanoseconds_may_have_an_exponent() -> None:
     assert value("1.7145648e18", datetime, time_unit="ns") == datetime(2024, 5, 1, 12, tzinfo=UTC)
 
