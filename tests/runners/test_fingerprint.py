@@ -534,3 +534,21 @@ def test_code_of_another_result_has_another_fingerprint_and_what_is_said_of_it_d
     assert differ == (one != other), "the oracle: code is other code if it computes something else"
     assert (taken(first) != taken(second)) == differ
     assert taken(first) == of_first[1], "its use does not change it"
+
+
+def test_a_module_counts_as_the_process_has_it_whatever_becomes_of_its_file(tmp_path: Path) -> None:
+    files = {**job(body="import helpers; helpers.b(1)"), "helpers.py": _HELPERS}
+    case = Case("", "1", "2", files)
+    plain = taken(case.written(tmp_path / "plain", "1"))
+    other = taken(case.written(tmp_path / "other", "2"))
+    folder = case.written(tmp_path / "edited", "1")
+
+    def look(module: Any) -> list[str]:
+        found = [fingerprint(module.pipeline())]
+        helpers = importlib.import_module("helpers")
+        (folder / "helpers.py").write_text(_HELPERS.replace("??", "2") + "# edited\n")
+        found.append(fingerprint(module.pipeline()))
+        importlib.reload(helpers)
+        return [*found, fingerprint(module.pipeline())]
+
+    assert in_folder(folder, look) == [plain, plain, other]

@@ -117,7 +117,7 @@ def _code_of(name: str, spec: ModuleSpec) -> CodeType | None:
 
 def _source_of(name: str, spec: ModuleSpec) -> bytes | str | None:
     if spec.origin is not None and spec.origin.endswith(".py") and Path(spec.origin).is_file():
-        return _read(spec.origin)
+        return _read(spec.origin, _loaded(name))
     get_source: Any = getattr(spec.loader, "get_source", None)
     try:
         return None if get_source is None else get_source(name)
@@ -125,10 +125,24 @@ def _source_of(name: str, spec: ModuleSpec) -> bytes | str | None:
         return None
 
 
-@functools.cache
-def _read(file: str) -> bytes:
-    # (once in a process: what it has loaded does not change with the file)
-    return Path(file).read_bytes()
+def _loaded(name: str) -> object:
+    """Return what is another object after a module was loaded anew; None while it is not loaded."""
+    module = sys.modules.get(name)
+    return module and (getattr(module, "__spec__", None) or module)
+
+
+#: What was read of files, and as what the module was loaded then.
+_AS_LOADED: dict[str, tuple[object, bytes]] = {}
+
+
+def _read(file: str, loaded: object) -> bytes:
+    """Return a file as the process has loaded it, or will: that does not change with the file."""
+    before, text = _AS_LOADED.get(file, (None, None))
+    is_as_it_was = loaded is not None and (before is None or before is loaded)
+    if text is None or not is_as_it_was:
+        text = Path(file).read_bytes()
+    _AS_LOADED[file] = loaded, text
+    return text
 
 
 @functools.lru_cache(maxsize=1024)
