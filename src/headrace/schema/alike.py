@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,9 @@ from headrace.schema.numbers import plain_number
 PLAIN = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
 _AS_IT_IS = msgspec.msgpack.Encoder(enc_hook=plain_number)
 _SETS = (set, frozenset)
+_TEXTS = frozenset((str,))
+#: Of these, what is of one type is the same kind of thing.
+_ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 
 
 def encoded(value: Any) -> bytes:
@@ -71,6 +75,8 @@ def same_types(value: Any, kept: Any) -> bool:
     A number that is kept as a float may have been an integer, and what is kept as a class with fields a
     mapping; a tuple may have been a list: there a declared type says so.
     """
+    if type(value) is type(kept) and type(kept) in _ATOMS:
+        return True
     value = plain_number(value, strict=False)
     if isinstance(kept, float):
         return isinstance(value, float | int) and not isinstance(value, bool)
@@ -81,13 +87,10 @@ def same_types(value: Any, kept: Any) -> bool:
     if isinstance(kept, _SETS):
         return isinstance(value, _SETS) and _same_each(_sorted(value), _sorted(kept))
     if isinstance(kept, msgspec.Struct):
-        fields = msgspec.structs.fields(type(kept))
-        names = {field.name: field.encode_name for field in fields}
+        names = zip(kept.__struct_fields__, kept.__struct_encode_fields__, strict=True)
         return _same_fields(value, kept, names)
     if dataclasses.is_dataclass(kept):
-        return _same_fields(
-            value, kept, {field.name: field.name for field in dataclasses.fields(kept)}
-        )
+        return _same_fields(value, kept, [(f.name, f.name) for f in dataclasses.fields(kept)])
     if type(value) is not type(kept):
         return False
     return _same_each(value, kept) if isinstance(kept, list) else True
@@ -98,27 +101,53 @@ def _same_each(values: Any, kept: Any) -> bool:
 
 
 def _same_items(values: dict[Any, Any], kept: dict[Any, Any]) -> bool:
-    if all(type(key) is str for key in values):
-        return values.keys() == kept.keys() and all(
-            same_types(item, kept[key]) for key, item in values.items()
-        ) and all(type(key) is str for key in kept)  # fmt: skip
-    mine, its = ([x for key in _sorted(of) for x in (key, of[key])] for of in (values, kept))
-    return _same_each(mine, its)
+    if not _TEXTS.issuperset(map(type, values)):
+        mine, its = ([x for key in _sorted(of) for x in (key, of[key])] for of in (values, kept))
+        return _same_each(mine, its)
+    return values.keys() == kept.keys() and all(
+        map(same_types, values.values(), map(kept.__getitem__, values))
+    )
 
 
 def _sorted(values: Any) -> list[Any]:
     return sorted(values, key=encoded)
 
 
-def _same_fields(value: Any, kept: Any, names: dict[str, str]) -> bool:
+def _same_fields(value: Any, kept: Any, names: Iterable[tuple[str, str]]) -> bool:
     if isinstance(value, Mapping):
         return all(
-            same_types(value[outside], getattr(kept, name))
-            for name, outside in names.items() if outside in value
+            same_types(value[outside], getattr(kept, name)) for name, outside in names if outside in value
         )  # fmt: skip
     return type(value) is type(kept) and all(
-        same_types(getattr(value, name), getattr(kept, name)) for name in names
+        same_types(getattr(value, name), getattr(kept, name)) for name, _ in names
     )
+
+
+def may_hold(wanted: Any, declared: Any, known: dict[int, Any] | None = None) -> bool:
+    """Say whether values of a type may hold others of a plain type."""
+    known = {} if known is None else known
+    if declared is wanted:
+        return True
+    if id(declared) in known:
+        return False
+    known[id(declared)] = declared  # (which so stays, and its number is no other's)
+    if isinstance(declared, typing.TypeVar):
+        return wanted is Any
+    inner = list(typing.get_args(declared))
+    behind = getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
+    origin = typing.get_origin(declared)
+    kind = declared if isinstance(declared, type) else origin
+    if behind is not None:
+        inner.append(behind)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        inner += [field.type for field in msgspec.structs.fields(declared)]
+    elif isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _has_hints(kind)):
+        inner += typing.get_type_hints(kind).values()
+    return any(may_hold(wanted, one, known) for one in inner)
+
+
+def _has_hints(kind: type) -> bool:
+    return typing.is_typeddict(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def names_no_zone(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,13 @@ def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> p
         pa.ArrowInvalid: when one has more digits than the type, or is no number.
     """
     unit = Decimal(1).scaleb(-kind.scale)
-    exactly = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    quantize = Context(prec=kind.precision, traps=[Inexact, InvalidOperation]).quantize
+    made: list[Decimal | None]
     try:
-        made = [
-            None if value is None else value.quantize(unit, context=exactly) for value in values
-        ]
+        try:
+            made = list(map(quantize, values, repeat(unit)))  # type: ignore[arg-type]
+        except TypeError:  # (there are some that are None)
+            made = [None if value is None else quantize(value, unit) for value in values]
     except DecimalException:
         raise pa.ArrowInvalid(
             f"it has more than {kind.precision} digits, {kind.scale} of them behind the point"

@@ -6,6 +6,7 @@ import copyreg
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, starmap
 from typing import Any
 
@@ -13,7 +14,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.schema.alike import encoded, in_order, names_no_zone, same_value
+from headrace.raised import goes_on, said
+from headrace.schema.alike import encoded, in_order, may_hold, names_no_zone, same_value
 from headrace.schema.exact import (
     Misfit,
     as_plain,
@@ -353,8 +355,10 @@ def all_made(make: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[
     made: list[Any] = []
     try:
         made.extend(starmap(make, rows))
-    except Exception as error:
-        raise Misfit(len(made), f"{type(error).__name__}: {error}") from error
+    except BaseException as error:  # (a class of the user's may raise anything)
+        if goes_on(error):
+            raise
+        raise Misfit(len(made), said(error)) from error
     return made
 
 
@@ -404,6 +408,7 @@ class Json(Form):
         self.says = says
         self._declared = declared
         _decoder(declared)  # (raises for what cannot be decoded)
+        self._has_times = _may_hold_times(declared)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         texts: list[str | None] = []
@@ -421,11 +426,11 @@ class Json(Form):
             raise refused(
                 row, value, self.says, f"{shortened(value)} has no form in JSON of its own"
             )
-        self._check_zones(row, value)
+        self._check_zone(row, value)
         return text.decode()
 
-    def _check_zones(self, row: int, value: Any) -> None:
-        if names_no_zone(value):
+    def _check_zone(self, row: int, value: Any) -> None:
+        if self._has_times and names_no_zone(value):
             raise Misfit(row, f"{shortened(value)} has no time zone, which no column says either")
 
     def to_python(self, column: pa.Array) -> list[Any]:
@@ -440,8 +445,15 @@ class Json(Form):
     def read(self, column: pa.Array) -> pa.Array:
         column = super().read(column)
         for row, value in enumerate(self.to_python(column)):
-            self._check_zones(row, value)
+            self._check_zone(row, value)
         return column
+
+
+def _may_hold_times(declared: Any) -> bool:
+    try:
+        return may_hold(datetime, declared)
+    except NameError:  # (a type is known by a name that is not to be seen from here)
+        return True
 
 
 _IN_ORDER = msgspec.json.Encoder(enc_hook=plain_number, order="deterministic")

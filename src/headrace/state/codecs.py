@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.errors import PipelineError
 from headrace.raised import goes_on, raise_again, said
-from headrace.schema.alike import PLAIN, encoded, same_types
+from headrace.schema.alike import PLAIN, encoded, may_hold, same_types
 from headrace.schema.forms import shortened
 from headrace.shapes import shape_of_type
 
@@ -45,8 +45,8 @@ class StateCodec:
         self.immutable = user_codec is None and is_immutable(declared)
         #: Whether values can be changed in place, but nothing in them can.
         self.flat = user_codec is None and not self.immutable and _is_flat(declared)
-        self._floats = user_codec is None and _holds(float, declared, set())
-        self._untyped = user_codec is None and any(_holds(of, declared, set()) for of in _UNTYPED)
+        self._floats = user_codec is None and may_hold(float, declared)
+        self._untyped = user_codec is None and any(may_hold(of, declared) for of in _UNTYPED)
         if user_codec is not None:
             return
         try:
@@ -147,32 +147,6 @@ class StateCodec:
         encoded = msgspec.json.encode(schema, order="sorted")
         name = getattr(self.declared, "__name__", repr(self.declared))
         return f"{name} {hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
-
-
-def _holds(wanted: Any, declared: Any, known: set[int]) -> bool:
-    """Say whether values of a type may hold others of a plain type."""
-    if declared is wanted:
-        return True
-    if id(declared) in known:
-        return False
-    known.add(id(declared))
-    if isinstance(declared, typing.TypeVar):
-        return wanted is Any
-    inner = list(typing.get_args(declared))
-    behind = getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
-    origin = typing.get_origin(declared)
-    kind = declared if isinstance(declared, type) else origin
-    if behind is not None:
-        inner.append(behind)
-    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        inner += [field.type for field in msgspec.structs.fields(declared)]
-    elif isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _has_hints(kind)):
-        inner += typing.get_type_hints(kind).values()
-    return any(_holds(wanted, one, known) for one in inner)
-
-
-def _has_hints(kind: type) -> bool:
-    return typing.is_typeddict(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def _check_floats(value: Any, kept: Any) -> None:
