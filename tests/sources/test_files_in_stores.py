@@ -13,7 +13,7 @@ import pytest
 from obstore.store import from_url
 
 import headrace as hr
-from headrace.errors import PipelineError, SourceChanged, StorageError
+from headrace.errors import BadInput, PipelineError, SourceChanged, StorageError
 from headrace.sources import Files, Limit
 from headrace.sources.files.folders import ObjectFolder
 from headrace.sources.files.names import Pattern
@@ -240,3 +240,14 @@ def test_files_of_a_store_beside_compressed_ones_count_once_and_wholly(bucket: B
     assert sorted(found) == [*range(1, 8)]
     bucket.put("z.jsonl", lines(6, 7))
     assert read_on(watched(bucket.location), position)[0] == []
+
+
+def test_a_directory_of_a_store_that_was_taken_for_a_file_is_told_of(bucket: Bucket) -> None:
+    bucket.put("_other", b"")
+    source = watched(f"{bucket.location}/out.jsonl")
+    assert read_on(source, source.start())[0] == []
+    bucket.put("out.jsonl/part-0.jsonl", lines(1))
+    with pytest.raises(BadInput, match="end the path"):
+        read_on(source, source.start())
+    source = watched(f"{bucket.location}/out.jsonl/")
+    assert read_on(source, source.start())[0] == [1]

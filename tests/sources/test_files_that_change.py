@@ -29,7 +29,7 @@ def put_parquet(path: Path, *numbers: int) -> None:
 @pytest.mark.parametrize("pattern", ["", "*.jsonl", "app.jsonl"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_log_is_read_on_under_a_name_that_is_no_input(
-    tmp_path: Path, pattern: str, restart: bool
+    tmp_path: Path, pattern: str, restart: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "app.jsonl"
     log.write_text(lines(1))
@@ -50,6 +50,7 @@ def test_a_log_is_read_on_under_a_name_that_is_no_input(
     (tmp_path / "app.jsonl.1").rename(tmp_path / "app.jsonl.2")
     log.rename(tmp_path / "app.jsonl.1")
     assert read() == [103]
+    assert "written again" not in caplog.text
     (tmp_path / "app.jsonl.2").unlink()
     assert read() == []
     assert Reader(watched(tmp_path / pattern), read.position)() == []

@@ -225,7 +225,7 @@ class LocalFolder(Folder):
             if self.facts(pattern.parts[0]) is not None:
                 yield [(pattern.parts[0], None)]
             elif os.path.isdir(os.path.join(self.location, pattern.parts[0])):
-                raise _came_later(pattern.shown)
+                raise _is_directory(pattern.shown)
             return
         seen, self._seen = self._seen, {}
         waiting = [_Entered("", pattern.start())]
@@ -406,6 +406,8 @@ class ObjectFolder(_RemoteFolder):
             facts = self.facts(pattern.parts[0])
             if facts is not None:
                 yield [(pattern.parts[0], facts)]
+            elif any(ObjectStore(self.shown(pattern.parts[0])).objects()):
+                raise _is_directory(pattern.shown)
             return
         for page in self._store.objects():
             some = [(of, pattern.matches(of.name)) for of in page if not _is_marker(of)]
@@ -454,6 +456,8 @@ class HdfsFolder(_RemoteFolder):
             some: Listed = []
             for name, of in self._store.directory(folder).items():
                 if of["type"] == "DIRECTORY":
+                    if pattern.names_one and name == pattern.parts[0]:
+                        raise _is_directory(pattern.shown)
                     entered = pattern.enters(state, name) if pattern.is_deep else None
                     if entered:
                         waiting.append((f"{folder}{name}/", entered))
@@ -475,12 +479,11 @@ def _hdfs_facts(of: dict[str, Any]) -> Facts:
     return Facts(str(of["fileId"]), int(of["length"]), int(of["modificationTime"]) * 1_000_000)
 
 
-def _came_later(shown: str) -> BadInput:
+def _is_directory(shown: str) -> BadInput:
     return BadInput(
-        f"{shown} is a directory, and was none when the pipeline was declared",
+        f"{shown} is a directory, and was taken for a file when the pipeline was declared",
         place=shown,
-        remedy="start again, and its files are read; where a directory is still to come, end the path "
-        "with '/'",
+        remedy="end the path with '/', and the files in it are read",
     )
 
 

@@ -346,9 +346,10 @@ class Tracker:
             if of.hash != name_hash(name):
                 known.drop(of.hash)
                 state.waiting.pop(of.entry.name, None)
+        elsewhere = {of.hash for of in matches.same.values()}  # (its old content has another name)
         for name in matches.rewritten:
             known.drop(name_hash(name))
-            if self.is_input(unescaped(name)):
+            if self.is_input(unescaped(name)) and name_hash(name) not in elsewhere:
                 shown = self._folder.shown(unescaped(name))
                 log.warning("%s was written again, and is read from its beginning", shown)
         for name, of in matches.same.items():
