@@ -184,3 +184,14 @@ def test_each_new_file_is_opened_a_few_times_however_many_there_are(
     assert len(read()) == (count if act == "gone" else 0)
     assert len(opened) <= 12 * count
     assert time.monotonic() - began < 20
+
+
+def test_a_file_that_is_compressed_beside_an_older_copy_counts_once(tmp_path: Path) -> None:
+    put(tmp_path, **{"x.jsonl.gz": lines(1)})
+    read = Reader(watched(tmp_path))
+    assert read() == [1]
+    put(tmp_path, **{"x.jsonl": lines(1, 2, 3)})
+    assert read() == [2, 3]
+    put(tmp_path, **{"x.jsonl.xz": lines(1, 2, 3)})
+    (tmp_path / "x.jsonl").unlink()
+    assert read() == []

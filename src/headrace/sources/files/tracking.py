@@ -531,12 +531,14 @@ class _Evidence:
                 if not holds_records(file, self._format):
                     return None
                 found = [of for of in (self._beside(name, file, other) for other in beside) if of]
+                best = max((of for of in found if of.entry is not None), key=_how_far, default=None)
+                if best is not None and self._has_more_of_gone(file, beside, best):
+                    return None  # (it is what is gone)
         except OSError:
             return LATER
         except BadInput:
             return None  # (it is an error when it is read)
         waits = [of for of in found if of.entry is None]
-        best = max((of for of in found if of.entry is not None), key=_how_far, default=None)
         return waits[0] if waits else best
 
     def _names_beside(self) -> dict[str, list[str]]:
@@ -572,6 +574,19 @@ class _Evidence:
             found = compared(name, file, entry, one, goes_on=self._state.goes_on)
             is_told = found is None or (found.entry is not None and found.entry.whole)
             return found if is_all_read or is_told else SOON
+
+    def _has_more_of_gone(self, file: OpenFile, beside: list[str], best: Copy) -> bool:
+        """Say whether a file holds one that is gone, and of which more was read than of those beside it."""
+        if best.entry is None or best.entry.whole:
+            return False
+        for other in beside:
+            entry = self._known.get(other)
+            if entry is None or entry.read <= best.entry.read:
+                continue
+            gone = self._folder.facts(unescaped(other)) is None
+            if gone and has_print(entry, file, is_text=True):
+                return True
+        return False
 
     def _beside_gone(self, name: str, file: OpenFile, original: FileRead | None) -> Copy | None:
         """Go on in a copy of a file that has grown before it went."""
