@@ -21,8 +21,8 @@ from headrace.printable import HIDDEN, hides_values
 _CALLERS = (
     "/headrace/step/",
     "/headrace/state/",
-    "/headrace/sources/iterables.py",
-    "/headrace/sinks/calls.py",
+    "/headrace/sources/",
+    "/headrace/sinks/",
     "/headrace/delivery.py",
     "/headrace/intake.py",
     "/headrace/raised.py",

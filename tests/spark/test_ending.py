@@ -125,10 +125,11 @@ def test_a_task_that_does_not_end_by_itself_is_killed_with_its_process(
     monkeypatch.setattr(watchdog, "GRACE_S", 2.0)
     mark = tmp_path / "pid"
     with (
-        pytest.raises(TaskTimeout),
+        pytest.raises(TaskTimeout) as raised,
         job(spark, Hangs(str(mark), deaf=True), tmp_path, task_timeout="10s") as runs,
     ):
         runs.drain(120)
+    assert raised.value.place == "computation 'slow', key 'n3', step 3"
     until(lambda: is_gone(int(mark.read_text())))
     assert committed(tmp_path) == 2
 

@@ -217,6 +217,30 @@ def test_a_users_error_comes_first_and_without_the_jvm(
     assert 'raise ValueError("thirteen")' in text
 
 
+class Leaves(hr.Computation):
+    """Raises what must not end the Python process of a task."""
+
+    out = hr.Output(int)
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        raise self.kind(0)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_what_must_not_end_a_process_is_the_users_error_and_tried_once(
+    local_spark: Any, tmp_path: Path, kind: type[BaseException]
+) -> None:
+    pipeline = hr.Pipeline("leaves")
+    stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
+    pipeline.compute("it", Leaves(kind), keys={stream: "key"})
+    with pytest.raises(UserCodeError, match=f"{kind.__name__}: 0"):
+        run_inline(pipeline, store=LocalStore(tmp_path), workers=2, exchange="driver",
+                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+
+
 class DiesOnce(hr.Computation):
     """Its Python process ends abruptly at the first record that it ever sees."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
 from headrace.eventtime.parsing import TimeUnit
+from headrace.raised import is_from_outside, user_error
 from headrace.schema import NotExact, ValueType, value_type_of_schema
 from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
@@ -256,18 +256,17 @@ def _given_by(read: Callable[[Any], Any], partition: Any, place: str) -> Iterato
     """
     try:
         yield from read(partition)
-    except HeadraceError:
+    except (HeadraceError, GeneratorExit):  # (the latter: nobody reads on)
         raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if "/headrace/sources/" not in frame.filename]
-        text = traceback.format_list(own) + traceback.format_exception_only(error)
-        raise UserCodeError(
-            f"the reader failed: {type(error).__name__}: {error}",
-            place=place,
-            remedy="mend the data source, or what it reads from, and start again: the step was not "
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
+        raise user_error(
+            error,
+            place,
+            "mend the data source, or what it reads from, and start again: the step was not "
             "committed, nothing is lost",
-            traceback_text="".join(text),
+            "the reader failed",
         ) from error
 
 
@@ -283,9 +282,11 @@ def _name_of(function: Callable[[Any], str], partition: Any) -> str:
     )
     try:
         name = function(partition)
-    except Exception as error:
-        what = f"the function that names partitions failed: {type(error).__name__}: {error}"
-        raise UserCodeError(what, place=place, remedy=remedy) from error
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
+        what = "the function that names partitions failed"
+        raise user_error(error, place, remedy, what) from error
     if not isinstance(name, str) or not name:
         raise UserCodeError(f"{name!r} is no name of a partition", place=place, remedy=remedy)
     return name
