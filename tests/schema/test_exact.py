@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.schema import NotExact, exact_cast
+from headrace.schema import NotExact, exact_cast, value_type_of
 from headrace.schema.decimals import decimals_of_texts, decimals_of_values
 
 _INTS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
@@ -247,3 +247,19 @@ def test_a_text_that_is_no_utf8_is_refused_though_the_column_says_that_it_is() -
     with pytest.raises(NotExact, match="no UTF-8") as caught:
         exact_cast(column, pa.field("x", pa.string()))
     assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("keys", [[0.5, math.nan], [0.0, -0.0]])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_nan_is_no_key_of_a_map_and_both_zeros_are_one(
+    keys: list[float], kind: pa.DataType
+) -> None:
+    maps = pa.array([[(0.5, 1), (0.0, 2)], [(key, 1) for key in keys]], pa.map_(kind, pa.int64()))
+    assert exact_cast(maps[:1], pa.field("x", maps.type)).equals(maps[:1])
+    with pytest.raises(NotExact, match=r"NaN|twice") as caught:
+        exact_cast(maps, pa.field("x", maps.type))
+    assert caught.value.row == 1
+    if keys[0]:
+        values = value_type_of(dict[float, int])
+        with pytest.raises(NotExact, match="NaN"):
+            values.to_columns([{0.5: 1}, dict.fromkeys(keys, 1)])

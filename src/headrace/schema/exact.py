@@ -447,11 +447,17 @@ def map_of(
 
 
 def check_once(offsets: npt.NDArray[np.int64], keys: pa.Array) -> None:
-    """Check that no map has a key twice.
+    """Check that no map has a key twice, nor NaN for one, which is equal to no key.
 
     Raises:
         Misfit: for the first that has.
     """
+    if pa.types.is_floating(keys.type) and keys.type != pa.float16():
+        nan = pc.is_nan(keys)
+        if pc.any(nan).as_py():
+            row = int(np.searchsorted(offsets, first_of(nan), side="right")) - 1
+            raise Misfit(row, "NaN is no key of a map")
+        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # (both zeros are one)
     try:
         codes = keys.dictionary_encode().indices.to_numpy()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
