@@ -35,7 +35,8 @@ def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> p
             made = [None if value is None else quantize(value, unit) for value in values]
     except DecimalException:
         raise pa.ArrowInvalid(
-            f"it has more than {kind.precision} digits, {kind.scale} of them behind the point"
+            f"it has more than {kind.precision - kind.scale} digits before the point, or "
+            f"{kind.scale} behind it"
         ) from None
     return pa.array(made, _wide(kind)).cast(kind)
 
