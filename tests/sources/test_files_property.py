@@ -66,6 +66,7 @@ class Writer:
         self.cut: set[str] = set()  # files that were copied and truncated since the reader looked
         self.twice: set[str] = set()  # files that were copied by their compression since it looked
         self.unpacking: tuple[str, str] | None = None
+        self.rotated = False
 
     def lines(self, count: int) -> str:
         rows = range(self.next, self.next + count)
@@ -90,6 +91,10 @@ class Writer:
 
     def pick(self, *, input_only: bool = True) -> str | None:
         names = [of for of in self.plain() if of.endswith(".jsonl") or not input_only]
+        if self.rotated and input_only and "app.jsonl" in names:
+            names.remove(
+                "app.jsonl"
+            )  # (a log that is rotated begins anew; that is how it is known)
         return self.chance.choice(names) if names else None
 
     def fresh_name(self) -> str:
@@ -162,6 +167,7 @@ class Writer:
         if "app.jsonl" not in self.plain() or "app.jsonl" in self.cut:
             return
         (self.folder / "app.jsonl").rename(self.folder / "app.jsonl.1")
+        self.rotated = True
         if "app.jsonl.1" in self.texts:
             self.lose("app.jsonl.1")
         text, torn = self.texts.pop("app.jsonl"), self.torn.pop("app.jsonl", "")
@@ -207,8 +213,6 @@ class Writer:
 
     def delete(self) -> None:
         name = self.pick()
-        if name == "app.jsonl" and "app.jsonl.1" in self.texts:
-            return  # (a log that is rotated begins anew)
         if name is not None and name not in self.cut:  # (then nothing would say that it is a copy)
             (self.folder / name).unlink()
             self.lose(name)
@@ -349,6 +353,7 @@ class Reader:
             self.position = end
             self.writer.cut.clear()  # (the position says by now where the content went)
             self.writer.twice -= seen
+            self.writer.rotated = False
         else:
             raise AssertionError("the reader never came to rest")
         self.seen = {*self.writer.twice}  # (the next position says which of them are copies)
@@ -425,6 +430,7 @@ class ParquetWriter:
         self.read: Counter[int] = Counter()
         self.cut: set[str] = set()
         self.twice: set[str] = set()
+        self.rotated = False
         self.next = 0
 
     def there(self) -> set[int]:
