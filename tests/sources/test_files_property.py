@@ -229,7 +229,8 @@ class Writer:
             self.packing = None
             return
         name = self.pick() or ""
-        if self.texts.get(name, "").endswith("\n") and not name.startswith("."):
+        is_whole = self.texts.get(name, "").endswith("\n")
+        if is_whole and not name.startswith(".") and name not in self.cut:
             ending = self.chance.choice([*PACKERS])
             if name + ending in self.texts:
                 return  # (no program compresses into a file that is there)
