@@ -368,7 +368,9 @@ class Tracker:
     def _go_on(self, name: str, facts: Facts, entry: FileRead, state: State) -> None:
         """Note under which name a file is now, and whether there may be more of it."""
         is_other = not _has_id(entry, facts)  # (sizes say nothing then: it may be compressed)
-        longer = self._format.is_text and (is_other or facts.size != entry.size)
+        is_plain = kind_of(name).compression is None
+        as_read = is_other and is_plain and facts.size == entry.read
+        longer = self._format.is_text and (is_other or facts.size != entry.size) and not as_read
         entry = msgspec.structs.replace(
             entry, name=name, id=facts.id, size=facts.size, modified=facts.modified,
             whole=entry.whole and not longer,
