@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -329,3 +331,54 @@ def test_a_slow_look_at_a_source_is_not_taken_for_the_end_of_its_driver(tmp_path
         Stuck.gate.set()
         assert runs.drain(60)
     assert runs.head is not None and runs.head.epoch == 1
+
+
+_WATCHED = """
+import os, sys, threading, time
+import msgspec
+from headrace.errors import TaskTimeout
+from headrace.runners.ending import Watch
+from tests.coordinator.test_adoption import PLAN
+
+LATE = msgspec.structs.replace(PLAN, timeout_us=1)
+told = threading.Event()
+
+def in_time():
+    with Watch().watching(PLAN):
+        told.set()
+
+def ended():
+    try:
+        with Watch().watching(LATE):
+            while True:
+                time.sleep(0.001)
+    except TaskTimeout:
+        told.set()
+
+def left_behind():
+    with Watch().watching(LATE, tell=lambda error: told.set()):
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+def work():
+    return sum(number for number in range(1000))
+
+task = threading.Thread(target=globals()[sys.argv[1]], daemon=True)
+task.start()
+told.wait()
+if sys.argv[1] != "left_behind":
+    task.join()
+sys.settrace(lambda *_: None)
+print(work(), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["in_time", "ended", "left_behind"])
+def test_a_process_can_be_debugged_after_a_task_of_it_was_watched(how: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WATCHED, how], capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert ran.stdout == "499500\n", ran.stderr

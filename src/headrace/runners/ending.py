@@ -115,6 +115,7 @@ class _Task:
         self.plan = plan
         self.tell = tell
         self.looks_ended = 0  # since it was told to end
+        self.told = False  # whether something is to rise in its thread, or was
         self.thread = threading.get_ident()
         self.in_main = threading.current_thread() is threading.main_thread()
         self.began_s = time.monotonic()
@@ -176,7 +177,10 @@ class Watch:
         except TaskEnded:
             pass
         finally:
-            self._leave(task)
+            try:
+                self._leave(task)
+            except TaskEnded:  # (it is told at most every quarter of a second)
+                self._leave(task)
             if task.in_main:
                 signal.signal(_SIGNAL, before or signal.SIG_DFL)
         if task.error is not None:
@@ -192,12 +196,14 @@ class Watch:
         self._thread.start()
 
     def _leave(self, task: _Task) -> None:
-        """Watch a task no more; what was to rise in it, but has not yet, does not."""
-        while self._task is task:
-            with contextlib.suppress(TaskEnded), self._lock:
-                self._task = None
-                if not task.in_main:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.thread), None)
+        """Watch a task no more; what was to rise in it, and has not yet, rises here and goes no further."""
+        while self._task is task or task.told:
+            with contextlib.suppress(TaskEnded):
+                with self._lock:
+                    self._task = None
+                if task.told:
+                    task.told = False
+                    _rise_here()
 
     def _run(self) -> None:
         while True:
@@ -251,15 +257,36 @@ class Watch:
                 return
             if task.in_main:
                 signal.pthread_kill(task.thread, _SIGNAL)
-            else:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(task.thread), ctypes.py_object(TaskEnded)
-                )
+                return
+            task.told = True
+            _let_rise(task.thread)
+        with contextlib.suppress(TaskEnded):
+            _rise_here()  # (the other thread will rise once it has the interpreter, or never)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         task = self._task
         if task is not None and task.error is not None:
             raise TaskEnded
+
+
+def _let_rise(thread: int) -> None:
+    """Let a thread end its task once it has the interpreter."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TaskEnded))
+
+
+def _rise_here() -> None:
+    """Let this thread end its task now.
+
+    Beside the exception of a thread the interpreter has a flag that some thread has one, and takes it
+    back only when one rises. While it is up, Python is slower, and in Python 3.11 code that is traced (by a
+    debugger, or to see what tests cover) never goes on. So each that was set is seen to rise.
+
+    Raises:
+        TaskEnded: always.
+    """
+    _let_rise(threading.get_ident())
+    while True:
+        pass
 
 
 def _place_of(task: _Task) -> str:
