@@ -143,6 +143,7 @@ def shown(line: str) -> str:
 @example(['{"at": 1, "many": [', '{"at": 1}]}', '{"at": 1, "i": 7}'], 3)
 @example(['{"at": 1}{"at": 1}', '{"at": 1, "i": 7}'], 2)
 @example(["\x0c", '{"at": 1}', "null"], 3)
+@example(['{"at": 1, "f": -0}', '{"at": 1, "d": []}'], 1)
 def test_odd_lines_are_sifted_as_pythons_json_says(kind: Any, lines: list[str], rows: int) -> None:
     if any("\n" in line for line in lines):
         return

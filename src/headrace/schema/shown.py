@@ -58,16 +58,32 @@ def sparse(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def has_sparse(column: pa.Array | pa.ChunkedArray) -> bool:
     """Say whether there is such a float in a column, at any depth."""
+    return _has_float(column, sparse)
+
+
+def has_minus_zero(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Say whether there is a zero with a sign in a column, at any depth."""
+    return _has_float(column, _minus_zero)
+
+
+def _minus_zero(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return pc.equal(pc.divide(pa.scalar(1.0), column.cast(pa.float64())), -math.inf)
+
+
+def _has_float(
+    column: pa.Array | pa.ChunkedArray,
+    which: Callable[[pa.Array | pa.ChunkedArray], pa.Array | pa.ChunkedArray],
+) -> bool:
     kind = column.type
     if pa.types.is_floating(kind):
-        return pc.any(sparse(column)).as_py() is True
+        return pc.any(which(column)).as_py() is True
     if pa.types.is_struct(kind):
-        return any(map(has_sparse, column.flatten()))
+        return any(_has_float(of, which) for of in column.flatten())
     if pa.types.is_list(kind):
-        return has_sparse(pc.list_flatten(column))
+        return _has_float(pc.list_flatten(column), which)
     if pa.types.is_map(kind):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return any(has_sparse(chunk.items) for chunk in chunks)
+        return any(_has_float(chunk.items, which) for chunk in chunks)
     return False
 
 

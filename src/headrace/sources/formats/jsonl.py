@@ -31,7 +31,7 @@ from headrace.jsonlines.scanning import (
 )
 from headrace.jsonlines.shadows import Convert
 from headrace.schema.nested import Part
-from headrace.schema.shown import has_sparse
+from headrace.schema.shown import has_minus_zero, has_sparse
 from headrace.sources.formats.base import Opened, Wanted
 from headrace.sources.formats.text import Text
 
@@ -40,6 +40,7 @@ _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
 _LINE = re.compile(r"`\$\[\d+\]")
 _EXPECTED = re.compile(r"Expected `(.+) \| null`(, got `.+`) - at `\$\.(.+)`")
 _MARK = b"\xef\xbb\xbf"
+_MINUS_ZERO = re.compile(rb"-0(?=[\s,}\]])")
 
 
 class JsonLines(Text):
@@ -124,7 +125,7 @@ class JsonLines(Text):
                 table = _by_arrow(data, wanted)
             except pa.ArrowInvalid:
                 return self._by_msgspec(data, wanted)
-            if not self._lacks_defaults(table):
+            if not self._lacks_defaults(table) and not _has_bare_minus_zero(table, data):
                 return self._with_true_floats(table, data, wanted)
         return self._by_msgspec(data, wanted)
 
@@ -241,6 +242,11 @@ def _by_arrow(data: bytes, wanted: Wanted) -> pa.Table:
     )
     _check_rows(table, data)
     return table
+
+
+def _has_bare_minus_zero(table: pa.Table, data: bytes) -> bool:
+    """Say whether some float was read of ``-0``: an integer in JSON, and so without a sign."""
+    return any(map(has_minus_zero, table.columns)) and _MINUS_ZERO.search(data) is not None
 
 
 def _converted(values: list[Any], convert: Convert) -> list[Any]:
