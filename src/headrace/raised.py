@@ -159,10 +159,14 @@ def raise_again(error: BaseException, place: str, remedy: str, what: str = "") -
 
     Raises:
         BaseException: as it is, what is not a matter of that code, or says its place.
+        BadInput: with its place, what was raised without one.
         UserCodeError: otherwise.
     """
     if goes_on(error) or (isinstance(error, UserCodeError | BadInput) and error.place):
         raise error
+    if isinstance(error, BadInput):
+        remedied = error.remedy or remedy
+        raise BadInput(error.what, place=place, remedy=remedied, row=error.row) from error
     raise user_error(error, place, remedy, what) from _shown_cause(error)
 
 

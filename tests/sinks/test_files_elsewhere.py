@@ -17,7 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace.driver import Driver, Settings
-from headrace.errors import PipelineError, SinkConflict, StorageError
+from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Files
 from headrace.sinks import files as module
@@ -109,7 +109,7 @@ def test_each_record_is_written_once_though_the_driver_dies_behind_every_file(
             driver.close()
 
     for _ in range(2):
-        with pytest.raises(ConnectionAbortedError):
+        with pytest.raises(UserCodeError, match="ConnectionAbortedError"):
             run(Dies(location, compression="gzip"))
     run(Files(location, compression="gzip"))
     store = open_store(location).uncached
