@@ -329,8 +329,9 @@ class Driver:
             check_creates(self.store, self._nonce())
         opened = self._open(on)
         if opened.head is not None:
+            shape = self.coordinator.shape
             check_injectors_are_there(
-                opened.head, self.pipeline.identity(), forgotten=self.coordinator.shape.forgotten,
+                opened.head, shape.identity, forgotten=shape.forgotten,
                 given_up=self._removed_injectors,
             )  # fmt: skip
         self._todo = deque(self._tell(opened))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from headrace.schema.within import any_within
 
 #: So deep objects and lists may be within each other; decoders give up at different depths beyond.
 DEEPEST = 400
@@ -67,17 +70,10 @@ def with_texts_for_numbers(data: bytes) -> bytes:
 
 def has_bare_numbers(column: pa.Array | pa.ChunkedArray) -> bool:
     """Say whether texts of a column, at any depth, were bare names of numbers."""
-    kind = column.type
-    if pa.types.is_string(kind):
-        return any(pc.any(pc.match_substring(column, name)).as_py() for name in BARE_NUMBERS)
-    if pa.types.is_struct(kind):
-        return any(map(has_bare_numbers, column.flatten()))
-    if pa.types.is_list(kind):
-        return has_bare_numbers(pc.list_flatten(column))
-    if pa.types.is_map(kind):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return any(has_bare_numbers(chunk.items) for chunk in chunks)
-    return False
+    return any(
+        any_within(column, pa.types.is_string, partial(pc.match_substring, pattern=name))
+        for name in BARE_NUMBERS
+    )
 
 
 def line_starts(data: bytes) -> npt.NDArray[np.int64]:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.schema.within import any_within
+
 #: From here on a float of so many bits cannot show each integer.
 _SPARSE_FROM = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _HEXADECIMAL = r"^\s*0[xX]"
@@ -58,33 +60,16 @@ def sparse(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def has_sparse(column: pa.Array | pa.ChunkedArray) -> bool:
     """Say whether there is such a float in a column, at any depth."""
-    return _has_float(column, sparse)
+    return any_within(column, pa.types.is_floating, sparse)
 
 
 def has_minus_zero(column: pa.Array | pa.ChunkedArray) -> bool:
     """Say whether there is a zero with a sign in a column, at any depth."""
-    return _has_float(column, _minus_zero)
+    return any_within(column, pa.types.is_floating, _minus_zero)
 
 
 def _minus_zero(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.equal(pc.divide(pa.scalar(1.0), column.cast(pa.float64())), -math.inf)
-
-
-def _has_float(
-    column: pa.Array | pa.ChunkedArray,
-    which: Callable[[pa.Array | pa.ChunkedArray], pa.Array | pa.ChunkedArray],
-) -> bool:
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return pc.any(which(column)).as_py() is True
-    if pa.types.is_struct(kind):
-        return any(_has_float(of, which) for of in column.flatten())
-    if pa.types.is_list(kind):
-        return _has_float(pc.list_flatten(column), which)
-    if pa.types.is_map(kind):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return any(_has_float(chunk.items, which) for chunk in chunks)
-    return False
 
 
 def first_not_shown(

@@ -160,11 +160,6 @@ class ValueType:
     # -- what others write, and read ----------------------------------------------------------
 
     @property
-    def outside_names(self) -> list[str]:
-        """The names of the fields in files and at sinks (``rename=``, ``field(name=)``), in order."""
-        return [part.outside for part in self.parts]
-
-    @property
     def outside_schema(self) -> pa.Schema:
         """The columns as others see them: with the names that all fields have outside, also nested."""
         return pa.schema([part.outside_field for part in self.parts])
