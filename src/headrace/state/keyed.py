@@ -620,7 +620,10 @@ class KeyedState(BinnedState):
             cell = self.cells[slot]
             content = slots[slot]
             if cell.is_special:
-                self._leave_special(cells, cell, touched)
+                if cell.expiring is None:
+                    self._leave_timer(cells, slot, touched)
+                else:
+                    self._leave_expiring(cells, cell, touched)
                 continue
             try:
                 if cell.kind == "value":
@@ -644,10 +647,8 @@ class KeyedState(BinnedState):
             remedy=f"set values of the declared type of {cell.name!r}",
         )
 
-    def _leave_special(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
-        if cell.expiring is None or cell.ttl_domain is None:
-            self._leave_timer(cells, cell.slot, touched)
-            return
+    def _leave_expiring(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
+        assert cell.expiring is not None and cell.ttl_domain is not None
         try:
             rows = cell.expiring.changed(cells.slots, cell.slot, touched)
         except TypeError as error:
