@@ -33,9 +33,9 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import write_fill, write_input
 from benchmarks.peers import PEERS, running_count
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.nexmark.harness.memory import GIB, MemoryWatch
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 #: What a key and its count take as columns.
@@ -79,10 +79,10 @@ def check(storage: Path, records: int) -> int:
 
     It is read range by range, so that however many keys there are, few of them are in memory.
     """
-    from headrace.checkpoints.files import StateReaders, state_files
+    from headrace.checkpoints.state_files import StateReaders, state_files
     from headrace.keyspace.layout import Layout
     from headrace.keyspace.ranges import Ranges
-    from headrace.ledger.log import Ledger
+    from headrace.ledger.ledger import Ledger
 
     store = LocalStore(storage)
     head = Ledger(store).open()

@@ -8,7 +8,7 @@ import headrace as hr
 from benchmarks.inputs import FilledThenPaced
 from headrace.ledger.manifest import Head
 from headrace.nexmark.pace import Pace
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 
 class Counted(hr.ColumnarComputation):

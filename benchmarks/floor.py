@@ -30,12 +30,12 @@ from benchmarks.harness import (
     steps_of,
     timed,
 )
-from headrace.driver import Driver
-from headrace.runners import spark_private
-from headrace.runners.spark import SparkRunner
-from headrace.runners.spark_anchor import same
+from headrace.driver.driver import Driver
+from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.runners.spark import private_api
+from headrace.runners.spark.anchor import same
+from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 from headrace.storage import LocalStore
 
 GOAL = 1.25
@@ -109,12 +109,10 @@ def driver_floor(context: Any) -> Any:
         return rdd
 
     parts = [
-        spark_private.set_environment(
-            functools.partial(one, n), context, {"HEADRACE_FLOOR": str(n)}
-        )
+        private_api.set_environment(functools.partial(one, n), context, {"HEADRACE_FLOOR": str(n)})
         for n in range(2)
     ]
-    return spark_private.lean_collector(context.union(parts))
+    return private_api.lean_collector(context.union(parts))
 
 
 def shuffle_floor(context: Any, layers: int = 1) -> Any:
@@ -123,7 +121,7 @@ def shuffle_floor(context: Any, layers: int = 1) -> Any:
     for _ in range(layers):
         stage = stage.mapPartitions(_empty_map).partitionBy(2, same)
     rdd = stage.mapPartitions(_empty)
-    collect, clean = spark_private.lean_collector(rdd), spark_private.shuffle_cleaner(rdd)
+    collect, clean = private_api.lean_collector(rdd), private_api.shuffle_cleaner(rdd)
 
     def run() -> None:
         collect()

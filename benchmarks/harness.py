@@ -195,7 +195,7 @@ def local_session(slots: int = 2) -> Any:
     """Start a local session as Headrace starts one."""
     from pyspark.sql import SparkSession
 
-    from headrace.runners.spark import SESSION_SETTINGS
+    from headrace.runners.spark.runner import SESSION_SETTINGS
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("headrace-bench").master(f"local[{slots}]")
@@ -215,7 +215,7 @@ def steps_of(
     """Run a driver and close it; return the seconds of each step with records, and the mean phases.
 
     Args:
-        driver: a :class:`headrace.driver.Driver`.
+        driver: a :class:`headrace.driver.driver.Driver`.
         warm: how many steps do not count.
         measured: stop after so many more; otherwise when the driver stops by itself.
     """

@@ -32,10 +32,10 @@ import pyarrow as pa
 import headrace as hr
 from benchmarks.floor import driver_floor, shuffle_floor
 from benchmarks.harness import figure, local_session, median_ms, parser, report, timed
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 from headrace.storage import LocalStore
 
 PERCENTILES = (50, 90, 95, 99, 99.9, 100)

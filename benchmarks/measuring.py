@@ -18,8 +18,8 @@ from pathlib import Path
 import headrace as hr
 from benchmarks.floor import BatchCount, Count, Keys
 from benchmarks.harness import figure, local_session, parser, report
-from headrace.coordinator.measuring import Meter
-from headrace.driver import Driver
+from headrace.coordinator.load.meter import Meter
+from headrace.driver.driver import Driver
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
@@ -88,7 +88,7 @@ def main() -> None:
         if spark is None:
             runner: Runner = InlineRunner()
         else:
-            from headrace.runners.spark import SparkRunner
+            from headrace.runners.spark.runner import SparkRunner
 
             runner = SparkRunner(spark.sparkContext)
         found = pairs(runner, 1 << bits, chosen.rows, chosen.steps, per_record=chosen.per_record)

@@ -18,9 +18,9 @@ import headrace as hr
 from benchmarks.harness import ROOT, local_session
 from benchmarks.throttled import ThrottledStore
 from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.running import run
-from headrace.nexmark.harness.seen import Seen
-from headrace.runners.spark import SparkRunner
+from headrace.nexmark.harness.observed import Seen
+from headrace.nexmark.harness.run import run
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, Store
 
 #: So much state of a computation each host keeps in memory: more than any has here.

@@ -27,8 +27,8 @@ import headrace as hr
 from benchmarks.floor import BatchCount, driver_floor
 from benchmarks.harness import ROOT, figure, local_session, parser, report
 from benchmarks.inputs import Filled
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.2

@@ -33,13 +33,13 @@ from benchmarks.counting import Counted
 from benchmarks.harness import figure, local_session, parser, report
 from benchmarks.inputs import FilledThenPaced
 from benchmarks.offline import Outage, repartitioned
-from headrace.coordinator.sizes import sizes_of_bins
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head
 from headrace.nexmark.pace import Pace
 from headrace.observe.top import phases_of
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 FEW, MANY = 2, 4

@@ -26,11 +26,11 @@ import headrace as hr
 from benchmarks.floor import BatchCount, Count
 from benchmarks.harness import figure, local_session, median_ms, parser, report, steps_of
 from benchmarks.inputs import Filled, Paired
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
-from headrace.runners.spark import SparkRunner
-from headrace.step.plan import Plan, TaskReport
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.5

@@ -20,8 +20,8 @@ import headrace as hr
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.inputs import write_fill, write_input
 from benchmarks.peers import PEERS, tracked
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL = 400_000

@@ -12,7 +12,7 @@ from benchmarks.places import Place
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.harness.compared import Compared, compared
 from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.observed import Moved, Seen
 
 #: The ways by name: what a load says of them, but for how many bins a batch has.
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {

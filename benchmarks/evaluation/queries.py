@@ -41,7 +41,7 @@ from headrace.nexmark.harness.picture import draw_ways
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 ONCE, BATCHED, PREPARED = "all at once", "batched", "batched, prepared"
 GOAL = 1.2

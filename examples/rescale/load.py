@@ -10,8 +10,8 @@ import pyarrow as pa
 from pipeline import Reading
 
 import headrace as hr
+from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
 
 #: Meters do not report in the order of their numbers: a prime above all of these spreads them.
 PRIME = 982_451_653

@@ -10,10 +10,10 @@ General layout, from the inside out:
 """
 
 from headrace import ops, policies, sinks, sources, testing
-from headrace.api import Job, run
-from headrace.change import Change
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import (
+from headrace.checkpoints.opening import open_state
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import (
     EVENT_TIME,
     WALL_TIME,
     Codec,
@@ -29,7 +29,11 @@ from headrace.computation import (
     Timer,
     ValueState,
 )
+from headrace.computation.patterns import TwoInput, state_machine
+from headrace.computation.per_worker import PerWorker
+from headrace.control.migrations import Migration
 from headrace.coordinator.settings import Settings
+from headrace.driver.change import Change
 from headrace.eventtime.watermark import (
     Frontier,
     ascending,
@@ -37,19 +41,15 @@ from headrace.eventtime.watermark import (
     by_function,
     exact,
 )
-from headrace.forms import TwoInput, state_machine
+from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
-from headrace.ledger.lease import Lease
-from headrace.migrating import Migration
+from headrace.ledger.heartbeats import Lease
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.opened import open_state
-from headrace.perworker import PerWorker
-from headrace.sources.base import Limit
-from headrace.sources.sifting import BadRecord
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-from headrace.summary import StepSummary
-from headrace.topology import Pipeline, Salt, Stream
-from headrace.topology.keeping import Keep, keep
+from headrace.pipeline import Pipeline, Salt, Stream
+from headrace.pipeline.retention import Keep, keep
+from headrace.pipeline.sifting import BadRecord
+from headrace.pipeline.source import Limit
+from headrace.protocol.step_summary import StepSummary
 
 __version__ = "0.1.0"
 

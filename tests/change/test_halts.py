@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.cli import main
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Driver
 from headrace.errors import ChangeRefused, HeadraceError
 from headrace.ledger.commands import Command
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.test_commands import asks

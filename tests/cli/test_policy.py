@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import requests
 from headrace.cli import main
-from headrace.control import Control
+from headrace.control.control import Control
+from headrace.driver import requests
 from headrace.ledger.commands import Command
 from headrace.storage import LocalStore
 from headrace.testing import Harness, drive

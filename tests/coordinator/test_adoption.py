@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
 from headrace.eventtime.watermark import Frontiers, Seen
 from headrace.keyspace.planner import contiguous
-from headrace.state.runs import FileRef
-from headrace.step.plan import Failure, InjectorPlan, NodeReport, Plan, TaskReport
+from headrace.protocol.plan import Failure, InjectorPlan, NodeReport, Plan, TaskReport
+from headrace.runfiles.format import FileRef
 
 PLAN = Plan(
     step=5, epoch=2, try_=0, clock_us=0, seed=0, layout=contiguous(4, 2).to_wire(), store="memory:x",

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.beginning import layout_to_begin_with
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.initial_layout import layout_to_begin_with
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.manifest import Head

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.coordinator.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
-from headrace.coordinator.fading import Fading
-from headrace.coordinator.goals import Measured, target_of
-from headrace.coordinator.opening_rates import OpeningMeter
-from headrace.coordinator.steering import Steering
-from headrace.coordinator.step_times import Told
-from headrace.coordinator.work_rates import Arrivals, WorkRates
+from headrace.coordinator.load.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
+from headrace.coordinator.load.decay import Fading
+from headrace.coordinator.load.opening_rates import OpeningMeter
+from headrace.coordinator.load.work_rates import Arrivals, WorkRates
+from headrace.coordinator.migrations.goals import Measured, target_of
+from headrace.coordinator.migrations.steering import Steering
+from headrace.coordinator.migrations.step_times import Told
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Asked, Command
 from headrace.ledger.manifest import fold
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import BY_STATE, PRICES, Load, Prices
 from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S
-from headrace.step.loads import BinLoads, Opened
-from headrace.step.plan import NodeReport, TaskReport
+from headrace.protocol.loads import BinLoads, Opened
+from headrace.protocol.plan import NodeReport, TaskReport
 from tests.ledger.test_layouts import manifest
 from tests.support.layouts import layouts
 

@@ -12,20 +12,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 import headrace as hr
-from headrace.coordinator.changes import Standing, at_opening
-from headrace.coordinator.course import course_of
-from headrace.coordinator.goals import Measured, target_of
+from headrace.coordinator.changes.changes import Standing, at_opening
 from headrace.coordinator.manifests import give_up_all
-from headrace.coordinator.migrating import MOST_GAP_STEPS
-from headrace.coordinator.steering import Steering, has_turn, wants_steps
-from headrace.coordinator.step_times import WINDOW, Told, joined, latency_of
+from headrace.coordinator.migrations.goals import Measured, target_of
+from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.lifecycle import MOST_GAP_STEPS
+from headrace.coordinator.migrations.steering import Steering, has_turn, wants_steps
+from headrace.coordinator.migrations.step_times import WINDOW, Told, joined, latency_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Asked, Command
 from headrace.ledger.manifest import Head, fold
 from headrace.ledger.migrations import Goal, Migration
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.sources.base import Limit, Offer
+from headrace.pipeline.source import Limit, Offer
 from tests.ledger.test_layouts import manifest
 
 _BITS = 4

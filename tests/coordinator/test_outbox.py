@@ -31,16 +31,16 @@ from headrace.coordinator.messages import (
     Woken,
 )
 from headrace.coordinator.outbox import Outbox
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules, bounded_delay
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Head, fold
-from headrace.sources.base import Offer
-from headrace.state.runs import FileRef
-from headrace.step.plan import NodeReport, StreamReport, TaskReport
+from headrace.pipeline.source import Offer
+from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
+from headrace.runfiles.format import FileRef
 
 SINKS = ["fast", "slow"]
 

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.coordinator.batch_size import Pace
 from headrace.coordinator.messages import Poll, Run, TryEnded
-from headrace.coordinator.pace import Pace
-from headrace.sources.base import Limit, Offer, Position
+from headrace.pipeline.source import Limit, Offer, Position
 from tests.step.test_soft_state import Count, Item
 from tests.support.pipelines import Collected
 
@@ -116,7 +116,7 @@ def limits_while(
     took_us: Sequence[int], *, live: bool = True, source: type[hr.sources.Iterable] = hr.sources.Iterable
 ) -> list[int]:  # fmt: skip
     """Drive a real coordinator through steps that take so long; return what it asks for before each."""
-    from headrace.driver import Driver, Settings
+    from headrace.driver.driver import Driver, Settings
     from headrace.runners.inline import InlineRunner
     from headrace.storage import MemoryStore
 

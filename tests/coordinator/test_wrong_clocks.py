@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.controller import Controller
 from headrace.coordinator.clean_up import next_boundary
-from headrace.coordinator.measuring import Meter
-from headrace.coordinator.work_rates import Arrivals
-from headrace.driver import Driver
+from headrace.coordinator.load.meter import Meter
+from headrace.coordinator.load.work_rates import Arrivals
+from headrace.driver.driver import Driver
+from headrace.driver.policy_loop import Controller
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.manifest import Manifest, fold
 from headrace.ledger.pins import Pins

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import PipelineError, SchemaChanged
-from headrace.state.expiring import Entries
+from headrace.state.keyed.expiring import Entries
 from headrace.storage import MemoryStore
 from headrace.testing import Harness, drive
 

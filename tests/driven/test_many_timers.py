@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.state import bins
-from headrace.step.plan import Plan, TaskReport
 from headrace.testing import CrashPoint, Harness, drive
 
 SPAN = 1_000_000

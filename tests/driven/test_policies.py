@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.ledger.measurements import Published, newest_measurements
 from headrace.policies import How, Memory, Nothing, Scaling, command_for
 from headrace.storage import MemoryStore

@@ -15,16 +15,16 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace import watchdog
+from headrace.driver import watchdog
+from headrace.driver.heartbeat import Pulse
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
-from headrace.heart import Pulse
-from headrace.ledger.lease import Beats, leader_among
-from headrace.ledger.log import Ledger
+from headrace.ledger.heartbeats import Beats, leader_among
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.source import Limit, Offer, Position
 from headrace.runners.base import Runner
 from headrace.runners.ending import TaskEnded, Watch
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls
-from headrace.sources.base import Limit, Offer, Position
 from headrace.storage import LocalStore
 from tests.coordinator.test_adoption import PLAN
 from tests.support.pipelines import Elsewhere

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, HeadraceError, StorageFull, UserCodeError
-from headrace.raised import FromOutside, is_from_outside
+from headrace.errors.user_code import FromOutside, is_from_outside
 from headrace.runners.inline import InlineRunner
 from tests.support.pipelines import Elsewhere
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.cli.looking import status_of
-from headrace.driver import Driver
+from headrace.cli.status import status_of
+from headrace.driver.driver import Driver
+from headrace.driver.heartbeat import Heart
 from headrace.errors import StorageDenied, StorageError
-from headrace.heart import Heart
-from headrace.ledger.lease import Beats, Lease
-from headrace.ledger.log import Ledger
+from headrace.ledger.heartbeats import Beats, Lease
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, garbage

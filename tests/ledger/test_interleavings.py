@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced, ListLags, StorageError
-from headrace.ledger.log import Ledger, Stretch
+from headrace.ledger.ledger import Ledger, Stretch
 from headrace.ledger.manifest import Head, Manifest, manifest_name
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import Driver, manifest, run, split_brain

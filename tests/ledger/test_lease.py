@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.driver.heartbeat import Heart, Pulse
 from headrace.errors import StorageError
-from headrace.heart import Heart, Pulse
-from headrace.ledger.lease import (
+from headrace.ledger.heartbeats import (
     BEATS,
     Beat,
     Beats,

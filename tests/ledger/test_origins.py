@@ -15,7 +15,7 @@ from headrace.ledger.manifest import (
     Origin,
     fold,
 )
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
 
 NEW = {"delivery", "delivered", "waits_for"}
 NEW_IN_HEAD = {"origins", "delivered", "waits_for", "done", "done_before"}

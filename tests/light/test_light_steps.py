@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.change import Change
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.coordinator.stretch import Stretch
-from headrace.driver import Clock, Driver, Settings
+from headrace.coordinator.replay import Stretch
+from headrace.driver.change import Change
+from headrace.driver.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged, UserCodeError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.manifest import Head

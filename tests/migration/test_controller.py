@@ -14,7 +14,10 @@ from headrace.errors import InvariantBroken, PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.updates import Update, updated
-from headrace.migration.controller import (
+from headrace.migration.loads import Load, regroup
+from headrace.migration.measurements import Measurements
+from headrace.migration.targets import balanced, minimum_movement
+from headrace.policies.builtin import (
     Balance,
     Memory,
     Nothing,
@@ -24,9 +27,6 @@ from headrace.migration.controller import (
     SplitBins,
     Together,
 )
-from headrace.migration.loads import Load, regroup
-from headrace.migration.measurements import Measurements
-from headrace.migration.targets import balanced, minimum_movement
 
 HOUR_US = 3_600_000_000
 

@@ -10,7 +10,7 @@ from benchmarks.ways import WAYS, plain
 from headrace.nexmark.harness.compared import compared
 from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.observed import Moved, Seen
 
 LOAD = Load(rate=1_000, warm_s=10.0, seconds=60.0)
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import PipelineError
 from headrace.ledger.commands import Command
 from headrace.nexmark.harness.latency import Done, Latencies, ccdf
 from headrace.nexmark.harness.load import Load, Query
-from headrace.nexmark.harness.running import run
+from headrace.nexmark.harness.run import run
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.timeline import Timeline

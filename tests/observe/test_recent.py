@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head, manifest_name
 from headrace.observe.recent import Recent
 from headrace.storage.memory import MemoryStore

@@ -13,18 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import rehearsal
-from headrace.change import Change
 from headrace.cli import main
-from headrace.control import Control
-from headrace.driver import Driver, Fresh
+from headrace.control.control import Control
+from headrace.driver import warm_up
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver, Fresh
+from headrace.driver.heartbeat import Heart
+from headrace.driver.leadership import Reign
 from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
-from headrace.heart import Heart
-from headrace.ledger.lease import Beats
+from headrace.ledger.heartbeats import Beats
 from headrace.ledger.manifest import Head
-from headrace.reign import Reign
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.inline import InlineRunner
-from headrace.step.plan import Plan, TaskReport
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
@@ -388,7 +388,7 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done: list[str] = []
-    for kind in (rehearsal.ByRecord, rehearsal.InBulk):
+    for kind in (warm_up.ByRecord, warm_up.InBulk):
         for name in ("process_record", "process_timer", "process_batch", "process_timers"):
             handler = getattr(kind, name, None)
             if name not in vars(kind):
@@ -399,7 +399,7 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
                 of(self, *given)
 
             monkeypatch.setattr(kind, name, noted)
-    rehearsal.rehearse()
+    warm_up.rehearse()
     assert set(done) == {"process_record", "process_timer", "process_batch", "process_timers"}
     assert not list(tmp_path.iterdir())
 

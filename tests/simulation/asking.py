@@ -9,7 +9,7 @@ import headrace as hr
 from headrace.errors import Damaged, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
 from tests.simulation.storage import ProcessStore

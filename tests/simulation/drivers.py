@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
+from headrace.driver.heartbeat import Pulse
+from headrace.driver.leadership import Reign
+from headrace.driver.phase_timer import Stopwatch
 from headrace.errors import (
     ChangeRefused,
     CodeChanged,
@@ -20,13 +23,10 @@ from headrace.errors import (
     TaskTimeout,
     TryAbandoned,
 )
-from headrace.heart import Pulse
-from headrace.ledger.lease import Lease
+from headrace.ledger.heartbeats import Lease
 from headrace.ledger.manifest import Head, Manifest
-from headrace.reign import Reign
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
-from headrace.stopwatch import Stopwatch
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from tests.simulation.options import Options

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from headrace.errors import TaskTimeout
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import Runner, TryFailed
-from headrace.step.layer import TaskResult, Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
 from headrace.storage.base import Store
-from headrace.topology import Pipeline
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import TaskResult, Worker
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore
 

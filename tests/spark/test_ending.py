@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import watchdog
 from headrace.cli import main
+from headrace.driver import watchdog
 from headrace.errors import TaskTimeout
-from headrace.ledger.log import Ledger
-from headrace.runners.spark import SparkRunner
+from headrace.ledger.ledger import Ledger
+from headrace.runners.spark.runner import SparkRunner
 from headrace.sinks import Calls
 from headrace.storage import LocalStore
 from tests.spark.conftest import session

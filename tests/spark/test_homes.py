@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.ledger.places import Places
-from headrace.runners.spark_homes import LOOK_EVERY_S, Homes
+from headrace.runners.spark.homes import LOOK_EVERY_S, Homes
 
 pytestmark = pytest.mark.spark
 

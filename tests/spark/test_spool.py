@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runners.spool import HostSpool, make_directory
-from headrace.step.wire import (
+from headrace.protocol.parcels import (
     SPOOL_BYTES,
     Entry,
     Header,
@@ -19,6 +18,7 @@ from headrace.step.wire import (
     Spooled,
     spool_large,
 )
+from headrace.runners.spark.spool import HostSpool, make_directory
 
 HEADER = Header(1, 0, "7", 1, 2, 0)
 

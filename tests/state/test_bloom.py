@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.hashing import hash_words
-from headrace.state.bloom import Filter, Generations, mixed
+from headrace.state.ids.bloom import Filter, Generations, mixed
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 

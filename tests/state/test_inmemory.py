@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.state import runs
-from headrace.state.inmemory import RowsInMemory
-from headrace.state.runs import HASH, Part, inside
+from headrace.runfiles import format
+from headrace.runfiles.format import HASH, Part, inside
+from headrace.tasks.prefetch.in_memory import RowsInMemory
 
 HASHES = st.sampled_from([0, 1, 2, 5, 6, 7, 40, 41, 1 << 63, MAX_HASH - 1, MAX_HASH])
 EDGES = st.lists(HASHES, max_size=8, unique=True).map(sorted)
@@ -31,7 +31,7 @@ def test_rows_inside_are_those_whose_hash_is_in_a_range_in_their_order(
     hashes: list[int], edges: list[int], few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_FEW_STRETCHES", few)
+        patched.setattr(format, "_FEW_STRETCHES", few)
         same_inside(hashes, edges)
 
 

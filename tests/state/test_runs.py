@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from headrace.errors import Damaged
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
-from headrace.state import runs
-from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
-from headrace.state.sources import StateSources
+from headrace.runfiles import format
+from headrace.runfiles.format import HASH, FileRef, Part, RunReader, write_run
+from headrace.runfiles.merging import StateSources
 from headrace.storage.memory import MemoryStore
 from headrace.storage.reading import Threads
 
@@ -51,7 +51,7 @@ def test_a_range_of_hashes_is_read_whatever_the_bins(
 
 
 def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(format, "BLOCK_ROWS", 100)
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 5_000, dtype=np.uint64).tolist()
     store, ref = stored([Part("a", "state", batch(hashes))], 64)
@@ -66,7 +66,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
         reads.append((offset, length))
         return store.read(name, offset, length)
 
-    monkeypatch.setattr(runs, "_SMALL_FILE", 0)
+    monkeypatch.setattr(format, "_SMALL_FILE", 0)
     reader = RunReader(read, ref)
     assert not reads, "nothing is read that nobody asked for"
     reader.open()
@@ -93,8 +93,8 @@ def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
 def test_every_flipped_byte_is_found_or_was_not_used(
     small_file: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
-    monkeypatch.setattr(runs, "_LAST", last)
+    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "_LAST", last)
     rng = np.random.default_rng(1)
     parts = [Part(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
              for o in "ab"]  # fmt: skip
@@ -163,8 +163,8 @@ def test_files_are_opened_side_by_side() -> None:
 def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
     small_file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
-    monkeypatch.setattr(runs, "_LAST", 24)
+    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "_LAST", 24)
     store, ref = stored([Part("a", kind, batch([1, 2])) for kind in ("t", "u", "v")])
     reads: list[int] = []
     both = threading.Barrier(2)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import hash_key
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import TryAbandoned
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.step.plan import Plan, TaskReport
 from headrace.storage.memory import MemoryStore
 from tests.oracle.model import Model, Spec
 from tests.support.pipelines import Collected, draw, run_inline

@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.checkpoints.files import StateFiles, StateReaders
+from headrace.checkpoints.state_files import StateFiles, StateReaders
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated, relocated
 from headrace.ledger.manifest import Slice
-from headrace.state.runs import HASH, FileRef, Part, write_run
-from headrace.state.sections import COLUMN_PREFIX, DELETED, whole_section
+from headrace.runfiles.format import HASH, FileRef, Part, write_run
+from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, whole_section
 from headrace.storage import MemoryStore
 
 BINS, WORKERS = 8, 3

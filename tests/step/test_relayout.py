@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.checkpoints.files import StateReaders
-from headrace.driver import Driver
+from headrace.checkpoints.state_files import StateReaders
+from headrace.driver.driver import Driver
 from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Relocated, relocated
-from headrace.state.keyed import KeyedState
-from headrace.state.sources import rows_of
-from headrace.step.committed import Committed
-from headrace.step.soft import SoftState, WorkerState
+from headrace.runfiles.merging import rows_of
+from headrace.state.keyed.keyed import KeyedState
 from headrace.storage import MemoryStore
+from headrace.tasks.committed_files import Committed
+from headrace.tasks.state_cache import SoftState, WorkerState
 from tests.step.test_equivalence import Crashing, digests
 from tests.support.pipelines import Collected, run_inline
 from tests.support.relaid import Change, Relaid, the_ledger_knows

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import StorageError
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.step.layer import Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
 from headrace.storage import LocalStore, MemoryStore, Store
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import Worker
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 

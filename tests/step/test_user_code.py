@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import BadInput, HeadraceError, PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.storage import MemoryStore
@@ -161,7 +161,7 @@ def test_what_user_code_may_not_do_is_refused_with_the_place(method: Any, says: 
 def test_a_timer_that_sets_itself_behind_the_clock_for_ever_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL", 1000)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL", 1000)
     with pytest.raises(UserCodeError, match=r"1001 timers .* set one after the other at or before"):
         run(broken(lambda self, ctx, record: self.alarm.set(3)), [Item("a", 1, 5)])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from headrace.control import Control
-from headrace.ledger.lease import Beats
+from headrace.control.control import Control
+from headrace.ledger.heartbeats import Beats
 from headrace.ledger.manifest import Head
 from headrace.storage import LocalStore
 from tests.support import processes

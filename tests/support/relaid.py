@@ -22,13 +22,12 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Update, updated
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head
+from headrace.protocol.plan import Plan, ReadAhead, TaskReport
 from headrace.runners.inline import InlineRunner
-from headrace.step import committed
-from headrace.step.plan import Plan, ReadAhead, TaskReport
-from headrace.step.soft import SoftState, WorkerState
 from headrace.storage.reading import InTurn, Reading
+from headrace.tasks.state_cache import SoftState, WorkerState
 
 #: What a change does: a kind, and numbers that choose bins and workers.
 Change = tuple[str, int, int, int]
@@ -221,5 +220,5 @@ def the_ledger_knows(runner: Relaid) -> Iterator[None]:
             )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(committed, "Ledger", Knowing)
+        patched.setattr(committed_files, "Ledger", Knowing)
         yield

@@ -21,7 +21,7 @@ from headrace.checkpoints.copying import (
 )
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
-from headrace.ledger.log import FILE_FOLDERS, Ledger
+from headrace.ledger.ledger import FILE_FOLDERS, Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
@@ -222,8 +222,9 @@ class Checkpoints:
         """Delete what nobody needs; return the names.
 
         What lost tries have left, what died up to the boundary, manifests and intents below it, and pins
-        that have expired. That is what a driver deletes, by the rules of :mod:`headrace.ledger.log`: so a
-        running one is not harmed, and commits nothing differently. The boundary itself stays.
+        that have expired. That is what a driver deletes, by the rules of
+        :mod:`headrace.ledger.ledger`: so a running one is not harmed, and commits nothing differently.
+        The boundary itself stays.
 
         Args:
             now_us: the time of day, for pins.

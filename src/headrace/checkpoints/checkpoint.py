@@ -19,18 +19,18 @@ from headrace.checkpoints.contents import (
     schema_of,
     stored_section,
 )
-from headrace.checkpoints.files import StateReaders, catalogs_of_head, state_files
 from headrace.checkpoints.partitions import Partition, partitions_of
+from headrace.checkpoints.state_files import StateReaders, catalogs_of_head, state_files
 from headrace.errors import Damaged, Expired, NotFound, PipelineError
 from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, Head, steps_of
-from headrace.state.runs import FileRef, RunReader
-from headrace.state.sections import CELLS, whole_section
-from headrace.state.sources import StateSources
+from headrace.runfiles.format import FileRef, RunReader
+from headrace.runfiles.merging import StateSources
+from headrace.runfiles.sections import CELLS, whole_section
 from headrace.storage.base import Store
 
 Bins = str | Bin | Iterable[str | Bin]

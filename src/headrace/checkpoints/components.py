@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.computation import PER_WORKER
+from headrace.computation.computation import PER_WORKER
+from headrace.computation.record_ids import IDS
 from headrace.errors import Damaged, PipelineError
 from headrace.eventtime.timestamps import to_micros
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.hashing import hash_key
 from headrace.ledger.manifest import Counts, Head
-from headrace.recordids import IDS
-from headrace.state.sections import (
+from headrace.runfiles.sections import (
     CELLS,
     post_section,
     table_section,

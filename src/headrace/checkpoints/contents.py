@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.checkpoints.components import TIMERS, WORKERS, Component
-from headrace.computation import hold_cell
+from headrace.computation.computation import hold_cell
+from headrace.computation.record_ids import IDS
 from headrace.ledger.manifest import Head
-from headrace.recordids import IDS
-from headrace.state.sections import (
+from headrace.runfiles.sections import (
     CELL,
     CELLS,
     DUE,

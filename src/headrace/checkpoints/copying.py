@@ -19,11 +19,11 @@ import msgspec
 from headrace.checkpoints.verifying import Read, problems_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, StorageError
 from headrace.ledger.intent import FOLDER as INTENTS
-from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
+from headrace.ledger.ledger import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
+from headrace.runfiles.format import FileRef
 from headrace.sources.files.catalog import FOLDER as FILES_READ
 from headrace.sources.files.catalog import read_catalog, rows_in
-from headrace.state.runs import FileRef
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.probe import FOLDER as PROBES

@@ -11,9 +11,9 @@ import numpy as np
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import Block, RunReader
-from headrace.state.sections import is_whole
-from headrace.state.sources import StateSources
+from headrace.runfiles.format import Block, RunReader
+from headrace.runfiles.merging import StateSources
+from headrace.runfiles.sections import is_whole
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pyarrow as pa
 
-from headrace.checkpoints.files import catalogs_of_head
+from headrace.checkpoints.state_files import catalogs_of_head
 from headrace.errors import Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.commands import CommandLog, command_name
 from headrace.ledger.intent import intent_name
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.runfiles.format import HASH, FileRef, RunReader, Section
+from headrace.runfiles.sections import is_whole
 from headrace.sources.files.catalog import read_catalog, rows_in
-from headrace.state.runs import HASH, FileRef, RunReader, Section
-from headrace.state.sections import is_whole
 from headrace.storage.base import Store
 
 _RESTORE = "restore the file from a copy of the storage, or go on from another step"

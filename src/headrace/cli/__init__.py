@@ -15,15 +15,15 @@ import sys
 import click
 
 from headrace.cli import (
-    asking,
     checkpoints,
+    commands,
     hosts,
-    looking,
-    moving,
+    migrations,
     nexmark,
     policy,
-    running,
-    states,
+    run,
+    state,
+    status,
     watermarks,
 )
 from headrace.cli.common import (
@@ -35,7 +35,7 @@ from headrace.cli.common import (
     UNANSWERED,
     hide_option,
 )
-from headrace.printable import MOST_MESSAGE, message
+from headrace.errors.printable import MOST_MESSAGE, message
 
 __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
 
@@ -58,7 +58,7 @@ class _Printable(logging.Formatter):
 
 
 _ROOMS = [
-    running, looking, watermarks, asking, moving, hosts, policy, checkpoints, states, nexmark
+    run, status, watermarks, commands, migrations, hosts, policy, checkpoints, state, nexmark
 ]  # fmt: skip
 for _room in _ROOMS:
     for _command in _room.COMMANDS:

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.checkpoints.opening import pinned
 from headrace.cli.common import (
     DAMAGED,
     Duration,
@@ -23,9 +24,8 @@ from headrace.cli.common import (
 )
 from headrace.errors import Expired, StorageError
 from headrace.eventtime.timestamps import show_time
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.pins import Pins
-from headrace.opened import pinned
 from headrace.storage import open_store
 
 

@@ -13,21 +13,21 @@ import msgspec
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.control import Control
+from headrace.checkpoints.opening import pinned
+from headrace.control.control import Control
 from headrace.errors import HeadraceError, PipelineError
-from headrace.eventtime.timestamps import duration_micros
-from headrace.ledger.commands import Command
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head
-from headrace.opened import pinned
-from headrace.printable import (
+from headrace.errors.printable import (
     MOST_MESSAGE,
     hide_values,
     json_printable,
     printable,
     without_secrets,
 )
-from headrace.raised import whole_traceback
+from headrace.errors.user_code import whole_traceback
+from headrace.eventtime.timestamps import duration_micros
+from headrace.ledger.commands import Command
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import MANIFEST_FOLDER, Head
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])

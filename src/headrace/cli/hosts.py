@@ -16,7 +16,7 @@ from headrace.cli.common import (
     tell,
     typed_errors,
 )
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Command
 from headrace.ledger.manifest import Head

@@ -17,13 +17,13 @@ import click
 import msgspec
 
 from headrace.cli.common import Duration, output_option, say, tell, typed_errors, with_options
-from headrace.cli.rows import aligned
 from headrace.cli.strategies import STRATEGIES, strategy_of
+from headrace.cli.tables import aligned
+from headrace.control.migrations import Strategy
 from headrace.errors import PipelineError
-from headrace.ledger.log import Ledger
-from headrace.migrating import Strategy
+from headrace.ledger.ledger import Ledger
 from headrace.nexmark.queries import NAMES, module_of
-from headrace.observe.lags import show_duration
+from headrace.observe.durations import show_duration
 from headrace.storage import Store, open_store
 
 #: What is to be deleted is deleted in so many attempts, with so many seconds between.
@@ -182,8 +182,8 @@ def _run(
 ) -> None:  # fmt: skip
     # What measures and draws needs more packages than what runs pipelines.
     from headrace.nexmark.harness.load import Load, Query
-    from headrace.nexmark.harness.running import run
-    from headrace.nexmark.harness.told import latencies_of, share_left_over, told
+    from headrace.nexmark.harness.report import latencies_of, share_left_over, told
+    from headrace.nexmark.harness.run import run
     from headrace.nexmark.timeline import Timeline
     from headrace.observe.progress import ProgressLine
 

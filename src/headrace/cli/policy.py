@@ -13,13 +13,13 @@ import click
 import msgspec
 
 from headrace.cli.common import REFUSED, head_of, output_option, storage_option, tell, typed_errors
-from headrace.cli.moving import MOVES
-from headrace.control import Control
-from headrace.controller import is_calm
+from headrace.cli.migrations import MOVES
+from headrace.control.control import Control
+from headrace.driver.policy_loop import is_calm
 from headrace.errors import ChangeRefused
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Latency
-from headrace.observe.lags import show_duration
+from headrace.observe.durations import show_duration
 from headrace.policies import NAMES, How, Policy, command_for, name_of, named
 from headrace.storage import open_store
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from headrace.migrating import Strategy
+from headrace.control.migrations import Strategy
 from headrace.migration.rounds import all_at_once, batched, fluid
 
 STRATEGIES = "all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N."

@@ -16,8 +16,8 @@ from headrace.cli.common import (
     tell,
     typed_errors,
 )
-from headrace.cli.rows import rows_option, tell_rows
-from headrace.observe.binmarks import bin_marks
+from headrace.cli.tables import rows_option, tell_rows
+from headrace.observe.bin_watermarks import bin_marks
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
 

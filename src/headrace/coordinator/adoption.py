@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.digest import add_digests
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import Seen, lowest, merged_seen
+from headrace.keyspace.digests import add_digests
 from headrace.ledger.manifest import Counts, HeldBy, Slice
-from headrace.state.perworker import NOTHING
-from headrace.state.runs import FileRef
-from headrace.step.plan import Failure, Plan, TaskReport
+from headrace.protocol.plan import Failure, Plan, TaskReport
+from headrace.runfiles.format import FileRef
+from headrace.state.per_worker import NOTHING
 
 
 class Conflict(msgspec.Struct, frozen=True):

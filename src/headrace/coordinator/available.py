@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from headrace.coordinator.messages import Offered, Poll
-from headrace.sources.base import Limit, Offer
+from headrace.pipeline.source import Limit, Offer
 
 
 class AvailableNow:

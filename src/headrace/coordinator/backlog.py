@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.manifest import Head
 from headrace.ledger.retained import producer_of

@@ -1,8 +1,8 @@
 """The identity of a pipeline's storage: what its durable data depends on, and what became of it.
 
-Plain data in the head. What is drawn: ``computations`` (also those that were removed; with the ``shapes``
-of their state, see :mod:`headrace.coordinator.reshaping`), ``injectors``, ``streams``, ``retained`` (stream
-→ since which step its productions are kept). And, where there are such,
+Plain data in the head. What is drawn: ``computations`` (also those that were removed; with the
+``shapes`` of their state, see :mod:`headrace.coordinator.state_compatibility`), ``injectors``,
+``streams``, ``retained`` (stream → since which step its productions are kept). And, where there are such,
 ``groups`` (their names, in order; each computation then says its own), ``removed`` (name →
 since which step it is not drawn, its state kept) and ``void`` (name → the step up to
 which files may hold rows of a computation of that name whose state was given up).
@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.coordinator.inputs import source_problems
-from headrace.coordinator.reshaping import merged_shapes, problems_of, undeclared_shapes
+from headrace.coordinator.state_compatibility import merged_shapes, problems_of, undeclared_shapes
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
 from headrace.ledger.manifest import Head

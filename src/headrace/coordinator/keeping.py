@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.coordinator.catching_up import streams_again
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.backfill import streams_again
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.ledger.manifest import Head
 
 

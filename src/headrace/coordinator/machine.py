@@ -28,16 +28,15 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
 from headrace.coordinator.available import AvailableNow
-from headrace.coordinator.backlog import has_backlog
-from headrace.coordinator.catching_up import (
+from headrace.coordinator.backfill import (
     known_then,
     offers_as_they_were,
     retained_after,
     what_to_read_again,
 )
+from headrace.coordinator.backlog import has_backlog
+from headrace.coordinator.batch_size import Pace
 from headrace.coordinator.clean_up import CleanUp
-from headrace.coordinator.course import Course
-from headrace.coordinator.injectors import Heard, known, limits, named_in, paused_partitions
 from headrace.coordinator.manifests import (
     claim_manifest,
     layout_begun_with,
@@ -83,25 +82,26 @@ from headrace.coordinator.messages import (
     Wait,
     Woken,
 )
+from headrace.coordinator.migrations.layout_state import Course
+from headrace.coordinator.migrations.steering import Steering, wants_steps
+from headrace.coordinator.migrations.step_times import Told
 from headrace.coordinator.outbox import Outbox
-from headrace.coordinator.pace import Pace
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.planning import PlannedStep, plan_step
+from headrace.coordinator.polling import Heard, known, limits, named_in, paused_partitions
+from headrace.coordinator.replay import Replay, Stretch, check_same
 from headrace.coordinator.results import Results
 from headrace.coordinator.settings import Settings, check_settings
-from headrace.coordinator.shape import Shape
-from headrace.coordinator.steering import Steering, wants_steps
-from headrace.coordinator.step_times import Told
-from headrace.coordinator.stretch import Replay, Stretch, check_same
 from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
+from headrace.ledger.heartbeats import HANDED_OVER
 from headrace.ledger.intent import Intent
-from headrace.ledger.lease import HANDED_OVER
 from headrace.ledger.manifest import CatchUp, Head, Manifest
-from headrace.sources.base import Limit, Offer, Part
-from headrace.state.runs import FileRef
-from headrace.step.failures import error_of
-from headrace.step.plan import Failure
+from headrace.pipeline.source import Limit, Offer, Part
+from headrace.protocol.failures import error_of
+from headrace.protocol.plan import Failure
+from headrace.runfiles.format import FileRef
 
 #: While computations are catching up, so many steps are theirs for each that may be of new input.
 _STEPS_OF_CATCHING_UP = 2

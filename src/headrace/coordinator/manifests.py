@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.backfill import to_catch_up
 from headrace.coordinator.backlog import backlog_after
-from headrace.coordinator.beginning import asked_of, layout_to_begin_with
-from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
-from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.identity import (
     as_noted,
     check_identity,
@@ -23,20 +21,22 @@ from headrace.coordinator.identity import (
     merged_identity,
     removed_of,
 )
+from headrace.coordinator.initial_layout import asked_of, layout_to_begin_with
 from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import Opened
-from headrace.coordinator.migrating import give_up
+from headrace.coordinator.migrations.layout_state import Course, course_of
+from headrace.coordinator.migrations.lifecycle import give_up
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import catching_up_after, reopening
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes, check_number_of_partitions
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
 from headrace.ledger.manifest import CatchUp, Division, Halt, Head, Manifest, fold
-from headrace.sources.base import Position
+from headrace.pipeline.source import Position
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.course import Course
+from headrace.coordinator.migrations.layout_state import Course
 from headrace.coordinator.results import Result
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Halt, Head, Manifest, Origin
-from headrace.sources.base import Limit, Offer, Position
-from headrace.state.runs import FileRef
-from headrace.step.plan import Plan, TaskReport
+from headrace.pipeline.source import Limit, Offer, Position
+from headrace.protocol.plan import Plan, TaskReport
+from headrace.runfiles.format import FileRef
 
 # -- events -----------------------------------------------------------------------------------
 

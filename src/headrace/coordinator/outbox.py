@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import PipelineError
 from headrace.ledger.manifest import Head, Manifest
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
 
 Unreleased = Mapping[int, list[FileRef]]
 

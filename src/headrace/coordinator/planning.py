@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.coordinator.catching_up import resting, retained_after
+from headrace.coordinator.backfill import resting, retained_after
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Chain, Head, Link
 from headrace.ledger.retained import Retained
-from headrace.sources.base import Offer, Position
-from headrace.step.committed import carried
-from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
+from headrace.pipeline.source import Offer, Position
+from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
+from headrace.tasks.committed_files import carried
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.pipeline_facts import Shape
 from headrace.errors import InputGoesOn, PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontiers, changes

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
 
 
 class Result(msgspec.Struct, frozen=True):

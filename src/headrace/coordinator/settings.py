@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import MOST_WORKERS
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
-from headrace.sources.base import Limit
-from headrace.step.plan import Exchange
+from headrace.pipeline.source import Limit
+from headrace.protocol.plan import Exchange
+from headrace.storage.bounds import MOST_WORKERS
 
 _MOST_SLICES = 4_096
 #: So many steps there are between two checkpoints, at most.

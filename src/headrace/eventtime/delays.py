@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ddsketch import DDSketch
 from ddsketch.mapping import LogarithmicMapping
 
-from headrace.bounds import DelayBin, Whole
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.storage.bounds import DelayBin, Whole
 
 _ACCURACY = 0.02
 #: After so many records the older half is forgotten, so that the sketch follows the stream.

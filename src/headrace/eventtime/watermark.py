@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import msgspec
 
-from headrace.bounds import Micros
 from headrace.errors import PipelineError
+from headrace.errors.user_code import goes_on, user_error
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
@@ -29,7 +29,7 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     duration_micros,
 )
-from headrace.raised import goes_on, user_error
+from headrace.storage.bounds import Micros
 
 #: An injector has at most so many partitions at a time: each is named in manifests.
 MOST_PARTITIONS = 10_000

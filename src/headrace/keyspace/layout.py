@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from headrace.bounds import MOST_BINS, MOST_WORKERS, Bins, Bits, WorkerNumber, Workers
 from headrace.errors import PipelineError, ensure
 from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.storage.bounds import MOST_BINS, MOST_WORKERS, Bins, Bits, WorkerNumber, Workers
 
 HASH_BITS = 64
 _BIN_NAME = re.compile(r"([01]{1,64})(?:/(0|[1-9][0-9]?))?")

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.bounds import Bins, Bits, StepNumber, Whole, WorkerNumber, Workers
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout, check_bin
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.keyspace.refinement import refinement
+from headrace.storage.bounds import Bins, Bits, StepNumber, Whole, WorkerNumber, Workers
 
 #: The deepest a bin can be split.
 MAX_DEPTH = 48

@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import StepNumber, Whole
 from headrace.errors import (
     NOT_DECODED,
     AlreadyExists,
@@ -25,6 +24,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.envelope import Sealed, read_document
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
+from headrace.storage.bounds import StepNumber, Whole
 
 Kind = Literal[
     "remove", "restore", "stop", "drain", "catch_up", "pause", "resume",

@@ -55,7 +55,7 @@ class Sealed(Generic[T]):
     """One kind of thing that the ledger stores, to and from bytes.
 
     The seal tells damage, not ill will: whoever writes a file can seal it. So what was decoded is
-    checked as well: by the bounds in its type (:mod:`headrace.bounds`), and by ``check``.
+    checked as well: by the bounds in its type (:mod:`headrace.storage.bounds`), and by ``check``.
 
     Args:
         kind: what the envelope calls it.

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber, Whole
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.envelope import Sealed
-from headrace.sources.base import Offer
+from headrace.pipeline.source import Offer
+from headrace.storage.bounds import Micros, StepNumber, Whole
 
 FOLDER = "intents/"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.bounds import Whole
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Relocated, Update, relocated, updated
+from headrace.storage.bounds import Whole
 
 
 class LayoutNow(msgspec.Struct, frozen=True, array_like=True):

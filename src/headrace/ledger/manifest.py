@@ -14,17 +14,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from headrace.bounds import (
-    Bins,
-    FileName,
-    Micros,
-    SliceCount,
-    StepNumber,
-    Whole,
-    WholeOrNot,
-    WorkerNumber,
-    Workers,
-)
 from headrace.errors import ensure
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, changed
@@ -46,8 +35,19 @@ from headrace.ledger.retained import (
     without_old_marks,
 )
 from headrace.ledger.timing import Timing
-from headrace.state.perworker import Held
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
+from headrace.state.per_worker import Held
+from headrace.storage.bounds import (
+    Bins,
+    FileName,
+    Micros,
+    SliceCount,
+    StepNumber,
+    Whole,
+    WholeOrNot,
+    WorkerNumber,
+    Workers,
+)
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ import contextlib
 import msgspec
 import numpy as np
 
-from headrace.bounds import Micros, StepNumber, WholeOrNot
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.envelope import Sealed
@@ -21,6 +20,7 @@ from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
 from headrace.storage.base import Store
+from headrace.storage.bounds import Micros, StepNumber, WholeOrNot
 
 FOLDER = "measurements/"
 

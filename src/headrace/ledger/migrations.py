@@ -11,13 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, LayoutWire, check_bin
 from headrace.keyspace.updates import Update
 from headrace.migration.loads import Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+from headrace.storage.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 
 #: How many migrations that have ended the head remembers.
 RECENT_MIGRATIONS = 32

@@ -16,10 +16,10 @@ import re
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
+from headrace.storage.bounds import Micros, StepNumber
 
 FOLDER = "pins/"
 #: By so much the clocks of readers and drivers may differ.

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
+from headrace.storage.bounds import Micros, StepNumber
 
 _NOWHERE = (MIN_TIME, MIN_TIME)
 

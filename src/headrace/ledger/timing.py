@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.bounds import Micros, Whole
+from headrace.storage.bounds import Micros, Whole
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,18 +13,6 @@
 All of it is pure: layouts and numbers in, layouts and numbers out. Others carry plans out.
 """
 
-from headrace.migration.controller import (
-    Balance,
-    Memory,
-    Nothing,
-    Policy,
-    Rebalance,
-    Rescale,
-    Scaling,
-    SplitBins,
-    Together,
-    Wish,
-)
 from headrace.migration.loads import Load, Prices
 from headrace.migration.measurements import Measurements
 from headrace.migration.moves import Difference, Move, Moves, moves_between
@@ -44,6 +32,18 @@ from headrace.migration.rounds import (
 )
 from headrace.migration.splitting import Reshaping, SplitRule, reshape
 from headrace.migration.targets import Target, Worth, balanced, contiguous, minimum_movement
+from headrace.policies.builtin import (
+    Balance,
+    Memory,
+    Nothing,
+    Policy,
+    Rebalance,
+    Rescale,
+    Scaling,
+    SplitBins,
+    Together,
+    Wish,
+)
 
 __all__ = [
     "AllAtOnce",

@@ -10,8 +10,7 @@ from headrace.errors import PipelineError
 from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
-from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import (
+from headrace.pipeline.source import (
     TIMESTAMP_COLUMN,
     InTasks,
     Limit,
@@ -21,6 +20,7 @@ from headrace.sources.base import (
     Source,
     Split,
 )
+from headrace.schema import ValueType, value_type_of
 
 #: An event that came from outside would be about so long.
 _EVENT_BYTES = 200

@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.columnar import ColumnarComputation
-from headrace.computation import TimeDomain
+from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.computation import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
 from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.format import HASH
+from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
 from headrace.schema import column_to_python
-from headrace.state.cells import MISSING, KeyCells
-from headrace.state.keyed import CellType, KeyedState
-from headrace.state.runs import HASH
-from headrace.state.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
-from headrace.state.tables import TableSet
-from headrace.topology import Node
+from headrace.state.keyed.cells import MISSING, KeyCells
+from headrace.state.keyed.keyed import CellType, KeyedState
+from headrace.state.tables.table_set import TableSet
 
 
 class PendingTimer(msgspec.Struct, frozen=True, order=True):

@@ -11,12 +11,12 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from headrace.control.migrations import progress_of
+from headrace.errors.printable import one_line
 from headrace.eventtime.timestamps import MIN_TIME, show_time
 from headrace.ledger.manifest import Head
-from headrace.migrating import progress_of
-from headrace.observe.lags import lag_us, show_duration
-from headrace.printable import one_line
-from headrace.summary import StepSummary
+from headrace.observe.durations import lag_us, show_duration
+from headrace.protocol.step_summary import StepSummary
 
 _LINE_EVERY_S = 5.0
 _SMOOTHING = 0.2

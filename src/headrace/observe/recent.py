@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Manifest
 
 

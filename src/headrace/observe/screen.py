@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.observe.lags import show_duration
+from headrace.errors.printable import one_line
+from headrace.observe.durations import show_duration
 from headrace.observe.top import Phase, View
-from headrace.printable import one_line
 
 _BAR = 24
 _LEAST = 0.0005  # a phase below it would show as nothing

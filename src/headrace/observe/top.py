@@ -14,7 +14,7 @@ import msgspec
 from headrace.eventtime.timestamps import MIN_TIME, show_time
 from headrace.ledger.manifest import Counts, Manifest
 from headrace.ledger.timing import Timing
-from headrace.observe.lags import lag_us
+from headrace.observe.durations import lag_us
 
 #: Phases in the order in which a step goes through them; those of tasks stand for ``try``.
 _BEFORE = ["outbox", "poll", "plan", "split", "lost"]

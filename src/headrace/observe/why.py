@@ -15,7 +15,7 @@ from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontier
 from headrace.ledger.manifest import Head
-from headrace.observe.lags import show_duration
+from headrace.observe.durations import show_duration
 
 
 class Waits(msgspec.Struct, frozen=True):

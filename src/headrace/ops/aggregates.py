@@ -20,11 +20,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import BadInput, PipelineError
 from headrace.ops.columns import I64, Mask, column_type, field_of, values_of, with_nulls
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, ColumnType
 
 #: Columns of partial results, by name.
 Partial = dict[str, Column]

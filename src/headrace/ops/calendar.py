@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.eventtime.calendars import Calendar, CalendarUnit, Weekday
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.ops.columns import I64, place_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
-from headrace.state.rows import FiredBatch, KeyedBatch
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 
 class CalendarWindows(ColumnarComputation):

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import PipelineError
 from headrace.keyspace.stretches import positions
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, ColumnType
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import Declaration, InputStream, Output
 from headrace.ops.aggregates import Aggregate, Aggregation
-from headrace.state.rows import KeyedBatch
-from headrace.topology import Node, Pipeline, Salt, Stream
+from headrace.pipeline import Node, Pipeline, Salt, Stream
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 
 class _Parts(ColumnarComputation):

@@ -14,13 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.ops.columns import I64, distinct_names, expect_inputs, place_of, spread
 from headrace.ops.payload import Payload, Stored, taken
-from headrace.state.rows import FiredBatch, KeyedBatch
 
 How = Literal["inner", "left", "right", "full"]
 Within = DurationLike | tuple[DurationLike, DurationLike] | None

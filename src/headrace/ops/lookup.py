@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.errors import PipelineError
 from headrace.ops.columns import (
     I64,
@@ -21,10 +22,9 @@ from headrace.ops.columns import (
     with_nulls,
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 
 class Lookup(ColumnarComputation):

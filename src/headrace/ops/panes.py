@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.computation.batches import Keys
 from headrace.ops.columns import I64, Mask, spread
-from headrace.state.rows import Keys
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 #: So many panes a word marks; so many bits a float tells exactly.
 SPAN = 48

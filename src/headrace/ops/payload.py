@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, field_of, values_of, with_nulls
-from headrace.state.columns import Column, in_micros
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, in_micros
 
 _NULLS = "nulls"
 _MOST_NULLABLE = 63

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import Declaration, InputStream, Output
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, expect_inputs, field_of, place_of, values_of
-from headrace.state.columns import Column
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 #: Column → a value for each of many keys.
 Columns = dict[str, Column]

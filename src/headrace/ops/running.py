@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import Declaration, InputStream, Output
 from headrace.errors import PipelineError
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import place_of
-from headrace.state.rows import KeyedBatch
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 Emit = Literal["step", "record"]
 

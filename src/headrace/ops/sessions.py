@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import I64, Mask, place_of, spread, starts_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 
 class Session(ColumnarComputation):

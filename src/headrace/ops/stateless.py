@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace.columnar import BatchContext, ColumnarComputation
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation
+from headrace.computation.computation import Declaration, InputStream, Output
 from headrace.errors import PipelineError
 from headrace.ops.columns import place_of, same_schema
 from headrace.schema import value_type_of
-from headrace.state.rows import KeyedBatch
 
 
 class _Stateless(ColumnarComputation):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import Declaration, InputStream, Output
 from headrace.errors import PipelineError
 from headrace.ops.columns import (
     I64,
@@ -24,11 +25,10 @@ from headrace.ops.columns import (
     values_of,
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, ColumnType
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 RANK = "rank"
 

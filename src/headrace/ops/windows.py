@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
 from headrace.errors import PipelineError, ensure
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
@@ -29,10 +30,9 @@ from headrace.ops.aggregates import Aggregate, Aggregation, Count
 from headrace.ops.columns import I64, place_of, spread, starts_of
 from headrace.ops.panes import mark, marked, unmark
 from headrace.schema import TIMESTAMP
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
 
 if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+    from headrace.state.tables.table_set import TableHandle
 
 WINDOW = ("window_start", "window_end")
 #: Windows of more panes have these marked; fewer are looked up as fast.

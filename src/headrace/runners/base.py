@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.ledger.places import Places
-from headrace.step.plan import Exchange, Plan, TaskReport
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import Exchange, Plan, TaskReport
 from headrace.storage.base import Store
-from headrace.topology import Pipeline
 
 
 class TryFailed(Exception):

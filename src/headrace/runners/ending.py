@@ -26,11 +26,11 @@ from typing import Any
 import msgspec
 
 from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, TaskTimeout
+from headrace.errors.user_code import FromOutside
 from headrace.ledger.envelope import Sealed
-from headrace.raised import FromOutside
+from headrace.protocol.failures import error_of, failure_of
+from headrace.protocol.plan import Failure, Plan
 from headrace.runners import last_resort
-from headrace.step.failures import error_of, failure_of
-from headrace.step.plan import Failure, Plan
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")

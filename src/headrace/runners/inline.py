@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import Cancelled, HeadraceError
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.ending import Watch
-from headrace.step.layer import TaskResult, Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
-from headrace.topology import Pipeline
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import TaskResult, Worker
 
 
 class InlineRunner(Runner):

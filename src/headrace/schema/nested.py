@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.raised import goes_on, said
+from headrace.errors.user_code import goes_on, said
 from headrace.schema.alike import encoded, in_order, may_hold, names_no_zone, same_value
 from headrace.schema.exact import (
     Misfit,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sinks.base import Delivery, Sink
+from headrace.pipeline.sink import Delivery, Sink
 
 
 class Calls(Sink):

@@ -7,9 +7,9 @@ from typing import TextIO
 
 import pyarrow as pa
 
+from headrace.errors.printable import json_printable
 from headrace.jsonlines import json_lines
-from headrace.printable import json_printable
-from headrace.sinks.base import Sink
+from headrace.pipeline.sink import Sink
 
 
 class Console(Sink):

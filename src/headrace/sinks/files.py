@@ -23,8 +23,8 @@ from headrace.errors import (
     UnsafeName,
 )
 from headrace.jsonlines import json_lines
+from headrace.pipeline.sink import Sink
 from headrace.schema.nested import empty_of
-from headrace.sinks.base import Sink
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.remote import is_remote, open_remote

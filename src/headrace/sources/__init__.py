@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.sources.base import Limit, Offer, Part, Source, Split
+from headrace.pipeline.source import Limit, Offer, Part, Source, Split
 from headrace.sources.files import Files
 from headrace.sources.inbox import Inbox
 from headrace.sources.iterables import Iterable

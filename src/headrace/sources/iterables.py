@@ -11,15 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.bounds import MOST_COUNTED
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
+from headrace.errors.user_code import goes_on, shown, words_of
 from headrace.eventtime.timestamps import checked_micros
-from headrace.raised import goes_on, shown, words_of
-from headrace.schema import NotExact, ValueType, value_type_of
-from headrace.schema.declared import says
-from headrace.schema.forms import shortened
-from headrace.schema.numbers import plain_number
-from headrace.sources.base import (
+from headrace.pipeline.sifting import (
+    BadRecord,
+    Sifted,
+    by_halves,
+    reason_of,
+    text_of,
+    together,
+    with_times_in_range,
+)
+from headrace.pipeline.source import (
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
     InTasks,
@@ -30,16 +34,12 @@ from headrace.sources.base import (
     Source,
     Split,
 )
-from headrace.sources.sifting import (
-    BadRecord,
-    Sifted,
-    by_halves,
-    reason_of,
-    text_of,
-    together,
-    with_times_in_range,
-)
+from headrace.schema import NotExact, ValueType, value_type_of
+from headrace.schema.declared import says
+from headrace.schema.forms import shortened
+from headrace.schema.numbers import plain_number
 from headrace.storage.base import Store
+from headrace.storage.bounds import MOST_COUNTED
 
 
 class Iterable(Source):

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
+from headrace.errors.user_code import is_from_outside, user_error
 from headrace.eventtime.parsing import TimeUnit
-from headrace.raised import is_from_outside, user_error
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType, value_type_of_schema
-from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions

@@ -20,17 +20,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.arrowbytes import Unreadable, read_stream
-from headrace.digest import digest_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
+from headrace.keyspace.digests import digest_of
+from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType, value_type_of_schema
-from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.sources.spark_rows import arrow_schema_of
 from headrace.storage import open_store
+from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.2

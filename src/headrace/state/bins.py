@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.computation.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.errors import NotFound
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.format import HASH, LAST_TIMER, Part, RunReader
+from headrace.runfiles.merging import StateSources, lower_by_facts, rows_of
+from headrace.runfiles.sections import as_one, due_rows, post_section, waiting_section
 from headrace.schema import ValueType, defaults_of
 from headrace.state.buffer import RecordBuffer
-from headrace.state.distinct import distinct
-from headrace.state.opening import Opening
+from headrace.state.opening_cost import Opening
 from headrace.state.relayout import Carry
-from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
-from headrace.state.sections import as_one, due_rows, post_section, waiting_section
-from headrace.state.sources import StateSources, lower_by_facts, rows_of
-from headrace.topology import Node
 
 T = TypeVar("T")
 Bins = npt.NDArray[np.int64]

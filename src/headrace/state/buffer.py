@@ -17,16 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation import TimeDomain
+from headrace.computation.computation import TimeDomain
 from headrace.errors import ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.batches import as_one_batch
-from headrace.state.runs import HASH, LAST_TIMER
-from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.pipeline.source import TIMESTAMP_COLUMN
+from headrace.runfiles.batches import as_one_batch
+from headrace.runfiles.format import HASH, LAST_TIMER
+from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -16,17 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.raised import goes_on, user_error
-from headrace.state.codecs import StateCodec
-from headrace.state.columns import Column, ColumnType
-from headrace.state.sections import (
-    CELL,
-    SUB_PREFIX,
-    VALUE,
-    VERSION,
-    column_name,
-)
-from headrace.versions import Upgrade
+from headrace.errors.user_code import goes_on, user_error
+from headrace.runfiles.sections import CELL, SUB_PREFIX, VALUE, VERSION, column_name
+from headrace.schema.codecs import StateCodec
+from headrace.schema.columns import Column, ColumnType
+from headrace.schema.upgrades import Upgrade
 
 Mask = npt.NDArray[np.bool_]
 FIRST_VERSION = 1

@@ -11,36 +11,36 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from headrace.change import Change
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.control import Control
-from headrace.coordinator.changes import Begin, ChangePlan
+from headrace.control.control import Control
+from headrace.control.migrations import Migration, MovesState, Strategy
+from headrace.coordinator.changes.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Stop, Wait
 from headrace.coordinator.settings import Settings
-from headrace.driver import Driver
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Counts, Head
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.ledger.migrations import Goal
-from headrace.migrating import Migration, MovesState, Strategy
 from headrace.migration.rounds import batched
 from headrace.observe.keys import PendingTimer, StoredKeys
+from headrace.pipeline import Node, Pipeline, SinkNode, Stream
+from headrace.pipeline.source import Limit, Source
 from headrace.policies import How, Policy
+from headrace.protocol.step_summary import StepSummary
 from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
-from headrace.sources.base import Limit, Source
-from headrace.state.perworker import PerWorkerState
+from headrace.state.per_worker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
-from headrace.summary import StepSummary
 from headrace.testing.feed import Feed, OwnOrPromised
 from headrace.testing.outside import Collector, HandClock
 from headrace.testing.times import Moment, check_forward, moment_us
-from headrace.topology import Node, Pipeline, SinkNode, Stream
 
 #: Where a crash strikes: between two steps, when all of a step is computed and nothing of it
 #: committed, or when it is committed and no sink has been told.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.driver import Clock
+from headrace.driver.driver import Clock
 from headrace.errors import ensure
+from headrace.pipeline.sink import Sink
 from headrace.schema.equality import same_rows
-from headrace.sinks.base import Sink
 
 
 class HandClock(Clock):

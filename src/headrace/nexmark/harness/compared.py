@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.nexmark.harness.latency import Latencies
 from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.observed import Moved, Seen
 
 #: What a migration has held up is done so long after its end.
 _AFTER_S = 1.0

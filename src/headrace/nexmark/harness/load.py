@@ -11,7 +11,7 @@ from headrace.ledger.manifest import Head
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
-from headrace.topology import Node, Pipeline
+from headrace.pipeline import Node, Pipeline
 
 if TYPE_CHECKING:
     from headrace.migration.rounds import AllAtOnce, Batched, Fluid

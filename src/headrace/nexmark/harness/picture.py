@@ -9,7 +9,7 @@ from headrace.nexmark.harness.latency import Latencies, ccdf
 
 if TYPE_CHECKING:
     from headrace.nexmark.harness.load import Load
-    from headrace.nexmark.harness.seen import Seen
+    from headrace.nexmark.harness.observed import Seen
 
 TIME = "s since events began to come"
 #: Percentiles of each 250 ms, the highest first.

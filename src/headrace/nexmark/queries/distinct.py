@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import Declaration, InputStream
 from headrace.nexmark.queries.ranks import (
     RANKS,
     by_day,
@@ -21,7 +21,7 @@ from headrace.nexmark.queries.ranks import (
     day_in_spark,
     ranks_in_spark,
 )
-from headrace.topology import Node, Stream
+from headrace.pipeline import Node, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ from headrace.ledger.manifest import Head
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline
-from headrace.topology.streams import Stream
+from headrace.pipeline.streams import Stream
 
 
 class Market:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

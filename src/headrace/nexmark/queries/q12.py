@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import headrace as hr
 from headrace.eventtime.timestamps import DurationLike, duration_micros, to_micros
 from headrace.nexmark.queries.market import Market
+from headrace.pipeline import Node
 from headrace.schema import TIMESTAMP
-from headrace.topology import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ import numpy as np
 import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

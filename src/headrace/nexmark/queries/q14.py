@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.q1 import EUROS, RATE, in_euros
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

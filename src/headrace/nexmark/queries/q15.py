@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.nexmark.queries.distinct import draw_counts, native_counts
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from headrace.nexmark.queries.ranks import (
     day_in_spark,
     ranks_in_spark,
 )
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import rank_of
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

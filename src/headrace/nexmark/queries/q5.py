@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.nexmark.queries.best import Best
 from headrace.nexmark.queries.market import Market
+from headrace.pipeline import Node
 from headrace.schema import TIMESTAMP
-from headrace.topology import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import Declaration, InputStream
 from headrace.nexmark.draws import I64
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import Winners, native_winners
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

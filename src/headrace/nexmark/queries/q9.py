@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import Winners, native_winners
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import Declaration, InputStream
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64
 

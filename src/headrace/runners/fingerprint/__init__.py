@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import warnings
 
-from headrace.columnar import ColumnarComputation
-from headrace.computation import Computation
+from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.computation import Computation
+from headrace.pipeline import Pipeline
 from headrace.runners.fingerprint.kinds import how
 from headrace.runners.fingerprint.owners import Owners
 from headrace.runners.fingerprint.walk import Walk
-from headrace.topology import Pipeline
 
 #: How fingerprints are made. Those of two ways cannot be compared (:meth:`Intent.is_of_other_code`).
 WAY = "2"

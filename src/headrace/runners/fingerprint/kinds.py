@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
+from headrace.pipeline import Injector, Node, SinkNode, Stream
+from headrace.pipeline.graph import Drawn
+from headrace.pipeline.sink import Sink
+from headrace.pipeline.source import Source
 from headrace.runners.fingerprint.code import said_by
 from headrace.runners.fingerprint.imported import Imported, take_imported_apart
 from headrace.runners.fingerprint.objects import members_of, take_object_apart
 from headrace.runners.fingerprint.owners import is_static
 from headrace.runners.fingerprint.referred import InModule, referred_by, take_module_apart
 from headrace.runners.fingerprint.walk import Parts, Walk
-from headrace.runners.shipping import META, STRUCT_OPTIONS
-from headrace.sinks.base import Sink
-from headrace.sources.base import Source
-from headrace.topology import Injector, Node, SinkNode, Stream
-from headrace.topology.drawn import Drawn
+from headrace.runners.spark.code_shipping import META, STRUCT_OPTIONS
 
 #: What Python itself notes of a class, or makes of what else it has.
 _OF_PYTHON = frozenset({

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.sources.base import Limit
+from headrace.pipeline.source import Limit
 from headrace.sources.files.names import COMPRESSIONS, kind_of
 from headrace.sources.files.opening import PRINT_BYTES, OpenFile, with_print
 from headrace.sources.files.position import FileRead

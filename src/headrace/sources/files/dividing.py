@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.sources.base import Limit, Offer, Part, Position, Split
+from headrace.pipeline.source import Limit, Offer, Part, Position, Split
 from headrace.sources.files.catalog import Catalogs, name_hashes
 from headrace.sources.files.copies import names_beside
 from headrace.sources.files.folders import Facts, Folder

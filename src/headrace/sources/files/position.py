@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import Damaged
-from headrace.sources.base import Position
+from headrace.pipeline.source import Position
 from headrace.sources.files.folders import Place
 
 #: What positions of this form say of themselves.

@@ -18,8 +18,9 @@ import pyarrow as pa
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.zones import Ambiguous
+from headrace.pipeline.sifting import Sifted, with_times_in_range
+from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType
-from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.files.dividing import Divider
 from headrace.sources.files.folder_columns import FolderColumns
 from headrace.sources.files.folders import Folder, open_folder
@@ -47,7 +48,6 @@ from headrace.sources.formats import (
 )  # fmt: skip
 from headrace.sources.formats.base import Wanted
 from headrace.sources.formats.records import FileRecords
-from headrace.sources.sifting import Sifted, with_times_in_range
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import SourceChanged
+from headrace.pipeline.sifting import Sifted
+from headrace.pipeline.source import Limit
 from headrace.schema.nested import Part
-from headrace.sources.base import Limit
 from headrace.sources.columns import Place
-from headrace.sources.sifting import Sifted
 
 #: Makes records as the pipeline wants them of the columns that were read; errors say which row is at fault.
 Finish = Callable[[pa.Table], pa.Table]

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from headrace.errors import BadInput
+from headrace.pipeline.sifting import BadRecord, Sifted, by_halves, text_of_row, together
+from headrace.pipeline.source import Limit
 from headrace.schema.nested import Part
-from headrace.sources.base import Limit
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import (
     Cut,
@@ -21,7 +22,6 @@ from headrace.sources.formats.base import (
     Wanted,
     check_not_cut,
 )
-from headrace.sources.sifting import BadRecord, Sifted, by_halves, text_of_row, together
 
 #: A part has at least so many rows, and ends with a row group.
 _PART_ROWS = 65_536

@@ -9,7 +9,16 @@ from abc import abstractmethod
 import pyarrow as pa
 
 from headrace.errors import BadInput, SourceChanged
-from headrace.sources.base import Limit
+from headrace.pipeline.sifting import (
+    LONGEST_TEXT,
+    BadRecord,
+    Sifted,
+    bounded,
+    by_halves,
+    reason_of,
+    together,
+)
+from headrace.pipeline.source import Limit
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import (
     Cut,
@@ -28,15 +37,6 @@ from headrace.sources.lines import (
     lines_before,
     record_ends,
     records,
-)
-from headrace.sources.sifting import (
-    LONGEST_TEXT,
-    BadRecord,
-    Sifted,
-    bounded,
-    by_halves,
-    reason_of,
-    together,
 )
 
 #: What columns and types are inferred from.

@@ -18,11 +18,11 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from headrace.arrowbytes import Unreadable, read_stream
-from headrace.bounds import MOST_COUNTED
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.storage import Store
+from headrace.storage.arrow_messages import Unreadable, read_stream
+from headrace.storage.bounds import MOST_COUNTED
 
 _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")

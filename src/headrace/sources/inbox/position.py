@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from headrace.bounds import StepNumber
 from headrace.errors import Damaged
 from headrace.sources.inbox.names import is_producer
+from headrace.storage.bounds import StepNumber
 
 
 class InboxPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExists, BadInput, NotFound, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,

@@ -1,0 +1,108 @@
+"""Catching up: computations that began at the beginning work on what the others had long ago.
+
+Their steps are read again, from injectors or from retained streams, up to where the pipeline is. What
+comes next for them is a function of the committed state, so that any driver finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from headrace.coordinator.backlog import at_work_on_backlog, has_backlog
+from headrace.coordinator.messages import PollAgain
+from headrace.coordinator.pipeline_facts import Shape
+from headrace.eventtime.watermark import Frontiers
+from headrace.ledger.manifest import CatchUp, Head
+from headrace.ledger.retained import Retained, next_retained, producer_of, watermarks_at
+from headrace.pipeline.source import Limit, Offer
+
+
+def to_catch_up(head: Head | None, shape: Shape) -> CatchUp | None:
+    """Return who is to catch up from a claim on; None where that does not change."""
+    if shape.beginning:
+        again = streams_again(shape, shape.beginning)
+        return CatchUp(shape.beginning, retained=-1 if again else None)
+    at = None if head is None else head.catch_up
+    if at is None:
+        return None
+    # (one whose state is given up begins anew, and now)
+    behind = [name for name in at.names if name in shape.nodes and name not in shape.forgotten]
+    return None if behind == at.names else msgspec.structs.replace(at, names=behind)
+
+
+def resting(head: Head, shape: Shape, *, replays: bool) -> list[str]:
+    """Return the computations that do not work in a step."""
+    behind = head.resting
+    rest = [name for name in shape.nodes if name not in behind] if replays else behind
+    if not head.backlog:
+        return rest
+    working = [name for name in shape.nodes if name not in rest]
+    working = at_work_on_backlog(head, shape, working) or working
+    return [*rest, *(name for name in shape.nodes if name not in (*rest, *working))]
+
+
+def streams_again(shape: Shape, names: Collection[str]) -> list[str]:
+    """Return the retained streams that some computations read again: those of all others."""
+    read = {stream for name in names for stream in shape.produced.get(name, [])}
+    return sorted(stream for stream in read if producer_of(stream) not in names)
+
+
+def retained_after(head: Head, shape: Shape) -> Retained | None:
+    """Return what of the retained streams comes next for those that catch up; None for nothing."""
+    at = head.catch_up
+    if at is None or at.retained is None:
+        return None
+    streams = streams_again(shape, at.names)
+    if has_backlog(head, shape, catching_up=True):
+        return Retained(at.retained, [], watermarks_at(head.retained_marks, streams, at.retained))
+    return next_retained(head.retained_marks, head.retained, streams, at.retained)
+
+
+def what_to_read_again(head: Head, shape: Shape, at: CatchUp, limit: Limit) -> PollAgain:
+    """Return what to ask sources for those that are as far as ``at`` says."""
+    if at.retained is not None:  # no source is asked
+        return PollAgain({}, {}, limit)
+    starts = {
+        name: start
+        for name, start in shape.firsts(head).items()
+        if set(shape.readers[name]) & set(at.names) and name not in at.ended
+    }
+    return PollAgain(
+        {name: at.positions.get(name, start) for name, start in starts.items()},
+        {name: head.positions.get(name, start) for name, start in starts.items()},
+        limit,
+    )
+
+
+def offers_as_they_were(head: Head, found: Mapping[str, Offer | None]) -> dict[str, Offer]:
+    """Return what injectors offer again, for those that have something."""
+    return {
+        name: offer
+        for name, again in found.items()
+        for offer in [_as_it_was(name in head.ended, again)]
+        if offer is not None
+    }
+
+
+def _as_it_was(ended: bool, offer: Offer | None) -> Offer | None:
+    """Return what an injector offers again; its input has ended only if the pipeline knows that."""
+    if offer is not None and not offer.empty:
+        return msgspec.structs.replace(offer, final=offer.final and ended)
+    if not ended:
+        return None
+    return Offer(None, 0, 0, final=True, empty=True)
+
+
+def known_then(head: Head, shape: Shape, asked: Collection[str]) -> dict[str, Frontiers]:
+    """Return what is taken for granted of each injector in a step of those that are behind.
+
+    Args:
+        asked: the injectors that were asked to be read again.
+    """
+    then = head.as_of_catch_up()
+    return {
+        name: (then if name in asked or name in then.ended else head).frontiers_of(name)
+        for name in shape.injectors
+    }

@@ -1,0 +1,487 @@
+"""Topology changes and commands, as decisions: what is to become of the drawing, or why not.
+
+A change is a claim: after the running step the driver begins anew, in the same process, on the same
+storage, with another drawing. What a restart with that drawing would do to state, watermarks and soft
+state is what a change does; so there is one way to begin, and it is the one that crashes try out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.coordinator.changes.halting import NOT_RUNNING, halt_after
+from headrace.coordinator.identity import Identity, check_identity
+from headrace.coordinator.migrations.drained_hosts import drained_after
+from headrace.coordinator.migrations.layout_state import Course
+from headrace.coordinator.migrations.steering import Bounds
+from headrace.coordinator.migrations.steering import decide as steer
+from headrace.coordinator.migrations.step_times import StepTimes
+from headrace.coordinator.state_compatibility import changes_of
+from headrace.errors import PipelineError
+from headrace.ledger.commands import MOVING, Answer, Asked, Command
+from headrace.ledger.manifest import CatchUp, Halt
+from headrace.ledger.places import Places
+from headrace.ledger.retained import producer_of
+from headrace.pipeline import Pipeline
+from headrace.pipeline.edits import streams_gone
+
+Begin = Literal["now", "beginning"]
+
+
+class ChangePlan(msgspec.Struct, frozen=True):
+    """What a topology change comes to. Lists are of computations, in the order of the drawing.
+
+    Attributes:
+        added: new ones, with empty state.
+        restored: removed before, drawn again: they go on with the state that was kept.
+        replaced: the same name with other code; their state is kept.
+        removed: drawn no more; their state is kept in storage, their timers do not fire.
+        forgotten: their state is given up.
+        reshaped: states whose stored values are of another shape, and what becomes of them, by computation.
+        extended: new states and timers of computations whose state is kept, by computation.
+        beginning: of those added, the ones that begin with the beginning of their streams.
+        sinks_added, sinks_removed: sinks, by name.
+    """
+
+    added: list[str] = []
+    restored: list[str] = []
+    replaced: list[str] = []
+    removed: list[str] = []
+    forgotten: list[str] = []
+    extended: dict[str, list[str]] = {}
+    reshaped: dict[str, dict[str, str]] = {}
+    beginning: list[str] = []
+    sinks_added: list[str] = []
+    sinks_removed: list[str] = []
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.added:
+            kind = "the beginning of its streams" if name in self.beginning else "now"
+            lines.append(f"add {name}: from {kind}, with empty state")
+        lines += [f"add {name}: with the state that was kept" for name in self.restored]
+        for name in self.replaced:
+            more = ", ".join(self.extended.get(name, []))
+            given_up = name in self.forgotten
+            what = "its state is given up" if given_up else "its state is kept"
+            lines.append(f"replace {name}: {what}{f', new: {more}' if more else ''}")
+        for name, states in self.reshaped.items():
+            lines += [f"  {name}: {state!r} {what}" for state, what in states.items()]
+        for name in self.removed:
+            what = "given up" if name in self.forgotten else "kept"
+            lines.append(f"remove {name}: its state is {what}")
+        others = [n for n in self.forgotten if n not in self.removed and n not in self.replaced]
+        lines += [f"forget {name}: its state is given up" for name in others]
+        lines += [f"add sink {name}" for name in self.sinks_added]
+        lines += [f"remove sink {name}" for name in self.sinks_removed]
+        return "\n".join(lines) or "nothing changes"
+
+
+def plan_change(
+    stored: Identity, before: Pipeline, after: Pipeline, *, forget: Collection[str] = (),
+    begin: Mapping[str, str] | None = None, behind: Collection[str] = (),
+) -> ChangePlan:  # fmt: skip
+    """Return what changing one drawing into another comes to.
+
+    Args:
+        stored: the identity of the storage.
+        before: the drawing that runs.
+        after: the one that is to run.
+        forget: computations whose state is to be given up.
+        begin: whether added computations begin ``now`` (as they do by default) or at the ``beginning``.
+        behind: computations that began at the beginning and have not arrived yet.
+
+    Raises:
+        PipelineError: for a drawing that cannot run, or wishes that make no sense.
+        SchemaChanged: for state that the new drawing could not read.
+    """
+    after.check_complete()
+    if after.name != before.name:
+        raise PipelineError(
+            f"the new drawing is of pipeline {after.name!r}, but {before.name!r} is running",
+            remedy="begin with pipeline.copy()",
+        )
+    known, gone = stored.get("computations", {}), stored.get("removed", {})
+    drawn = after.nodes
+    _check_named(forget, {*known, *drawn}, "forget=")
+    added = [n for n in drawn if n not in known or (n in forget and n not in before.nodes)]
+    removed = [name for name in known if name not in drawn and name not in gone]
+    restored = [name for name in drawn if name in gone and name not in added]
+    check_identity(stored, after.identity(), removed={*removed, *gone}, forgotten=forget)
+    return ChangePlan(
+        added=added,
+        restored=restored,
+        replaced=[n for n in drawn if n in before.nodes and _is_other(before, after, n)],
+        removed=removed,
+        forgotten=[name for name in known if name in forget],
+        extended=_extended(known, after.identity()["computations"], forget),
+        reshaped=_reshaped(known, after.identity()["computations"], forget),
+        beginning=_beginning(begin or {}, added, stored, after, behind),
+        sinks_added=[name for name in after.sinks if name not in before.sinks],
+        sinks_removed=[name for name in before.sinks if name not in after.sinks],
+    )
+
+
+def _is_other(before: Pipeline, after: Pipeline, name: str) -> bool:
+    one, other = before.nodes[name], after.nodes[name]
+    return one.computation is not other.computation or one.on_error != other.on_error
+
+
+def _check_named(names: Collection[str], there: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in there:
+            raise PipelineError(
+                f"{where} names {name!r}, and there is no such computation",
+                remedy=f"there are: {', '.join(there) or 'none'}",
+            )
+
+
+def _extended(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, list[str]]:
+    found = {
+        name: sorted(set(facts["cells"]) - set(known[name]["cells"]))
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: cells for name, cells in found.items() if cells}
+
+
+def _reshaped(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, dict[str, str]]:
+    found = {
+        name: changes_of(known[name], facts)
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: states for name, states in found.items() if states}
+
+
+def _beginning(
+    begin: Mapping[str, str],
+    added: Sequence[str],
+    stored: Identity,
+    drawing: Pipeline,
+    behind: Collection[str],
+) -> list[str]:
+    _check_named(begin, added, "begin= (of added computations)")
+    for name, where in begin.items():
+        if where not in ("now", "beginning"):
+            raise PipelineError(
+                f"computation {name!r} cannot begin at {where!r}", remedy='use "now" or "beginning"'
+            )
+    found = [name for name in added if begin.get(name) == "beginning"]
+    if found and behind:
+        raise PipelineError(
+            f"{found[0]!r} cannot begin at the beginning while {', '.join(behind)} still catches up",
+            remedy="wait until that has arrived (headrace status), or begin now",
+        )
+    for name in found:
+        for stream in drawing.nodes[name].inputs:
+            if stream.name in drawing.injectors:
+                _check_rereads(drawing, name, stream.name)
+            elif producer_of(stream.name) not in found:
+                _check_retained(stored, drawing, name, stream.name)
+    _check_one_kind(drawing, found)
+    return found
+
+
+def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that all that was ever produced on a stream is retained.
+
+    Raises:
+        PipelineError: when it is not.
+    """
+    since = stored.get("retained", {}).get(stream) if stream in drawing.retained else None
+    if since == 0:
+        return
+    if since is not None:
+        limit = ", since its retain= says so" if stream in drawing.kept else ""
+        why = f"it is retained since step {since}, and not from the first one{limit}"
+    elif stream in drawing.retained:
+        why = "it is retained from now on only"
+    else:
+        why = "its productions are not made again, and were not retained"
+    raise PipelineError(
+        f"{name!r} cannot begin at the beginning of {stream!r}: {why}",
+        remedy="draw a copy of its producer under another name, which begins there too; or begin now",
+    )
+
+
+def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
+    """Check that those that begin at the beginning all read injectors again, or all retained streams.
+
+    Which records of the one were there when the others came is not known any more.
+
+    Raises:
+        PipelineError: when it is some of both.
+    """
+    injected, retained = "", ""
+    for name in beginning:
+        for stream in drawing.nodes[name].inputs:
+            if stream.name in drawing.injectors:
+                injected = f"{name!r} that of {stream.name!r}"
+            elif producer_of(stream.name) not in beginning:
+                retained = f"{name!r} that of the retained {stream.name!r}"
+    if injected and retained:
+        raise PipelineError(
+            f"{injected} and {retained} cannot both be the beginning at which one change begins",
+            remedy="add computations of different inputs one after the other; one that reads both: draw "
+            "a copy of the retained stream's producer under another name, which begins there too",
+        )
+
+
+def produced_inputs(drawing: Pipeline, name: str) -> list[str]:
+    """Return the streams that a computation reads of other computations."""
+    inputs = [stream.name for stream in drawing.nodes[name].inputs]
+    return [stream for stream in inputs if stream not in drawing.injectors]
+
+
+def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
+    """Check that those that are catching up find in a drawing what they still have to read.
+
+    Raises:
+        PipelineError: when a stream that they read again is not retained any more, or is none.
+    """
+    if at is None or at.retained is None:
+        return
+    for name in at.names:
+        node = drawing.nodes.get(name)
+        for stream in [] if node is None else node.inputs:
+            if stream.name not in drawing.retained and producer_of(stream.name) not in at.names:
+                raise PipelineError(
+                    f"{name!r} still catches up with its retained streams, and {stream.name!r} is none",
+                    remedy=f"leave its inputs retained until it has arrived (headrace status), or "
+                    f"remove {name!r}",
+                )
+
+
+def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that an injector can be read again from its beginning.
+
+    Raises:
+        PipelineError: when it cannot.
+    """
+    injector = drawing.injectors[stream]
+    if injector.check is not None:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: all its ids were seen",
+            remedy="begin now, or read the same source by an injector of its own",
+        )
+    if not injector.source.rereads:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: its source "
+            f"({type(injector.source).__name__}) cannot be read again from its start",
+            remedy="begin now, or start a pipeline of its own from another copy of the data",
+        )
+
+
+# -- commands ---------------------------------------------------------------------------------
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What commands change.
+
+    Attributes:
+        removed, forgotten: computations that are removed, and that are given up.
+        paused: whether no step is to be run.
+        drained_hosts: those on which no worker is to live.
+        halt: what is to be done after a later step; None where no command has said so.
+    """
+
+    removed: frozenset[str]
+    forgotten: frozenset[str] = frozenset()
+    paused: bool = False
+    drained_hosts: frozenset[str] = frozenset()
+    halt: Halt | None = None
+
+
+def obey(
+    standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
+    step: int, places: Places | None = None,
+) -> Standing | str:  # fmt: skip
+    """Return how things stand after a command, or why it is refused.
+
+    Args:
+        standing: how they stand.
+        stored: the identity of the storage.
+        drawing: all that the driver's process can draw, with what is removed.
+        command: what is asked.
+        running: whether the pipeline runs, or is about to.
+        step: the one that comes next.
+        places: where workers live; None before the pipeline runs.
+    """
+    match command.kind:
+        case "pause" | "stop" | "resume":
+            return _halt(standing, command, running=running, step=step)
+        case "drain" | "catch_up" | "hand_over":
+            return standing if running else NOT_RUNNING
+        case "remove":
+            return _remove(standing, stored, drawing, command)
+        case "restore":
+            return _restore(standing, drawing, command, running=running)
+        case "drain_hosts" | "undrain_hosts":
+            drained = drained_after(standing.drained_hosts, command, places)
+            if isinstance(drained, str):
+                return drained
+            return msgspec.structs.replace(standing, drained_hosts=drained)
+        case _:
+            return "the pipeline has no layout yet"
+
+
+def _halt(standing: Standing, command: Command, *, running: bool, step: int) -> Standing | str:
+    """Return how things stand after a stop, a pause or a resumption, at once or at a step."""
+    halt = halt_after(command, running=running, step=step)
+    if isinstance(halt, str):
+        return halt
+    if command.at_step or command.kind == "stop":
+        return msgspec.structs.replace(standing, halt=halt)
+    return msgspec.structs.replace(standing, halt=halt, paused=command.kind == "pause")
+
+
+def _remove(
+    standing: Standing, stored: Identity, drawing: Pipeline, command: Command
+) -> Standing | str:
+    known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in known:
+            return f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+        if name in standing.removed and not command.forget:
+            return f"{name!r} is removed already; its state is kept (--forget gives it up)"
+    effective = without(drawing, standing.removed)
+    drawn = [name for name in command.names if name in effective.nodes]
+    problem = effective.removal_problem(drawn, command.sinks)
+    if problem is not None:
+        return f"{problem.what}; {problem.remedy}"
+    going = streams_gone(effective, drawn)
+    other = [n for n in command.sinks if effective.sinks[n].stream.name not in going]
+    if other:
+        return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+    removed = with_checks(drawing, standing.removed | set(command.names))
+    if drawn and not set(effective.nodes) - removed:
+        return "no computation would be left: stop the pipeline instead"
+    forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
+    return msgspec.structs.replace(
+        standing,
+        removed=removed,
+        forgotten=standing.forgotten | forgotten,
+    )
+
+
+def _restore(
+    standing: Standing, drawing: Pipeline, command: Command, *, running: bool
+) -> Standing | str:
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in standing.removed:
+            return f"{name!r} is not removed"
+        if name not in drawing.nodes:
+            return f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+    removed = with_checks(drawing, standing.removed - set(command.names))
+    for name in command.names:
+        if name in removed:
+            return f"{name!r} comes back with the first computation that reads its injector"
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        return problem.what
+    return msgspec.structs.replace(standing, removed=removed)
+
+
+def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
+    """Return what is removed, with the checks of the injectors that are unread then, and no others.
+
+    A check of ids goes with the last reader of its injector, and comes back with the first.
+    """
+    users = set(removed) - set(drawing.checks)
+    idle = drawing.unread_without(users)
+    return frozenset(users | {name for name, of in drawing.checks.items() if of.name in idle})
+
+
+def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
+    """Return a drawing less what was removed, and the sinks of that.
+
+    Raises:
+        PipelineError: when a computation that is left reads a stream of one that was removed.
+    """
+    gone = [name for name in drawing.nodes if name in removed]
+    if not gone:
+        return drawing
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        raise problem
+    reduced = drawing.copy()
+    going = streams_gone(reduced, gone)
+    sinks = [s.name for s in reduced.sinks.values() if s.stream.name in going]
+    reduced.remove(*gone, sinks=sinks)
+    return reduced
+
+
+def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | None:
+    """Return what is wrong when a computation that is drawn reads one that was removed."""
+    for node in drawing.nodes.values():
+        for stream in node.inputs:
+            producer = producer_of(stream.name)
+            if node.name not in removed and producer in removed:
+                return PipelineError(
+                    f"computation {node.name!r} reads {stream.name!r}, but {producer!r} was removed",
+                    remedy=f"headrace restore {producer} --storage …, or draw {node.name!r} otherwise",
+                )
+    return None
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What the commands come to that were there before the pipeline was started."""
+
+    standing: Standing
+    answers: list[Answer]
+    course: Course | None = None
+
+
+def at_opening(
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
+    course: Course | None = None, bounds: Bounds | None = None,
+) -> Opening:  # fmt: skip
+    """Return how things stand after commands that nobody has answered yet.
+
+    Args:
+        step: of the claim that will answer them.
+        course: of the layout, as of the claim; None for a pipeline that has never run.
+        bounds: what can be asked of the layout.
+    """
+    standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
+    answers = []
+    for item in asked:
+        if course is not None and item.command is not None and item.command.kind in MOVING:
+            decided = steer(course, item, StepTimes(), None, bounds)
+            course = decided.course
+            answers.append(decided.answer)
+            continue
+        result = decide(standing, stored, drawing, item, running=False, step=step)
+        if isinstance(result, Standing):
+            standing = result
+        answers.append(answer_to(item, result, step))
+    return Opening(standing, answers, course)
+
+
+def decide(
+    standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
+    step: int, places: Places | None = None,
+) -> Standing | str:  # fmt: skip
+    """Return how things stand after a command that was found, or why it is refused."""
+    if asked.command is None:
+        return asked.problem
+    return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
+
+
+def answer_to(asked: Asked, result: Standing | str, step: int) -> Answer:
+    """Return the answer to a command."""
+    text = "?" if asked.command is None else asked.command.text
+    why = result if isinstance(result, str) else ""
+    return Answer(asked.number, text, not why, step, why)

@@ -1,0 +1,47 @@
+"""The layout that a run begins with: what is in force, but for what the run asks otherwise. Pure."""
+
+from __future__ import annotations
+
+from headrace.coordinator.identity import groups_of
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
+from headrace.coordinator.pipeline_facts import Shape
+from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.ledger.manifest import Head
+from headrace.migration.loads import Load, Prices
+from headrace.migration.targets import minimum_movement
+
+#: A byte of state weighs as much as any other.
+_BY_STATE = Prices(byte_us=1.0)
+
+
+def asked_of(head: Head | None, shape: Shape) -> tuple[int, int]:
+    """Return how many (workers, bins) were asked for last; 0 where nobody asked."""
+    workers, bins = shape.asked
+    before = (0, 0) if head is None else head.asked
+    return workers or before[0], bins or before[1]
+
+
+def layout_to_begin_with(head: Head | None, shape: Shape) -> LayoutWire | None:
+    """Return the layout of a run that begins with one of its own; None when it goes on with what there is.
+
+    Who asks for the same as before, or for nothing, goes on with the layout as migrations have left it.
+    For another number of workers the least state moves, and bins stay as they are. For another number of
+    bins all are made alike, and stay with whoever owned their first hash. Groups that are new get the bins
+    that a new pipeline's have.
+    """
+    if head is None:
+        return shape.layout
+    workers, bins = asked_of(head, shape)
+    known, groups = groups_of(head.identity), groups_of(shape.identity)
+    if (workers, bins) == head.asked and len(known) >= len(groups):
+        return None
+    wire = head.layout_now.at(head.step + 1).wire
+    begun = layout = Layout.from_wire(wire)
+    if bins and bins != head.asked[1]:
+        alike = groups.layout(bins, 1)
+        layout = Layout(alike.bits, layout.workers_of(alike.starts), layout.workers)
+    layout = groups.grown(layout, len(known), Layout.from_wire(shape.layout))
+    if workers and workers != layout.workers:
+        load = Load.of(layout, sizes=sizes_of_bins(head, layout), hashes=groups.expected(layout))
+        layout = minimum_movement(layout, workers, load, prices=_BY_STATE)
+    return None if layout == begun else layout.to_wire()

@@ -1,0 +1,1 @@
+"""How much work each bin and worker has, as measured."""

@@ -1,0 +1,79 @@
+"""How much each bin has had to do lately, added up from the reports of steps that were measured.
+
+In memory: a new driver measures anew. Noting a step costs what it touched; only a layout with other bins
+costs their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from headrace.coordinator.load.decay import HALF_LIFE_US, Fading
+from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.migration.loads import Load, regroup
+from headrace.protocol.loads import BinLoads
+
+#: Before so many records were looked at, in so many steps, bins are not told apart by them.
+LEAST_RECORDS = 4_096
+LEAST_STEPS = 16
+
+
+class BinMeter:
+    """Adds up loads of bins; splits and merges divide and join them, moves leave them as they are.
+
+    Attributes:
+        steps: how many steps were noted.
+    """
+
+    def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
+        self._fading = Fading(half_life_us)
+        self._wire: LayoutWire | None = None
+        self._layout = Layout([0], [0], 1)
+        self._records = np.zeros(1)
+        self._busy_us = np.zeros(1)
+        self._weight = np.zeros(1)  # of the steps that were noted
+        self.steps = 0
+        self._seen = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was looked at to tell bins apart."""
+        return self.steps >= LEAST_STEPS and self._seen >= LEAST_RECORDS
+
+    def note(self, wire: LayoutWire, clock_us: int, found: Iterable[BinLoads]) -> None:
+        """Note a step that was measured.
+
+        Args:
+            wire: the layout that it was computed on.
+            clock_us: its clock reading.
+            found: what its reports tell.
+        """
+        self._follow(wire)
+        gain = self._fading.gain(clock_us, self._records, self._busy_us, self._weight)
+        self._weight += gain
+        self.steps += 1
+        for part in found:
+            bins, shares = part.positions, part.shares
+            self._records[bins] += shares * (gain * part.records)
+            self._busy_us[bins] += shares * (gain * part.took_us)
+            self._seen += part.looked_at
+
+    def load(self, layout: Layout) -> Load:
+        """Return what each bin of a layout has on average in a step; sizes are 0."""
+        steps = float(self._weight[0])
+        if not steps:
+            return Load.of(layout)
+        means = (self._records / steps, self._busy_us / steps)
+        if not np.array_equal(layout.bits, self._layout.bits):
+            means = tuple(regroup(mean, self._layout, layout) for mean in means)  # type: ignore[assignment]
+        return Load.of(layout, records=means[0], cpu_us=means[1])
+
+    def _follow(self, wire: LayoutWire) -> None:
+        if wire is self._wire or wire == self._wire:
+            return
+        before, self._wire, self._layout = self._layout, wire, Layout.from_wire(wire)
+        if not np.array_equal(before.bits, self._layout.bits):
+            self._records = regroup(self._records, before, self._layout)
+            self._busy_us = regroup(self._busy_us, before, self._layout)

@@ -1,0 +1,217 @@
+"""From a goal to a plan: which layout it means, and the rounds that lead there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from headrace.coordinator.migrations.lifecycle import Planned
+from headrace.errors import ChangeRefused
+from headrace.keyspace.groups import ALL_IN_ONE, Groups
+from headrace.keyspace.layout import Bin, Layout
+from headrace.keyspace.updates import Update, updated
+from headrace.ledger.migrations import Goal, Latency, Round
+from headrace.migration.loads import BY_STATE, PRICES, Load
+from headrace.migration.objective import (
+    ASSUMED_BIN_US,
+    ASSUMED_BYTES_PER_S,
+    Costs,
+    estimate,
+    within,
+)
+from headrace.migration.plans import plan
+from headrace.migration.rounds import Strategy
+from headrace.migration.targets import Target, Worth, balanced, minimum_movement
+from headrace.storage.bounds import MOST_WORKERS
+
+#: No goal has more workers, as no layout has more bins.
+
+_THERE = "there was nothing to do"
+#: Who asks for balance gets it, where it makes the most loaded worker's load a fifth less.
+_ASKED_FOR = Worth(floor_us=0.0, byte_us=0.0)
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What is known of a pipeline that its migrations can be planned by.
+
+    Attributes:
+        sizes: bytes of state of each bin of the layout, where they were measured.
+        steps: how long steps take.
+        bytes_per_s, bin_us, round_us: how fast a worker opens state, and what any bin and any round take.
+        opened: whether that was measured; otherwise it is assumed.
+        records, busy_us: how many records each bin has in a step, and how long these take, where enough
+            was measured to tell bins apart.
+        groups: of the pipeline: bins that are in none weigh nothing, and texts name bins by them.
+    """
+
+    sizes: list[int] | None = None
+    steps: Latency = Latency()
+    bytes_per_s: float = ASSUMED_BYTES_PER_S
+    bin_us: float = ASSUMED_BIN_US
+    round_us: float = 0.0
+    opened: bool = False
+    records: list[float] | None = None
+    busy_us: list[float] | None = None
+    groups: Groups = ALL_IN_ONE
+
+    @property
+    def costs(self) -> Costs:
+        """The same as the estimates want it."""
+        return Costs(
+            self.steps.p50_us, self.bytes_per_s, self.bin_us, self.round_us, measured=self.opened
+        )
+
+
+def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
+    """Return the way from a layout to a goal; without rounds where it is there already.
+
+    Args:
+        layout: what is in force.
+        goal: what it is to be.
+        measured: what is known of bins and steps.
+
+    Raises:
+        HeadraceError: when there is no such bin or worker, or no way within the objective.
+    """
+    target, reason = target_of(layout, goal, measured)
+    strategy: Strategy = goal.strategy
+    if goal.objective_us:
+        strategy = within(goal.objective_us, measured.costs, gap=goal.strategy.gap)
+    found = plan(layout, target, strategy, sizes=measured.sizes, pending=_wanted(measured))
+    rounds = [
+        Round(part.workers, part.splits, part.moves, part.merges) for part in found.updates(0)
+    ]
+    for at, round_ in enumerate(found.rounds, found.ahead):
+        rounds[at] = msgspec.structs.replace(
+            rounds[at], interferes=round_.interferes, nbytes=int(round_.moves.sizes.sum())
+        )
+    if goal.prepare and rounds and rounds[0].workers > layout.workers and rounds[0].moves:
+        # (they must be there before anything can be prepared on them)
+        first = msgspec.structs.replace(rounds[0], workers=0)
+        rounds = [Round(workers=rounds[0].workers), first, *rounds[1:]]
+    expected = estimate(found.rounds, measured.costs)
+    if expected.largest is not None:
+        name, opening_us = expected.largest
+        named = measured.groups.name(Bin.named(name)), opening_us
+        expected = msgspec.structs.replace(expected, largest=named)
+    return Planned(rounds, expected, goal.strategy.gap, "" if rounds else reason)
+
+
+def _wanted(measured: Measured) -> list[float] | None:
+    """Return how much each bin is wanted, so that of rounds those of the busiest bins come first.
+
+    No record waits for a bin that is still to move: its old owner works on it. So what the order decides
+    is how soon a migration relieves who has too much to do, and how much of that it has reached when
+    it is paused or aborted. (In whole numbers, hence thousandths of records in a step.)
+    """
+    if measured.records is None:
+        return None
+    return [1_000 * records for records in measured.records]
+
+
+def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
+    """Return the layout that a goal means; and why, where there is something to say.
+
+    What bins weigh is what the goal says; by default how long their records take, or how much state they
+    have where that was not measured, or how many hashes where neither is known.
+
+    Raises:
+        ChangeRefused: when it names a bin or a worker that is not there.
+    """
+    groups = measured.groups
+    load = Load.of(
+        layout, sizes=measured.sizes, records=measured.records, cpu_us=measured.busy_us,
+        hashes=groups.expected(layout),
+    )  # fmt: skip
+    prices = goal.prices or (BY_STATE if measured.records is None else PRICES)
+    match goal.kind:
+        case "rescale":
+            if not 1 <= goal.workers <= MOST_WORKERS:
+                raise ChangeRefused(
+                    f"{goal.workers} is no number of workers", remedy=f"use 1 to {MOST_WORKERS}"
+                )
+            return Target(minimum_movement(layout, goal.workers, load, prices=prices), _THERE)
+        case "move":
+            _check_workers(layout, [goal.to])
+            owners = layout.owners.copy()
+            owners[_inside(layout, goal.bins, groups)] = goal.to
+            return Target(Layout(layout.bits, owners, layout.workers), _THERE)
+        case "split":
+            _check_some(goal.bins)
+            return Target(updated(layout, Update(0, splits=goal.bins)), _THERE)
+        case "merge":
+            _check_some(goal.bins)
+            return Target(_merged(layout, goal.bins, groups), _THERE)
+        case "drain_workers":
+            _check_workers(layout, goal.drained)
+            drained = minimum_movement(
+                layout, layout.workers, load, avoid=goal.drained, prices=prices
+            )
+            return Target(drained, _THERE)
+        case "rebalance":
+            only = _inside(layout, goal.bins, groups) if goal.bins else None
+            return balanced(layout, load, worth=_ASKED_FOR, prices=prices, only=only)
+
+
+def _inside(
+    layout: Layout, prefixes: Collection[tuple[int, int]], groups: Groups
+) -> npt.NDArray[np.int64]:
+    """Return the positions of the bins that lie in some prefixes.
+
+    Raises:
+        ChangeRefused: for a prefix that is only a part of a bin.
+    """
+    _check_some(prefixes)
+    found = []
+    for start, bits in prefixes:
+        whole = Bin(start, bits)
+        ends = np.array([start, whole.end], dtype=np.uint64)
+        first, last = layout.bins_of(ends).tolist()
+        if layout.bits[first] >= bits:
+            found.append(np.arange(first, last + 1))
+            continue
+        raise ChangeRefused(
+            f"{groups.name(whole)} is only a part of bin {groups.name(layout.bin(first))}",
+            remedy=f"split that before: headrace split {groups.name(layout.bin(first))}",
+        )
+    return np.unique(np.concatenate(found))
+
+
+def _merged(layout: Layout, parents: Collection[tuple[int, int]], groups: Groups) -> Layout:
+    """Return a layout in which parents are bins; each belongs to who has the first part of it.
+
+    Raises:
+        ChangeRefused: for a parent that is a bin already, or a part of one.
+    """
+    at = _inside(layout, parents, groups)
+    within_one = np.zeros(len(layout), dtype=np.bool_)
+    bits = layout.bits.copy()
+    for start, depth in sorted(parents, key=lambda parent: -parent[1]):  # outer ones count last
+        inside = _inside(layout, [(start, depth)], groups)
+        if len(inside) == 1:
+            raise ChangeRefused(
+                f"{groups.name(Bin(start, depth))} is one bin already",
+                remedy="name the bin that its parts are to become, such as 01/2 for 010/3 and 011/3",
+            )
+        bits[inside[0]] = depth
+        within_one[inside[1:]] = True
+    kept = np.ones(len(layout), dtype=np.bool_)
+    kept[at] = ~within_one[at]
+    return Layout(bits[kept], layout.owners[kept], layout.workers)
+
+
+def _check_workers(layout: Layout, workers: Collection[int]) -> None:
+    wrong = [worker for worker in workers if not 0 <= worker < layout.workers]
+    if wrong or not workers:
+        raise ChangeRefused(
+            f"there is no worker {wrong[0]}" if wrong else "it names no worker",
+            remedy=f"there are {layout.workers}, from 0 to {layout.workers - 1}",
+        )
+
+
+def _check_some(bins: Collection[tuple[int, int]]) -> None:
+    if not bins:
+        raise ChangeRefused("it names no bin", remedy="headrace layout shows the bins")

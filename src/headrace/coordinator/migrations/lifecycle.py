@@ -1,0 +1,383 @@
+"""The life of a migration, as decisions: what of it changes with a manifest, and what is published.
+
+::
+
+    queued ──► preparing ──► moving ──► gap ──► preparing | moving ──► … ──► done
+                  ▲  └────────►│ ▲       │
+                  └── paused ◄─┘ └───────┘          any of these ──► aborting ──► aborted
+
+Before a round it is preparing while the runner gets ready for workers that come with it; and, where that
+is asked for, while those who are to get bins copy them ahead.
+
+A round is published in the manifest of a step for the step after it. It has taken place with the first
+step that is computed on the new layout, in whose manifest that is said. So at a crash
+the head tells exactly where a migration was: a round is never published twice, and none is forgotten.
+
+Between rounds there is a gap, until nothing is left of what the round has held up (Megaphone §4.4): no more
+input waits than before the migration, and steps take no longer than then, or do not get shorter any more:
+they may have become longer by themselves, since there is more state or more input. Or for so many steps.
+
+What does not fit the layout any more, because somebody else has changed that, ends the migration and
+never the pipeline. While the whole pipeline is paused no step is made, so that migrations wait; while
+computations are catching up they go on, as its steps have a layout like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+import numpy as np
+
+from headrace.coordinator.migrations.layout_state import Course
+from headrace.coordinator.migrations.step_times import LEVEL_STEPS, StepTimes, Told
+from headrace.errors import HeadraceError
+from headrace.keyspace.layout import HASH_BITS, Layout
+from headrace.ledger.manifest import Head
+from headrace.ledger.migrations import Latency, Migration, MigrationState, Round
+from headrace.migration.objective import Estimate
+
+#: After a round the backlog has drained when a step takes at most so many times what steps used to.
+_DRAINED = 1.2
+#: After so many steps the next round goes on, also if the backlog has not drained.
+MOST_GAP_STEPS = 64
+#: After so many steps a round goes on, also if not all is prepared.
+MOST_PREPARING_STEPS = 1_024
+
+#: What is known between two steps of what the next round needs.
+_NOTHING_READY = Told(0, prepared=False)
+
+_replace = msgspec.structs.replace
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """The way to a goal.
+
+    Attributes:
+        rounds: in order.
+        estimate: what it is expected to come to.
+        gap: whether there is a gap after each round.
+        why: without rounds, why nothing is to be done.
+    """
+
+    rounds: list[Round]
+    estimate: Estimate | None = None
+    gap: bool = True
+    why: str = ""
+
+
+# -- with a step ------------------------------------------------------------------------------
+
+
+def after_step(course: Course, told: Told, times: StepTimes) -> Course:
+    """Return the course with the manifest of a step that was computed.
+
+    Args:
+        course: as of that manifest.
+        told: what the step tells.
+        times: how long steps take; the step is noted in it.
+    """
+    current = course.under_way
+    if current is None:
+        return _noted_after(course, times.quiet(told))
+    times.moving(current.id, told, current.during, paused=current.state == "paused")
+    moved = _go_on(course, current, told, times)
+    after = moved.migrations[current.id]
+    if after is current:
+        return course
+    moved = moved.knowing(_replace(after, during=times.during(current.id)))
+    if after.is_over:
+        times.ended(current.id)
+    return moved
+
+
+def _go_on(course: Course, current: Migration, told: Told, times: StepTimes) -> Course:
+    if current.effective > course.step:
+        return course
+    if current.effective >= 0:
+        return _completed(course, current, told)
+    match current.state:
+        case "preparing":
+            late = course.step - current.since >= MOST_PREPARING_STEPS
+            return proceed(course, current, told, late=late)
+        case "gap" | "aborting":
+            steps = course.step - current.since
+            level = steps >= LEVEL_STEPS and times.level
+            if steps >= MOST_GAP_STEPS or _drained(current, told, level):
+                late = steps >= MOST_GAP_STEPS and current.state == "aborting"
+                return proceed(course, current, told, late=late)
+    return course
+
+
+def _drained(migration: Migration, told: Told, level: bool) -> bool:
+    """Say whether after a step nothing is left of what a round has held up."""
+    if not told.usual:
+        return False
+    usual = migration.before.p50_us
+    soon = level or not usual or told.took_us <= _DRAINED * usual
+    return soon and (migration.more_before or not told.more)
+
+
+def _completed(course: Course, current: Migration, told: Told) -> Course:
+    """Return the course when the round that was published has taken place."""
+    done = current.left[0]
+    back = current.state == "aborting"
+    after = _replace(
+        current,
+        next=current.next + 1,
+        effective=-1,
+        bins=current.bins + (-done.bins if back else done.bins),
+        nbytes=current.nbytes + (-done.nbytes if back else done.nbytes),
+    )
+    if after.left and after.paused and not back:
+        return course.knowing(_standing(after, "paused", course))
+    if after.left and after.gap:
+        return course.knowing(_standing(after, "aborting" if back else "gap", course))
+    return proceed(course, after, told)
+
+
+def proceed(
+    course: Course, current: Migration, told: Told = _NOTHING_READY, *, late: bool = False
+) -> Course:
+    """Return the course with what comes next of a migration of which no round is published.
+
+    Args:
+        told: what is ready for the next round.
+        late: whether it goes on with what is not.
+    """
+    back = current.state == "aborting"
+    if not current.left:
+        return course.knowing(_ended(current, "aborted" if back else "done", course))
+    coming = current.left[0]
+    if not late and not _is_ready(course, current, told):
+        waits = back or current.state == "preparing"
+        return course.knowing(current if waits else _standing(current, "preparing", course))
+    try:
+        course = course.publishing(coming.at(course.step + 1))
+    except HeadraceError as error:
+        why = f"{error.what}; what it had moved stays where it is{_others(course)}"
+        return course.knowing(_ended(current, "aborted", course, why))
+    moving = _standing(current, "aborting" if back else "moving", course)
+    return course.knowing(_replace(moving, effective=course.step + 1))
+
+
+def _others(course: Course) -> str:
+    """Return what else is published, for people who are told why a round does not fit."""
+    steps = [str(update.step) for update in course.now.updates]
+    if not steps:
+        return ""
+    return f" (updates are published for steps {', '.join(steps)}: headrace updates withdraw)"
+
+
+def _is_ready(course: Course, current: Migration, told: Told) -> bool:
+    """Say whether the next round can take place: its workers are there, and all that it moves."""
+    coming = current.left[0]
+    if coming.workers > course.now.wire.workers and told.workers < coming.workers:
+        return False
+    copied = told.prepared or not (current.prepare and coming.moves)
+    return copied or current.state == "aborting"
+
+
+def workers_to_come(head: Head) -> int:
+    """Return for how many workers to get ready; 0 where no more are to come."""
+    current = head.migration
+    if current is None or not current.left:
+        return 0
+    coming = current.left[0].workers
+    return coming if coming > head.layout.workers else 0
+
+
+def _standing(migration: Migration, state: MigrationState, course: Course) -> Migration:
+    return _replace(migration, state=state, since=course.step)
+
+
+def _ended(migration: Migration, state: MigrationState, course: Course, why: str = "") -> Migration:
+    return _replace(
+        migration, state=state, since=course.step, ended=course.moment, effective=-1, rounds=[],
+        next=0, origin=None, paused=False, why=why or migration.why,
+    )  # fmt: skip
+
+
+def _noted_after(course: Course, settled: tuple[int, Latency] | None) -> Course:
+    if settled is None or settled[0] not in course.migrations:
+        return course
+    id_, latency = settled
+    return course.knowing(_replace(course.migrations[id_], after=latency))
+
+
+# -- between steps ----------------------------------------------------------------------------
+
+
+def begin(course: Course, id_: int, planned: Planned, times: StepTimes) -> Course:
+    """Return the course when the turn of a queued migration has come.
+
+    Args:
+        planned: the way from the layout in force to its goal.
+        times: how long steps have taken so far.
+    """
+    course = _noted_after(course, times.settled())
+    begun = _replace(
+        course.migrations[id_],
+        rounds=planned.rounds,
+        origin=course.now.wire,
+        estimate=planned.estimate,
+        gap=planned.gap and course.migrations[id_].gap,
+        began=course.moment,
+        before=times.before,
+        more_before=times.more,
+    )
+    if not planned.rounds:
+        return course.knowing(_ended(begun, "done", course, planned.why))
+    return proceed(course, begun)
+
+
+def refused(course: Course, id_: int, why: str) -> Course:
+    """Return the course when there turns out to be no way to the goal of a queued migration."""
+    return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
+
+
+def _pause(course: Course, found: Migration) -> Course | str:
+    """Return the course when a migration is to stop after the round at hand; or why it cannot."""
+    if found.state == "aborting":
+        return f"migration {found.id} is being aborted"
+    if found.paused:
+        return f"migration {found.id} is paused already"
+    paused = _replace(found, paused=True)
+    if found.state in ("gap", "preparing"):
+        paused = _standing(paused, "paused", course)
+    return course.knowing(paused)
+
+
+def _resume(course: Course, found: Migration) -> Course | str:
+    """Return the course when a paused migration is to go on; or why it cannot."""
+    if not found.paused:
+        return f"migration {found.id} is not paused"
+    going = _replace(found, paused=False)
+    if found.state != "paused":
+        return course.knowing(going)
+    if found.next and found.gap:
+        return course.knowing(_standing(going, "gap", course))
+    return proceed(course, going)
+
+
+def _abort(course: Course, found: Migration) -> Course | str:
+    """Return the course when what a migration has moved is to go back; or why it cannot.
+
+    Rounds that were not begun are dropped. Those that were go back in the opposite order, as rounds
+    of their own; so a crash in the middle of that goes on, too.
+    """
+    if found.state == "aborting":
+        return f"migration {found.id} is being aborted already"
+    if found.effective > course.step:
+        course = course.withdrawing(found.left[0].at(found.effective))
+    elif found.effective >= 0:  # in force from here on
+        done = found.left[0]
+        found = _replace(
+            found, next=found.next + 1, bins=found.bins + done.bins,
+            nbytes=found.nbytes + done.nbytes,
+        )  # fmt: skip
+    back = _replace(
+        found, state="aborting", since=course.step, rounds=undone(found), next=0, effective=-1,
+        prepare=False, paused=False, why="somebody asked for it",
+    )  # fmt: skip
+    return proceed(course, back)
+
+
+def _hasten(course: Course, found: Migration) -> Course | str:
+    """Return the course when all that is left of a migration is to move at once; or why it cannot."""
+    if found.state == "aborting":
+        return f"migration {found.id} is being aborted"
+    found = _replace(found, prepare=False, gap=False, paused=False)
+    if found.state == "queued":
+        return course.knowing(found)
+    begun = found.next + (found.effective >= 0)
+    rounds = found.rounds or []
+    hurried = _replace(found, rounds=[*rounds[:begun], *_as_one(rounds[begun:])])
+    return course.knowing(hurried) if found.effective >= 0 else proceed(course, hurried)
+
+
+def give_up(course: Course, ids: Iterable[int], why: str) -> Course:
+    """Return the course when some migrations, under way or queued, make no sense any more."""
+    for id_ in ids:
+        migration = course.migrations[id_]
+        if not migration.is_over:
+            course = course.knowing(_ended(migration, "aborted", course, why))
+    return course
+
+
+_KINDS: dict[str, Callable[[Course, Migration], Course | str]] = {
+    "pause_migration": _pause,
+    "resume_migration": _resume,
+    "abort_migration": _abort,
+    "hasten_migration": _hasten,
+}
+
+
+def steered(course: Course, kind: str, id_: int) -> Course | str:
+    """Return the course after a command to a migration, or why that is refused."""
+    found = course.migrations.get(id_)
+    if found is None:
+        return f"there is no migration {id_}"
+    if found.is_over:
+        return f"migration {id_} is {found.state}"
+    return _KINDS[kind](course, found)
+
+
+# -- rounds -----------------------------------------------------------------------------------
+
+
+def undone(migration: Migration) -> list[Round]:
+    """Return the rounds that take back what a migration has done, in order.
+
+    A migration moves a bin once, so the worker that it goes back to is the one that had it first.
+    """
+    if migration.origin is None:
+        return []
+    origin = Layout.from_wire(migration.origin)
+    workers, back = origin.workers, []
+    for done in (migration.rounds or [])[: migration.next]:
+        before, workers = workers, done.workers or workers
+        back.append(
+            Round(
+                workers=before if workers != before else 0,
+                splits=done.merges[::-1],
+                moves=[part for moved in done.moves for part in _back(moved, origin)],
+                merges=done.splits[::-1],
+                interferes=done.interferes,
+                nbytes=done.nbytes,
+            )
+        )
+    return back[::-1]
+
+
+def _back(moved: tuple[int, int, int, int], origin: Layout) -> list[tuple[int, int, int, int]]:
+    """Return where neighbouring bins were before: runs of those that had one owner."""
+    start, bits, count, _ = moved
+    if not bits:
+        return [(0, 0, 1, int(origin.owners[0]))]
+    width = 1 << (HASH_BITS - bits)
+    starts = np.uint64(start) + np.arange(count, dtype=np.uint64) * np.uint64(width)
+    owners = origin.workers_of(starts)
+    begins = np.flatnonzero(np.diff(owners, prepend=-1))
+    counts = np.diff(begins, append=count)
+    return [
+        (start + at * width, bits, many, owner)
+        for at, many, owner in zip(
+            begins.tolist(), counts.tolist(), owners[begins].tolist(), strict=True
+        )
+    ]
+
+
+def _as_one(rounds: list[Round]) -> list[Round]:
+    """Return rounds as a single one (or none)."""
+    if not rounds:
+        return []
+    joined = Round(
+        workers=next((part.workers for part in reversed(rounds) if part.workers), 0),
+        splits=[split for part in rounds for split in part.splits],
+        moves=[move for part in rounds for move in part.moves],
+        merges=[merge for part in rounds for merge in part.merges],
+        interferes=True,
+        nbytes=sum(part.nbytes for part in rounds),
+    )
+    return [joined]

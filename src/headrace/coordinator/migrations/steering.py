@@ -1,0 +1,312 @@
+"""Steering: what is asked of the layout, decided. Commands in, a course out, or why not. Pure.
+
+A goal that is asked for is queued at once, and planned when its turn has come: in the same note where
+nothing is under way. So what a plan starts from is always the layout in force, whatever became
+of the migrations before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.load.meter import Meter
+from headrace.coordinator.migrations.drained_hosts import must_leave
+from headrace.coordinator.migrations.goals import Measured, plan_goal
+from headrace.coordinator.migrations.layout_state import Course, course_of, layout_at
+from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
+from headrace.coordinator.migrations.step_times import StepTimes, Told
+from headrace.coordinator.settings import Settings
+from headrace.errors import HeadraceError
+from headrace.keyspace.updates import Update
+from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.manifest import Head
+from headrace.ledger.measurements import Published
+from headrace.ledger.migrations import Migration, under_way
+from headrace.migration.measurements import Measurements
+from headrace.pipeline.source import Limit, Offer
+from headrace.protocol.plan import Plan
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What can be asked of a layout, at most.
+
+    Attributes:
+        workers: how many workers.
+        ahead: how many steps ahead an update may be published.
+    """
+
+    workers: int = Settings().most_workers
+    ahead: int = Settings().update_within_steps
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Return those of a run."""
+        return cls(settings.most_workers, settings.update_within_steps)
+
+    def problem(self, course: Course, update: Update) -> str:
+        """Return why an update is beyond them; "" where it is not."""
+        if update.workers > self.workers:
+            return _too_many(update.workers, self)
+        if update.step > course.step + self.ahead:
+            return (
+                f"step {update.step:,} is more than Settings.update_within_steps={self.ahead:,} "
+                f"after step {course.step:,}"
+            )
+        return ""
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What becomes of a command.
+
+    Attributes:
+        course: the course after it.
+        answer: the answer.
+    """
+
+    course: Course
+    answer: Answer
+
+
+class Steering:
+    """What the coordinator remembers of steps for those who move state, and asks of them."""
+
+    def __init__(self, meter: Meter | None = None, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self.meter = meter or Meter()
+        self._times = StepTimes()
+        self._more = False
+        self._commit_us = 0  # from the end of the newest try to when its step was committed
+
+    def offered(self, offers: Mapping[str, Offer], most: Mapping[str, Limit]) -> None:
+        """Note what a step is to take: whether more is waiting than it may."""
+        self._more = any(
+            name in most and (offer.rows >= most[name].rows or offer.bytes >= most[name].bytes)
+            for name, offer in offers.items()
+            if not offer.empty
+        )
+
+    def measured(self, plan: Plan) -> Plan:
+        """Return the plan of a step that reports tell more of, if it is its turn."""
+        if plan.replays or not self.meter.wants(plan.clock_us):
+            return plan
+        return msgspec.structs.replace(plan, measured=True)
+
+    def adopted(self, plan: Plan, result: Adopted) -> None:
+        """Note what a step that is adopted tells of loads."""
+        self.meter.note(plan, result, more=self._more)
+
+    def committed(self, after_us: int) -> None:
+        """Note how long after its try a step was committed; it counts for the next one."""
+        self._commit_us = after_us
+
+    def after_step(self, head: Head, clock_us: int, told: Told) -> dict[str, Any]:
+        """Return what the manifest of a step that was computed says of migrations.
+
+        Args:
+            head: what it was planned on.
+            clock_us: its clock reading.
+            told: what it tells.
+        """
+        took_us = told.took_us + self._commit_us
+        told = msgspec.structs.replace(told, took_us=took_us, more=self._more and told.usual)
+        return after_step(course_of(head, clock_us), told, self._times).told(head)
+
+    def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
+        """Return what becomes of a command that came while the pipeline runs."""
+        course = course_of(head, now_us)
+        return decide(course, asked, self._times, self._measured(head, course), self._bounds)
+
+    def next_turn(self, head: Head, now_us: int) -> Course:
+        """Return the course when the first of those that are queued is planned."""
+        course = course_of(head, now_us)
+        return _next_turn(course, self._times, self._measured(head, course), self._bounds)
+
+    def _measured(self, head: Head, course: Course) -> Measured:
+        return self.meter.measured(head, course.layout, self._times.before)
+
+    def published(self, head: Head, seen: Measurements) -> Published:
+        """Return what was measured as data."""
+        return self.meter.published(head, seen, self._times.before)
+
+
+def has_turn(head: Head) -> bool:
+    """Say whether a queued migration can begin."""
+    waiting = any(one.state == "queued" and not one.paused for one in head.migrations)
+    return waiting and under_way(head.migrations) is None
+
+
+def wants_steps(head: Head) -> bool:
+    """Say whether steps are to be made also when there is no input."""
+    current = under_way(head.migrations)
+    return (current is not None and current.wants_steps) or must_leave(head)
+
+
+def without_excess(course: Course, bounds: Bounds) -> tuple[Course, list[str]]:
+    """Return the course without published updates that are beyond bounds, and why each was withdrawn.
+
+    (Whoever can write to the storage can write such a manifest. Rounds of migrations stay: they were
+    planned within the bounds of the run that planned them.)
+    """
+    why = []
+    for update in course.now.updates:
+        problem = bounds.problem(course, update)
+        if problem and not course.is_a_round(update):
+            course = course.withdrawing(update)
+            why.append(f"the update of step {update.step:,} is withdrawn: {problem}")
+    return course, why
+
+
+def decide(
+    course: Course, asked: Asked, times: StepTimes, measured: Measured | None,
+    bounds: Bounds | None = None,
+) -> Decided:  # fmt: skip
+    """Return what becomes of a command that is about the layout.
+
+    Args:
+        course: as of the manifest that is to answer it.
+        asked: the command.
+        times: how long steps take.
+        measured: what is known for plans; None before the pipeline runs: a goal is queued then.
+        bounds: what can be asked for.
+    """
+    bounds = bounds or Bounds()
+    command = asked.command
+    assert command is not None
+    if command.kind == "update" and measured is None:
+        result: Course | str = "the pipeline was not running"
+    else:
+        result = _obeyed(course, asked.number, command, bounds)
+    id_ = command.migration
+    why = ""
+    if isinstance(result, Course) and command.goal is not None:
+        id_ = course.next_id
+        if measured is not None:
+            result = _with_turn(result, id_, times, measured)
+        if isinstance(result, Course):
+            why = _told(result.migrations[id_])
+    if isinstance(result, str):
+        answer = Answer(asked.number, command.text, False, course.step, result)
+        return Decided(course, answer)
+    step = course.step if command.update is None else command.update.step
+    return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
+
+
+def _obeyed(course: Course, number: int, command: Command, bounds: Bounds) -> Course | str:
+    if command.kind == "update":
+        return _published(course, command, bounds)
+    if command.kind == "withdraw_update":
+        return _withdrawn(course, command.at_step)
+    if command.kind != "migrate":
+        return steered(course, command.kind, command.migration)
+    if command.goal is None:
+        return "it names no goal"
+    if command.goal.workers > bounds.workers:
+        return _too_many(command.goal.workers, bounds)
+    busy = next((one for one in course.migrations.values() if not one.is_over), None)
+    if busy is not None and command.if_busy == "refuse":
+        return f"migration {busy.id} is {busy.state}"
+    goal = command.goal
+    migration = Migration(
+        id=course.next_id,
+        what=str(goal),
+        by=command.by or f"command {number}",
+        strategy=_strategy(command),
+        goal=goal,
+        gap=goal.strategy.gap,
+        prepare=goal.prepare,
+        since=course.step,
+    )
+    return course.knowing(migration)
+
+
+def _too_many(workers: int, bounds: Bounds) -> str:
+    return f"{workers:,} workers are more than Settings.most_workers={bounds.workers:,}"
+
+
+def _strategy(command: Command) -> str:
+    goal = command.goal
+    assert goal is not None
+    if goal.objective_us:
+        return f"steps within {goal.objective_us / 1e3:g} ms"
+    name = type(goal.strategy).__name__
+    words = {"AllAtOnce": "all at once", "Fluid": "fluid", "Batched": "batched"}[name]
+    bins = getattr(goal.strategy, "bins", None)
+    return words if bins is None else f"{words}, {bins} bins a round"
+
+
+def _published(course: Course, command: Command, bounds: Bounds) -> Course | str:
+    """Return the course with a configuration update of somebody else's, for the very step it names."""
+    update = command.update
+    if update is None:
+        return "it has no update"
+    if update.step <= course.step:
+        return (
+            f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
+        )
+    problem = bounds.problem(course, update)
+    if problem:
+        return problem
+    try:
+        return course.publishing(update)
+    except HeadraceError as error:
+        return error.what
+
+
+def _withdrawn(course: Course, step: int) -> Course | str:
+    """Return the course without an update that is published for a later step, or why it stays."""
+    found = [update for update in course.now.updates if update.step == step]
+    if not found:
+        steps = ", ".join(str(update.step) for update in course.now.updates)
+        return f"no update is published for step {step}; there are: {steps or 'none'}"
+    for update in found:
+        if course.is_a_round(update):
+            current = course.under_way
+            assert current is not None
+            return f"it is a round of migration {current.id}: abort that"
+        course = course.withdrawing(update)
+    try:
+        layout_at(course.now)
+    except HeadraceError as error:
+        return f"a later update rests on it, which must be withdrawn before: {error.what}"
+    return course
+
+
+def _told(migration: Migration) -> str:
+    """Return what is worth knowing of a migration that was just asked for."""
+    text = f"migration {migration.id}"
+    if migration.state == "queued":
+        return f"{text}, queued"
+    if migration.why:
+        return f"{text}: {migration.why}"
+    found = migration.estimate
+    return text if found is None else f"{text}: {found.bins} bins in {found.rounds} rounds"
+
+
+def _with_turn(course: Course, id_: int, times: StepTimes, measured: Measured) -> Course | str:
+    """Return the course when a new goal is planned, if its turn has come; or why there is no way to it."""
+    if course.under_way is not None or any(one.id != id_ for one in course.queued):
+        return course
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return f"{error.what}; {error.remedy}" if error.remedy else error.what
+    return begin(course, id_, planned, times)
+
+
+def _next_turn(course: Course, times: StepTimes, measured: Measured, bounds: Bounds) -> Course:
+    id_ = next(one.id for one in course.queued if not one.paused)
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    if goal.workers > bounds.workers:
+        return refused(course, id_, _too_many(goal.workers, bounds))
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return refused(course, id_, error.what)
+    return begin(course, id_, planned, times)

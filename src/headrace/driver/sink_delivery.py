@@ -1,0 +1,258 @@
+"""Delivery: each sink has a thread and a queue of its own, so that a slow one holds up no other.
+
+A delivery begins only while the driver is known to lead: see :mod:`headrace.driver.leadership_proof`.
+So what is in the queues of a driver that another one has overtaken is never delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from headrace.coordinator.messages import Released
+from headrace.driver.leadership_proof import NotBegun, Proof
+from headrace.driver.outputs import Productions
+from headrace.driver.phase_timer import DELIVER, Stopwatch
+from headrace.errors import SinkTimeout
+from headrace.errors.user_code import blamed
+from headrace.pipeline import Pipeline, SinkNode
+from headrace.pipeline.sink import Delivery
+from headrace.storage.base import Store
+
+log = logging.getLogger("headrace")
+
+_REMEDY = (
+    "mend the sink, or what it writes to, and start again: nothing is lost, and what it has not "
+    "acknowledged is delivered again"
+)
+#: Longer than anybody waits, and short enough for a lock.
+_FOREVER_S = 1e6
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """A delivery that is over: acknowledged, or failed."""
+
+    released: Released
+    error: BaseException | None = None
+
+
+class UnderWay(msgspec.Struct, frozen=True):
+    """A delivery that a sink is at: of which step, and since when by the monotonic clock."""
+
+    sink: str
+    step: int
+    since_s: float
+
+
+class _Queue:
+    """What a sink is still to receive, and the thread that gives it.
+
+    The thread is a daemon: a sink that never returns must not keep the process from its end.
+    """
+
+    def __init__(self, name: str, deliver: Callable[[Productions], None]) -> None:
+        self._deliver = deliver
+        self._waiting: deque[Productions] = deque()
+        self._closed = False
+        self._changed = threading.Event()
+        self._over = threading.Event()
+        self._name = name
+        self._begun = False
+
+    def give(self, productions: Productions) -> None:
+        """Let the sink receive a step, after what it was given before."""
+        self._waiting.append(productions)
+        self._changed.set()
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def close(self) -> None:
+        """Give nothing more."""
+        self._closed = True
+        self._changed.set()
+
+    def wait(self, within_s: float) -> bool:
+        """Wait until the delivery that is under way is over; say whether it is."""
+        return not self._begun or self._over.wait(within_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                if self._waiting:
+                    self._deliver(self._waiting.popleft())
+                else:
+                    self._changed.clear()
+                    if not (self._waiting or self._closed):
+                        self._changed.wait()
+        finally:
+            self._over.set()
+
+
+class Deliveries:
+    """Gives sinks what steps have produced, in the order in which it is told to.
+
+    Args:
+        pipeline: whose sinks.
+        store: where staged productions are.
+        stopwatch: is told what sinks take.
+        proof: says whether the driver still leads.
+        concurrent: whether sinks have threads; otherwise :meth:`give` returns when all is delivered.
+        timeout_s: how long a delivery may take; None for any time.
+
+    Attributes:
+        news: set whenever a delivery is over.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, store: Store, stopwatch: Stopwatch, proof: Proof, *,
+        concurrent: bool, timeout_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self.news = threading.Event()
+        self._sinks = pipeline.sinks
+        self._store = store
+        self._stopwatch = stopwatch
+        self._proof = proof
+        self._timeout_s = timeout_s
+        self._queues = (
+            {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
+        )
+        self._failed: set[str] = set()
+        self._abandoned = False
+        self._closed = False
+        self._lock = threading.Lock()  # a delivery begins, or all are closed
+        self._under_way: dict[str, UnderWay] = {}
+        self._ended: deque[_Ended] = deque()
+
+    def _queue(self, node: SinkNode) -> _Queue:
+        return _Queue(
+            f"headrace-sink-{node.name}", lambda productions: self._deliver(node, productions)
+        )
+
+    def give(self, sinks: Iterable[str], productions: Productions) -> None:
+        """Let sinks receive a step, after what they were given before."""
+        for name in sinks:
+            if self._queues:
+                self._queues[name].give(productions)
+            else:
+                self._deliver(self._sinks[name], productions)
+
+    def released(self) -> list[Released]:
+        """Return what was acknowledged since the last call.
+
+        Raises:
+            HeadraceError: what a sink raised. It receives nothing more, so that its order is kept.
+            Fenced: when another driver leads, so that nothing more was delivered.
+            SinkTimeout: when a sink is at a delivery for too long.
+        """
+        found = []
+        while self._ended:
+            ended = self._ended.popleft()
+            if ended.error is not None:
+                raise ended.error
+            found.append(ended.released)
+        self._check_times()
+        return found
+
+    @property
+    def under_way(self) -> list[UnderWay]:
+        """The deliveries that sinks are at."""
+        return list(self._under_way.values())
+
+    def next_timeout_s(self) -> float:
+        """Return in how many seconds the first delivery that is under way will have taken too long."""
+        if self._timeout_s is None:
+            return float("inf")
+        since = min((one.since_s for one in self.under_way), default=None)
+        return float("inf") if since is None else since + self._timeout_s - time.monotonic()
+
+    def _check_times(self) -> None:
+        if self._timeout_s is None:
+            return
+        for one in self.under_way:
+            took_s = time.monotonic() - one.since_s
+            if took_s >= self._timeout_s:
+                raise sink_timeout(one, took_s)
+
+    def close(self) -> None:
+        """Wait for the deliveries that are under way; those in queues are for the next start.
+
+        A sink that takes too long is left alone: its thread ends with the process.
+        """
+        with self._lock:
+            self._closed = True
+        for queue in self._queues.values():
+            queue.close()
+        for name, queue in self._queues.items():
+            one = self._under_way.get(name)
+            if one is not None and not queue.wait(self._left_s(one)):
+                log.warning(
+                    "sink %r has not returned from the delivery of step %d, and is left alone",
+                    name, one.step,
+                )  # fmt: skip
+
+    def abandon(self) -> None:
+        """Begin no delivery any more; :meth:`close` will wait for none. From any thread."""
+        self._abandoned = True
+        with self._lock:
+            self._closed = True
+
+    def _left_s(self, one: UnderWay) -> float:
+        if self._abandoned:
+            return 0.0
+        if self._timeout_s is None:
+            return _FOREVER_S
+        return max(0.0, one.since_s + self._timeout_s - time.monotonic())
+
+    def _deliver(self, node: SinkNode, productions: Productions) -> None:
+        if node.name in self._failed:
+            return
+        error: BaseException | None = None
+        try:
+            with self._stopwatch.phase(DELIVER):
+                self._receive(node, productions)
+        except NotBegun:
+            return
+        except BaseException as raised:  # raised again where somebody can act on it
+            error = raised
+            self._failed.add(node.name)
+        finally:
+            self._under_way.pop(node.name, None)
+        self._ended.append(_Ended(Released(node.name, productions.step), error))
+        self.news.set()
+
+    def _receive(self, node: SinkNode, productions: Productions) -> None:
+        rows = productions.table(node.stream, self._store)
+        if rows is None:
+            return
+        origin = productions.origin
+        early = not productions.committed
+        epoch = self._proof.require(lambda: self._closed)
+        with self._lock:
+            if self._closed:
+                raise NotBegun
+            self._under_way[node.name] = UnderWay(node.name, productions.step, time.monotonic())
+        delivery = Delivery(
+            origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch
+        )
+        with blamed(_place(node.name, productions.step), _REMEDY):
+            node.sink.receive(delivery)
+
+
+def _place(sink: str, step: int) -> str:
+    return f"sink {sink!r}, step {step}"
+
+
+def sink_timeout(one: UnderWay, took_s: float) -> SinkTimeout:
+    """Return the error about a sink that has not returned."""
+    return SinkTimeout(
+        f"sink {one.sink!r} has not returned from a delivery for {took_s:.0f} s",
+        place=_place(one.sink, one.step),
+        remedy="the step is committed, and is delivered again at the next start: see to what the sink "
+        "writes to, or let it take longer (Settings.sink_timeout_us)",
+    )

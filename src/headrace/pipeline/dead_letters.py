@@ -1,0 +1,26 @@
+"""The engine's computation that brings what a source cannot read to the injector's ``dead_letter`` stream.
+
+It passes rows on, and has no state. As a computation's output they are staged, committed and delivered with
+the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.computation.computation import Computation, Output, Record
+from headrace.pipeline.sifting import BadRecord
+from headrace.pipeline.streams import DEAD_LETTER
+
+#: The column that the rows are keyed by.
+BY_PLACE = "place"
+
+
+class Letters(Computation):
+    """Passes on the records that a source could not read."""
+
+    deterministic = True
+    dead_letter = Output(BadRecord)
+
+    def process_record(self, ctx: Any, record: Record) -> None:
+        ctx.produce(DEAD_LETTER, record.value)

@@ -1,0 +1,141 @@
+"""Policies that a pipeline can be run under: they say what the layout is to become, from what is measured.
+
+None is on by default. ``headrace.run(pipeline, ..., policy=headrace.policies.Balance())`` turns one on;
+with ``policy_dry_run=True`` it only tells what it would do. What a policy wants is asked for by the
+same commands that a user has, so it is in the history of migrations, with the reason, and can be aborted.
+
+==============  ====================================================================================
+``Balance``     levels skew: moves bins, and splits a bin that nobody could carry
+``Memory``      keeps the state of each worker below a bound
+``Scaling``     as many workers as the input needs, by their true processing rates (DS2)
+``Together``    several; the first that wants something has its wish
+==============  ====================================================================================
+
+One of your own is a class with a method ``wish(seen: Measurements) -> Wish``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import PipelineError
+from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.ledger.commands import Command
+from headrace.ledger.migrations import Goal
+from headrace.migration.measurements import Measurements
+from headrace.migration.rounds import AllAtOnce, Batched, Fluid, batched
+from headrace.migration.targets import Worth
+from headrace.policies.builtin import (
+    Balance,
+    Memory,
+    Nothing,
+    Policy,
+    Rebalance,
+    Rescale,
+    Scaling,
+    SplitBins,
+    Together,
+    Wish,
+)
+
+__all__ = [
+    "Balance",
+    "How",
+    "Measurements",
+    "Memory",
+    "Nothing",
+    "Policy",
+    "Rebalance",
+    "Rescale",
+    "Scaling",
+    "SplitBins",
+    "Together",
+    "Wish",
+    "Worth",
+    "command_for",
+    "name_of",
+    "named",
+]
+
+#: Policies by the names that the command line has for them.
+_NAMED: dict[str, type[Any]] = {"balance": Balance, "memory": Memory, "scaling": Scaling}
+NAMES = sorted(_NAMED)
+
+
+class How(msgspec.Struct, frozen=True):
+    """How the wishes of a policy are carried out.
+
+    Attributes:
+        every: how often it is asked, at most; by the clock of the run.
+        strategy: how moves are divided into rounds.
+        prepare: whether what moves is copied ahead.
+        objective: no step is to be expected to take longer; ``None`` for no such objective.
+    """
+
+    every: DurationLike = "10s"
+    strategy: AllAtOnce | Fluid | Batched = batched()
+    prepare: bool = False
+    objective: DurationLike | None = None
+
+    @property
+    def every_us(self) -> int:
+        """How often, in microseconds."""
+        return duration_micros(self.every)
+
+
+def name_of(policy: Policy) -> str:
+    """Return the name of a policy, as commands and logs have it.
+
+    >>> name_of(Balance()), name_of(Together([Balance(), Scaling()]))
+    ('balance', 'balance + scaling')
+    """
+    if isinstance(policy, Together):
+        return " + ".join(name_of(part) for part in policy.policies)
+    return type(policy).__name__.lower()
+
+
+def named(name: str, options: dict[str, str]) -> Policy:
+    """Return a policy by its name, with options as text.
+
+    >>> named("scaling", {"most": "8", "target": "0.6"}).most
+    8
+
+    Raises:
+        PipelineError: when there is no such policy or option, or the policy cannot be like that.
+    """
+    try:
+        policy: Policy = msgspec.convert(options, _NAMED[name], strict=False)
+    except (KeyError, msgspec.ValidationError) as error:
+        fields = msgspec.structs.fields(_NAMED[name]) if name in _NAMED else ()
+        known = ", ".join(field.name for field in fields) or ", ".join(NAMES)
+        raise PipelineError(
+            f"there is no policy {name!r} with {options}: {error}", remedy=f"there are: {known}"
+        ) from None
+    unknown = set(options) - set(type(policy).__struct_fields__)  # type: ignore[attr-defined]
+    if unknown:
+        raise PipelineError(
+            f"policy {name!r} has no option {sorted(unknown)[0]!r}",
+            remedy=f"there are: {', '.join(type(policy).__struct_fields__)}",  # type: ignore[attr-defined]
+        )
+    return policy
+
+
+def command_for(policy: Policy, wish: Wish, how: How) -> Command | None:
+    """Return the command that a wish comes to, which says who wants it and why; None for nothing."""
+    match wish:
+        case Nothing():
+            return None
+        case Rescale():
+            goal = Goal("rescale", wish.workers, prices=wish.prices)
+        case Rebalance():
+            goal = Goal("rebalance", prices=wish.prices)
+        case SplitBins():
+            goal = Goal("split", bins=wish.bins)
+    objective = 0 if how.objective is None else duration_micros(how.objective)
+    goal = msgspec.structs.replace(
+        goal, strategy=how.strategy, prepare=how.prepare, objective_us=objective
+    )
+    by = f"policy {name_of(policy)}: {wish.reason}"
+    return Command("migrate", goal=goal, if_busy="refuse", by=by)

@@ -1,0 +1,352 @@
+"""A worker's state as files: slices that are whole as of a step, and the changes of the steps after it.
+
+Files are read lazily, and only where they say something that nothing newer says; what they hold is
+merged in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.computation.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.hashing import hash_is_key, words_of
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.format import HASH, Block, LowestTimers, RunReader
+from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
+
+#: Does something for each of some items, perhaps for several at once; see ``storage.reading.Reading.each``.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+_SEQUENCE = "sequence"
+_NEVER = -1
+#: Rows with the step they are of.
+Dated = tuple[int, pa.Table]
+
+
+class SlicePart(msgspec.Struct, frozen=True):
+    """A hash range, and the files that hold all of it as of a step (none when it was empty)."""
+
+    first: int
+    last: int
+    as_of: int
+    readers: list[RunReader]
+
+
+class _Wanted(NamedTuple):
+    """Rows of a file that count: of which step, and which; see :meth:`RunReader.rows_in`."""
+
+    step: int
+    reader: RunReader
+    kind: str
+    ranges: Ranges
+
+
+class StateSources:
+    """The files that hold one computation's state, newest information last.
+
+    Args:
+        owner: the computation's name.
+        slices: disjoint hash ranges, ascending, each whole as of a step.
+        runs: files with the changes of single steps, in ascending order of steps.
+        extents: for each run the hashes of which its rows count; None for any. So a run is opened only for
+            what may be in it.
+        each: reads files: how long that takes decides how long a bin is waited for.
+
+    Attributes:
+        each: as given.
+    """
+
+    def __init__(
+        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
+        extents: Sequence[Ranges | None] | None = None, each: Each = map,
+    ) -> None:  # fmt: skip
+        self.each = each
+        self.owner = owner
+        self.slices = slices
+        self.runs = runs
+        self.extents = extents if extents is not None else [None] * len(runs)
+        self._covered = Ranges.of((part.first, part.last) for part in slices)
+        self._as_of = np.array([part.as_of for part in slices], dtype=np.int64)
+
+    def with_run(self, reader: RunReader) -> StateSources:
+        """Return these files and one more run, the newest; it may be there already."""
+        if any(run.ref.name == reader.ref.name for run in self.runs):
+            return self
+        runs, extents = [*self.runs, reader], [*self.extents, None]
+        return StateSources(self.owner, self.slices, runs, extents, self.each)
+
+    def with_runs(self, runs: Sequence[tuple[RunReader, Ranges | None]]) -> StateSources:
+        """Return these slices with other runs, and the hashes of which the rows of each count."""
+        readers, extents = [run for run, _ in runs], [extent for _, extent in runs]
+        return StateSources(self.owner, self.slices, readers, extents, self.each)
+
+    def nbytes_in(self, ranges: Ranges) -> int:
+        """Return how long the files together are that may have rows of some hashes."""
+        refs = {reader.ref.name: reader.ref.length for reader in self.readers_in(ranges)}
+        return sum(refs.values())
+
+    def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files that may have rows of some hashes; one may come more than once."""
+        yield from self.slices_in(ranges)
+        yield from self.runs_in(ranges)
+
+    def _open(self, ranges: Ranges) -> None:
+        """Open the files that may have rows of some hashes."""
+        self._open_all(self.readers_in(ranges))
+
+    def _open_all(self, readers: Iterable[RunReader]) -> None:
+        closed = {reader.ref.name: reader for reader in readers if not reader.is_open}
+        each = self.each if len(closed) > 1 else map
+        list(each(RunReader.open, closed.values()))
+
+    def slices_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files of slices that may have rows of some hashes."""
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            yield from self.slices[number].readers
+
+    def runs_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the runs that may have rows of some hashes."""
+        know = _Overlaps(ranges)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
+            if know.overlap(extent):
+                yield reader
+
+    def blocks_in(self, ranges: Ranges, sections: Iterable[str]) -> Iterator[Block]:
+        """Yield the blocks of some sections in the files that may have rows of some hashes."""
+        wanted = set(sections)
+        for reader, section, kind in self._sections(ranges):
+            found = reader.section(self.owner, kind) if section in wanted else None
+            yield from found.blocks if found is not None else ()
+
+    @property
+    def sections(self) -> list[str]:
+        """The sections of state that any of the files has, also such as no code declares now."""
+        every = self._sections(Ranges.everything())
+        return sorted({kind for _, kind, _ in every if not is_whole(kind)})
+
+    def _sections(self, ranges: Ranges) -> Iterable[tuple[RunReader, str, str]]:
+        """Yield (reader, section's name in state, its name in the file) of all that counts."""
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            for reader in self.slices[number].readers:
+                for kind in reader.kinds_of(self.owner):
+                    if is_whole(kind):
+                        yield reader, kind.removeprefix(whole_section("")), kind
+        for reader in self.runs_in(ranges):
+            for kind in reader.kinds_of(self.owner):
+                if not is_whole(kind):
+                    yield reader, kind, kind
+
+    def rows(self, section: str, ranges: Ranges, newer: Sequence[Dated] = ()) -> pa.Table | None:
+        """Return the live rows of some hashes, sorted by hash; None when there are none.
+
+        Args:
+            section: of the state.
+            ranges: which hashes.
+            newer: further changes, (step, rows), newer than all files.
+        """
+        return merge([*self._tables(section, ranges), *newer])
+
+    def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
+        """Return the newest rows of some hashes, deletions too, sorted by hash; None if there are none."""
+        dated = self._tables(section, ranges)
+        return newest(dated) if dated else None
+
+    def _tables(self, section: str, ranges: Ranges) -> list[Dated]:
+        """Return (step, rows) of each file; rows that a newer slice has are left out."""
+        return self.tables_of([section], ranges)[0]
+
+    def tables_of(self, sections: Sequence[str], ranges: Ranges) -> list[list[Dated]]:
+        """Return the same of several sections; all files are read side by side."""
+        wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
+        # (First, and each once: sections that are read side by side would each open their file.)
+        self._open_all(of.reader for _, of in wanted)
+        at_hand = [of.reader.is_in_memory for _, of in wanted]
+        away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
+        each = self.each if len(away) > 1 else map
+        read = iter(each(self._rows_of, away))
+        found: list[list[Dated]] = [[] for _ in sections]
+        for (at, of), here in zip(wanted, at_hand, strict=True):
+            table = self._rows_of(of) if here else next(read)
+            if table is not None:
+                found[at].append((of.step, table))
+        return found
+
+    def _rows_of(self, wanted: _Wanted) -> pa.Table | None:
+        return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
+
+    def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
+        """Yield what is to be read of which files; no file is opened for it."""
+        pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
+        part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
+        inside = self._covered.contain(pieces.firsts)
+        as_of = np.full(len(pieces), _NEVER, dtype=np.int64)
+        as_of[inside] = self._as_of[part_of[inside]]
+        whole = whole_section(section)
+        for number in np.unique(part_of[inside]).tolist():
+            part = self.slices[number]
+            wanted = pieces.where(inside & (part_of == number))
+            for reader in part.readers:
+                yield _Wanted(part.as_of, reader, whole, wanted)
+        order = np.sort(as_of)
+        older, wanted, know = 0, pieces, _Overlaps(pieces)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
+            step = reader.ref.step
+            count = int(np.searchsorted(order, step))  # pieces of which this run says something
+            if count != older:
+                older, wanted = count, pieces.where(as_of < step)
+                know = _Overlaps(wanted)
+            if count and know.overlap(extent):
+                yield _Wanted(step, reader, section, know.within(extent))
+
+    def lowest_timers(
+        self, layout: Layout, ranges: Ranges
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return a lower bound of each bin's timers (event, wall), from the footers alone.
+
+        Args:
+            layout: which bins.
+            ranges: the hashes of which they are wanted; only the files that may have some are opened.
+        """
+        event = np.full(len(layout), MAX_TIME, dtype=np.int64)
+        wall = event.copy()
+        self._open(ranges)
+        for reader, _, kind in self._sections(ranges):
+            facts = reader.lowest_timers(self.owner, kind)
+            if facts is not None:
+                lower_by_facts({EVENT_TIME: event, WALL_TIME: wall}, layout, facts)
+        return event, wall
+
+
+def rows_of(
+    sources: StateSources, sections: Iterable[str], ranges: Ranges
+) -> list[tuple[str, pa.Table]]:
+    """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
+    names = list(sections)
+    found = zip(names, map(merge, sources.tables_of(names, ranges)), strict=True)
+    return [(section, table) for section, table in found if table is not None]
+
+
+class _Overlaps:
+    """Knows what extents have in common with some ranges; runs of one worker and time share theirs."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._overlap: dict[int, bool] = {}
+        self._common: dict[int, Ranges] = {}
+
+    def overlap(self, extent: Ranges | None) -> bool:
+        """Say whether an extent (None for any) has a hash in common with the ranges."""
+        if extent is None:
+            return True
+        at = id(extent)
+        if at not in self._overlap:
+            found = self._ranges.overlapping(extent.firsts, extent.lasts)
+            self._overlap[at] = bool(found.any())
+        return self._overlap[at]
+
+    def within(self, extent: Ranges | None) -> Ranges:
+        """Return the hashes that an extent (None for any) has in common with the ranges."""
+        if extent is None:
+            return self._ranges
+        at = id(extent)
+        if at not in self._common:
+            self._common[at] = self._ranges.within(extent)
+        return self._common[at]
+
+
+def lower_by_facts(
+    lowest: Mapping[TimeDomain, npt.NDArray[np.int64]], layout: Layout, facts: LowestTimers
+) -> None:
+    """Lower each bin's bounds (by domain) to what the footer of a file says of its bins of then."""
+    first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
+    for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
+        bounds = lowest[domain]
+        np.minimum.at(bounds, first, times)
+        for at in np.flatnonzero(last > first):  # bins that were split since
+            part = bounds[first[at] : last[at] + 1]
+            np.minimum(part, times[at], out=part)
+
+
+_ONE = np.uint64(1)
+
+
+def merge(dated: Iterable[Dated]) -> pa.Table | None:
+    """Return the newest of all rows that are the same row, without the deleted, sorted by hash.
+
+    Args:
+        dated: (step, rows), in any order.
+    """
+    parts = list(dated)
+    if not parts:
+        return None
+    table, superseded = _in_order(parts)
+    live = ~superseded & ~deleted(table)
+    if not live.all():
+        table = table.filter(pa.array(live))
+    return table if table.num_rows else None
+
+
+def newest(dated: Iterable[Dated]) -> pa.Table:
+    """Return the newest of all rows that are the same row, with those that say "deleted", sorted by hash.
+
+    Args:
+        dated: (step, rows), in any order; some at least.
+    """
+    table, superseded = _in_order(list(dated))
+    return table.filter(pa.array(~superseded)) if superseded.any() else table
+
+
+def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Return all rows sorted by hash, and which of them have a newer row of their identity."""
+    parts = sorted(dated, key=lambda part: part[0])
+    table = as_one([table for _, table in parts])
+    identity = identity_of(table.schema)
+    key = [name for name in identity if name != HASH]
+    told_apart = hash_is_key([table.schema.field(name).type for name in key])
+    sorted_ = _by_hash(table, key[0]) if told_apart else None
+    return sorted_ or _by_identity(table, parts, identity)
+
+
+def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:
+    """Sort rows that ascend by step, by hash and step; say which have a newer one of their hash.
+
+    Returns:
+        None where two keys share a hash: that of a key in a group lacks some bits.
+    """
+    hashes = table.column(HASH).to_numpy()
+    if (hashes[1:] < hashes[:-1]).any():
+        order = order_by_hash(hashes)
+        table, hashes = table.take(pa.array(order)), hashes[order]
+    same = hashes[1:] == hashes[:-1]
+    if same.any():
+        words = words_of(table.column(key).combine_chunks())
+        if (same & (words[1:] != words[:-1])).any():
+            return None
+    return table, np.append(same, False)
+
+
+def _by_identity(
+    table: pa.Table, parts: list[Dated], identity: list[str]
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Sort rows by identity and step; say which have a newer row of their identity."""
+    steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
+    table = table.append_column(_SEQUENCE, pa.array(steps))
+    order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
+    table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
+    superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
+    for name in identity:
+        column = table.column(name)
+        superseded &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
+    return table.drop_columns([_SEQUENCE]), np.append(superseded, False)

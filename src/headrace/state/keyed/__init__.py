@@ -1,0 +1,1 @@
+"""State of computations whose handlers see one key at a time."""

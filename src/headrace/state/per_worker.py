@@ -1,0 +1,178 @@
+"""The values that a computation keeps once in a worker, and what becomes of those of workers that go."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.schema.codecs import StateCodec
+from headrace.schema.owned import Put
+from headrace.state.keyed.cells import MISSING, Cursor, FrozenValueHandle, ValueHandle
+from headrace.state.upgrading import ValueUpgrades
+
+#: They travel in manifests.
+MOST_BYTES = 1 << 18
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """What a computation holds in one worker: values by name, and a digest that tells them from others."""
+
+    values: dict[str, bytes]
+    digest: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, bytes]) -> Held:
+        """Return some values with their digest; none have the digest of nothing."""
+        if not values:
+            return NOTHING
+        encoded = msgspec.msgpack.encode(values, order="sorted")
+        return cls(dict(values), hashlib.blake2b(encoded, digest_size=12).hexdigest())
+
+
+NOTHING = Held({}, "")
+
+
+class PerWorkerState:
+    """The values of one computation in one worker.
+
+    Args:
+        declared: what the computation declares, by name.
+        place: names the computation, for messages.
+
+    Attributes:
+        handles: through which user code sees the values, by name.
+        digest: of what they are as of the step before.
+    """
+
+    def __init__(self, declared: Mapping[str, Any], *, place: str) -> None:
+        self._declared = dict(declared)
+        self._codecs = [
+            StateCodec(item.type, item.codec, place=f"{place}, per-worker state {name!r}")
+            for name, item in declared.items()
+        ]
+        self._cursor = Cursor()
+        self._cursor.slots = [MISSING] * len(self._codecs)
+        #: Whether there are values that can be changed in place.
+        self.owns = any(not codec.immutable for codec in self._codecs)
+        self.handles = {
+            name: (FrozenValueHandle if codec.immutable else ValueHandle)(
+                self._cursor, slot, codec, item.default
+            )
+            for slot, (codec, (name, item)) in enumerate(
+                zip(self._codecs, declared.items(), strict=True)
+            )
+        }
+        self._names = [_stored_name(name, item.version) for name, item in declared.items()]
+        self._upgrades = [
+            _upgrades_of(name, item, codec, place)
+            for codec, (name, item) in zip(self._codecs, declared.items(), strict=True)
+        ]
+        self.digest = NOTHING.digest
+        self._kept: dict[str, bytes] = {}
+
+    @property
+    def puts(self) -> list[Put]:
+        """What handlers have put into values that can be changed in place."""
+        return self._cursor.puts
+
+    def values(self) -> dict[str, Any]:
+        """Return the values by name, defaults for those that were not set."""
+        return {name: handle.value for name, handle in self.handles.items()}
+
+    def stand_on(self, held: Held) -> None:
+        """Go on from what is committed."""
+        self.digest, self._kept = held.digest, dict(held.values)
+        self._cursor.touched = {}
+        for slot, codec in enumerate(self._codecs):
+            data = self._data(held, slot)
+            self._cursor.slots[slot] = MISSING if data is None else codec.decode(data)
+
+    def _data(self, held: Held, slot: int) -> bytes | None:
+        """Return what is held for a slot, upgraded if it is of an older version.
+
+        Raises:
+            UserCodeError: when the user's upgrade function fails.
+        """
+        data = held.values.get(self._names[slot])
+        if data is None:
+            for older, (version, upgrades) in self._upgrades[slot].items():
+                if older in held.values:
+                    return upgrades.upgraded(held.values[older], version)
+        return data
+
+    def take_in(self, others: Iterable[Held]) -> None:
+        """Merge what workers had that are no more, one after the other."""
+        for held in others:
+            for slot, item in enumerate(self._declared.values()):
+                data = self._data(held, slot)
+                if data is None:
+                    continue
+                other, own = self._codecs[slot].decode(data), self._cursor.slots[slot]
+                if own is MISSING and item.default is not None:
+                    own = copy.deepcopy(item.default)
+                self._cursor.slots[slot] = other if own is MISSING else item.merge(own, other)
+                self._cursor.touched[slot] = True
+
+    def take_changes(self) -> Held | None:
+        """Return what there is now, if that is not what there was.
+
+        What stays in memory is what whoever reads it will see.
+
+        Raises:
+            TypeError: for a value that is not of its type.
+            ValueError: when they are too large.
+        """
+        if not self._cursor.touched:
+            return None
+        for slot in self._cursor.touched:
+            name, value = self._names[slot], self._cursor.slots[slot]
+            for known in (name, *self._upgrades[slot]):
+                self._kept.pop(known, None)
+            if value is not MISSING:
+                self._kept[name], self._cursor.slots[slot] = self._codecs[slot].keep(value)
+        self._cursor.touched = {}
+        nbytes = sum(len(data) for data in self._kept.values())
+        if nbytes > MOST_BYTES:
+            raise ValueError(
+                f"per-worker state has {nbytes} bytes, and may have {MOST_BYTES}: keep it by key"
+            )
+        held = Held.of(self._kept)
+        if held.digest == self.digest:
+            return None
+        self.digest = held.digest
+        return held
+
+    # -- a record that is to leave no trace, should it fail ----------------------------------------
+
+    def begin(self) -> None:
+        """Begin something that may be undone."""
+        self._cursor.begin()
+
+    def undo(self) -> None:
+        """Undo all since :meth:`begin`."""
+        self._cursor.undo()
+
+    def keep(self) -> None:
+        """Let all since :meth:`begin` stay."""
+        self._cursor.keep()
+
+
+def _stored_name(name: str, version: int) -> str:
+    """Return what a value is called in storage: it says which version it is of."""
+    return name if version == 1 else f"{name}@{version}"
+
+
+def _upgrades_of(
+    name: str, item: Any, codec: StateCodec, place: str
+) -> dict[str, tuple[int, ValueUpgrades]]:
+    """Return how values of older versions are read, by what they are called in storage; newest first."""
+    if not item.upgrades:
+        return {}
+    state = f"{place}, per-worker state {name!r}"
+    upgrades = ValueUpgrades(codec, item.version, item.upgrades, place=state)
+    newest_first = sorted(item.upgrades, reverse=True)
+    return {_stored_name(name, older): (older, upgrades) for older in newest_first}

@@ -1,0 +1,1 @@
+"""State of columnar computations: tables of many keys, with an index over them."""

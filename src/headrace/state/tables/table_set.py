@@ -1,0 +1,410 @@
+"""The soft state of a columnar computation on one worker: its tables and timers, and their handles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation.batches import FiredBatch, Keys
+from headrace.computation.columnar import TableState
+from headrace.computation.computation import EVENT_TIME, TimeDomain
+from headrace.computation.computation import Timer as TimerDeclaration
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
+from headrace.keyspace.distinct import distinct
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.format import LAST_TIMER, Part
+from headrace.runfiles.sections import due_rows, table_section, timer_section
+from headrace.schema.columns import Column, ColumnType
+from headrace.state.bins import BinnedState
+from headrace.state.tables.due import Times
+from headrace.state.tables.index import NO_SLOT, U64, Slots
+from headrace.state.tables.table import Mask, Table, rows_are_distinct
+from headrace.state.upgrading import TableRows
+
+_TAG = "tag"
+
+
+class Clock:
+    """The clock reading of the step at hand, for what lives by wall time."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+
+class Rows:
+    """Some rows of a table, as they are now: found once, read and changed by column."""
+
+    def __init__(
+        self, handle: TableHandle, keys: Keys, sub: list[Column], *, once: bool = False
+    ) -> None:
+        self._handle, self._once = handle, once
+        self._table = handle.table
+        self._keys = keys
+        self._identity = [*keys.columns, *sub]
+        self._row_hashes = self._table.row_hashes(keys.hashes, sub)
+        self._slots = self._table.find(self._row_hashes, self._identity)
+        self._seen = self._table.given
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def _current(self) -> Slots:
+        """Return the slots; looks again for rows that were not there, when the table has grown."""
+        if self._seen != self._table.given:
+            missing = np.flatnonzero(self._slots == NO_SLOT)
+            identity = [column[missing] for column in self._identity]
+            self._slots[missing] = self._table.find(self._row_hashes[missing], identity)
+            self._seen = self._table.given
+        return self._slots
+
+    @property
+    def exists(self) -> Mask:
+        """For each of the keys, whether there is a row."""
+        return self._table.live(self._current())
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column of the rows; zero or empty where there is no row."""
+        slots = self._current()
+        return self._table.values(self._handle.number_of(name), slots, self._table.live(slots))
+
+    def upsert(self, **columns: Any) -> None:
+        """Write the rows: those that are not there begin, the others change.
+
+        Args:
+            columns: an array (or one value for all) for each column that is written; columns that
+                are not named keep what they were.
+
+        Raises:
+            ValueError: when a row comes twice among the keys.
+            TypeError: for a column that the table does not have, or values of another type.
+        """
+        handle, table = self._handle, self._table
+        content = {}
+        for name, values in columns.items():
+            number = handle.number_of(name)
+            content[number] = table.columns[number].coerced(values, len(self))
+        if not len(self):
+            return
+        slots = self._current()
+        if not self._once:
+            handle.check_once(slots, self._row_hashes, self._identity)
+        slots = table.claim(slots, self._keys.hashes, self._row_hashes, self._identity, once=True)
+        table.put(slots, content, handle.lives_until(self._keys, slots))
+        self._slots, self._seen = slots, table.given
+
+    def delete(self, where: Mask | None = None) -> None:
+        """Delete the rows, or some of them; those that are not there are left alone."""
+        slots = self._current()
+        self._table.remove(distinct(slots if where is None else slots[where]))
+
+
+class TableHandle:
+    """A ``TableState`` as handlers see it."""
+
+    def __init__(self, name: str, declared: TableState, state: TableSet, place: str) -> None:
+        self.name = name
+        sub, columns = declared.column_types(place=f"{place}.{name}")
+        domain = None if declared.ttl_us is None else declared.ttl_domain
+        self.table = Table(
+            table_section(name), state.key_types, sub, columns, domain, state.ranges,
+            hash_is_key=state.node.hash_is_key, version=declared.version,
+        )  # fmt: skip
+        self.stored = TableRows(
+            sub, columns, declared.version, declared.upgrades,
+            place=f"computation {place!r}, table {name!r}",
+        )  # fmt: skip
+        self._schema = self.table.schema
+        self._ttl_us = declared.ttl_us
+        self._clock = state.clock
+        self._numbers = {kind.name: number for number, kind in enumerate(columns)}
+
+    def as_declared(self, table: pa.Table) -> pa.Table:
+        """Return rows of storage upgraded, with the columns of today."""
+        return self.stored.as_declared(table, self._schema)
+
+    def at(self, keys: Keys, **sub: Any) -> Rows:
+        """Find the rows of some keys.
+
+        Args:
+            keys: from the batch.
+            sub: for a table with ``sub``, an array (or one value for all) for each sub column.
+
+        Raises:
+            TypeError: when the sub columns are not those declared.
+        """
+        kinds = self.table.sub
+        if set(sub) != {kind.name for kind in kinds}:
+            wanted = ", ".join(kind.name for kind in kinds) or "none"
+            raise TypeError(f"table {self.name!r} has these sub columns: {wanted}")
+        once = keys.once or keys.are_once_with(sub.values())
+        columns = [kind.coerced(sub[kind.name], len(keys)) for kind in kinds]
+        return Rows(self, keys, columns, once=once)
+
+    def number_of(self, name: str) -> int:
+        """Return the position of a column.
+
+        Raises:
+            TypeError: when there is none of that name.
+        """
+        try:
+            return self._numbers[name]
+        except KeyError:
+            raise TypeError(
+                f"table {self.name!r} has no column {name!r}; it has: {', '.join(self._numbers)}"
+            ) from None
+
+    def check_once(self, slots: Slots, row_hashes: U64, identity: Sequence[Column]) -> None:
+        """Check that no row is written twice by one call, which would lose a change.
+
+        Raises:
+            ValueError: when one is.
+        """
+        there = slots[slots != NO_SLOT]
+        new = np.flatnonzero(slots == NO_SLOT)
+        if len(distinct(there)) == len(there) and rows_are_distinct(new, row_hashes, identity):
+            return
+        raise ValueError(
+            f"table {self.name!r}: a row comes twice in one upsert; "
+            "use batch.keys (each key once), or reduce the records to one a row first"
+        )
+
+    def lives_until(self, keys: Keys, slots: Slots) -> Times | None:
+        """Return when rows that are written now will be due to go."""
+        if self._ttl_us is None:
+            return None
+        table = self.table
+        since = keys.times_us if table.domain is EVENT_TIME else self._clock.now_us
+        since = np.minimum(np.full(len(slots), since, dtype=np.int64), MAX_TIME - self._ttl_us)
+        until = since + self._ttl_us
+        live = table.live(slots)
+        return np.where(live, np.maximum(until, table.due_times(slots, live)), until)
+
+
+class TimersHandle:
+    """A ``Timer`` of a columnar computation: set and cancelled for many keys at once."""
+
+    def __init__(self, name: str, declared: TimerDeclaration, state: TableSet) -> None:
+        self.name = name
+        self.domain = declared.domain
+        tag = ColumnType(_TAG, pa.int64())
+        self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
+        self._tag = tag
+
+    def _found(self, keys: Keys, tags: Any) -> tuple[Any, list[Column], Slots]:
+        identity = [*keys.columns, self._tag.coerced(tags, len(keys))]
+        row_hashes = self.table.row_hashes(keys.hashes, identity[len(keys.columns) :])
+        return row_hashes, identity, self.table.find(row_hashes, identity)
+
+    def set(self, keys: Keys, times_us: Any, *, tags: Any = 0) -> None:
+        """Set a timer for each key; (name, tag) that is already set is replaced.
+
+        Args:
+            keys: a key may come more than once: then its last time counts.
+            times_us: microseconds since 1970 UTC, an array or one time for all.
+            tags: integers that tell a key's timers of one name apart.
+        """
+        times = _TIME.coerced(times_us, len(keys))
+        if not len(keys):
+            return
+        row_hashes, identity, found = self._found(keys, tags)
+        slots = self.table.claim(found, keys.hashes, row_hashes, identity)
+        if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
+            slots, at = np.unique(slots[::-1], return_index=True)
+            times = times[::-1][at]
+        self.table.put(slots, {}, times)
+
+    def cancel(self, keys: Keys, *, tags: Any = 0) -> Mask:
+        """Remove timers; say for each whether it was set."""
+        _, _, found = self._found(keys, tags)
+        was_set = self.table.live(found)
+        self.table.remove(distinct(found))
+        return was_set
+
+    def when_us(self, keys: Keys, *, tags: Any = 0) -> Times:
+        """Return what each timer is set for, in microseconds; 2^63 - 1 where none is."""
+        _, _, found = self._found(keys, tags)
+        return self.table.due_times(found, self.table.live(found))
+
+    def fire(self, until: int, cause: tuple[int, int]) -> FiredBatch | None:
+        """Remove the timers that are due by a time; return them in order, or None.
+
+        Args:
+            until: the time.
+            cause: the event time that they cause productions at, and the earliest that these may have. An
+                event timer has its own, unless no record can have that.
+        """
+        table = self.table
+        slots = table.pop_due(until)
+        if not len(slots):
+            return None
+        hashes, identity = table.keys_at(slots)
+        times = table.due_times(slots, np.ones(len(slots), dtype=np.bool_))
+        tags = identity[-1]
+        order = np.lexsort((tags, times, *_sortable(identity[-2::-1]), hashes))
+        table.remove(np.sort(slots))
+        hashes, times, tags = hashes[order], times[order], tags[order]
+        columns = [column[order] for column in identity[:-1]]
+        causes = self._causes(times, cause)
+        keys = Keys(table.keys, hashes, columns, lambda: causes)
+        return FiredBatch(self.name, self.domain, keys, times, tags)
+
+    def _causes(self, times: Times, cause: tuple[int, int]) -> tuple[Times, Times]:
+        """Return when productions of timers are, by default and at the earliest."""
+        if self.domain is EVENT_TIME and int(times.max()) <= LAST_DATE_US:
+            set_for = times.copy()
+            return set_for, set_for
+        own: Mask = (times <= LAST_DATE_US) & (self.domain is EVENT_TIME)
+        return np.where(own, times, cause[0]), np.where(own, times, cause[1])
+
+
+_TIME = ColumnType("times_us", pa.int64())
+
+
+def _sortable(columns: Sequence[Column]) -> list[Column]:
+    """Return columns by which rows of one hash come in an order that is the same everywhere."""
+    return [
+        np.unique(column, return_inverse=True)[1] if column.dtype == object else column
+        for column in columns
+    ]
+
+
+class TableSet(BinnedState):
+    """The tables and timers of one columnar computation on one worker."""
+
+    def __init__(self, node: Node, layout: Layout, worker: int) -> None:
+        super().__init__(node, layout)
+        self.ranges = node.group.own(layout.ranges_of(worker))
+        self.clock = Clock()
+        self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
+        shape = node.shape
+        self.states = {
+            name: TableHandle(name, declared, self, node.name)
+            for name, declared in shape.states.items()
+        }
+        self.timers = {
+            name: TimersHandle(name, declared, self) for name, declared in shape.timers.items()
+        }
+        self.handles: dict[str, Any] = {**self.states, **self.timers}
+        self.tables = {handle.table.section: handle.table for handle in self.handles.values()}
+        self._stored = {of.table.section: of.as_declared for of in self.states.values()}
+
+    # -- bins ---------------------------------------------------------------------------------
+
+    @property
+    def sections(self) -> list[str]:
+        """A section for each table and each timer."""
+        return list(self.tables)
+
+    def as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of storage upgraded, with the columns of today."""
+        stored = self._stored.get(section)
+        return table if stored is None else stored(table)
+
+    def absorb(self, section: str, table: pa.Table) -> None:
+        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        self.tables[section].absorb(table)
+
+    def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return the rows at hand in some ranges of hashes."""
+        ranges = self.node.group.own(ranges)  # (which may be joined with another group's)
+        found = {section: table.rows_in(ranges) for section, table in self.tables.items()}
+        return {
+            name: pa.Table.from_batches([rows]) for name, rows in found.items() if rows is not None
+        }
+
+    def cached_bytes(self) -> int:
+        """Return about how much memory the rows take."""
+        return sum(table.nbytes for table in self.tables.values())
+
+    def bytes_of_bins(self) -> npt.NDArray[np.int64]:
+        """Return about how much memory the rows of each bin take."""
+        sizes = np.zeros(len(self.layout), dtype=np.int64)
+        for table in self.tables.values():
+            sizes += table.bytes_by_bin(self.layout.bins_of, len(sizes))
+        return sizes
+
+    def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
+        """Forget the rows of some bins; return the lowest of their pending times, by bin."""
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        for table in self.tables.values():
+            if table.domain is not None:
+                times = table.lowest_by_bin(self.layout.bins_of, len(bins))
+                times[~bins] = MAX_TIME
+                np.minimum(lowest[table.domain], times, out=lowest[table.domain])
+            table.keep_only(~bins[self.layout.bins_of(table.used_hashes())])
+        return lowest
+
+    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
+        """Do the same; costs what leaves."""
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
+        for table in self.tables.values():
+            hashes, due = table.forget(ranges)
+            if table.domain is not None:
+                times = np.minimum(due, LAST_TIMER)
+                np.minimum.at(lowest[table.domain], self.layout.bins_of(hashes), times)
+        return lowest
+
+    def expect(self, ranges: Ranges) -> None:
+        """Say which hashes are the worker's from now on."""
+        self.ranges = ranges
+        for table in self.tables.values():
+            table.expect(ranges)
+
+    def make_room(self, ranges: Ranges) -> None:
+        """Say that the rows of bins which are not loaded are to come."""
+        for table in self.tables.values():
+            table.make_room(ranges)
+
+    def compact(self) -> None:
+        """Give back the memory of rows that are gone."""
+        for table in self.tables.values():
+            if table.sparse:
+                table.compact()
+
+    def lowest_loaded(self, domain: TimeDomain) -> int:
+        """Return a lower bound of what is pending in the loaded bins; in event time, of timers."""
+        if domain is EVENT_TIME:  # rows that expire then are no work
+            timers = [timer.table for timer in self.timers.values()]
+            return min((t.due.bound() for t in timers if t.domain is domain), default=MAX_TIME)
+        pending = [t.due.lowest() for t in self.tables.values() if t.domain is domain]
+        return min(pending, default=MAX_TIME)
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def expire(self, domain: TimeDomain, until: int) -> None:
+        """Delete the rows whose time to live has ended."""
+        for handle in self.states.values():
+            table = handle.table
+            if table.domain is domain:
+                table.remove(np.sort(table.pop_due(until)))
+
+    def begin(self) -> list[int]:
+        """Remember what is changed from now on; return a mark for :meth:`undo`."""
+        return [table.begin() for table in self.tables.values()]
+
+    def keep(self) -> None:
+        """Stop remembering: what was changed stays."""
+        for table in self.tables.values():
+            table.keep()
+
+    def undo(self, marks: list[int]) -> None:
+        """Take back what was changed since :meth:`begin`."""
+        for table, mark in zip(self.tables.values(), marks, strict=True):
+            table.undo(mark)
+
+    def changed_parts(self) -> list[Part]:
+        """Return what the step changed, to be written, and forget it."""
+        parts = []
+        for section, table in self.tables.items():
+            batch = table.take_changes()
+            if batch is not None:
+                due = due_rows(batch, {})
+                parts.append(Part(self.node.name, section, batch, due))
+        return parts

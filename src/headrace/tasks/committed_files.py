@@ -1,0 +1,198 @@
+"""The committed state of a worker as files, as of the step before a plan; and state that no code knows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.checkpoints.state_files import StateFiles, StateReaders, files_of, state_files
+from headrace.computation.computation import EVENT_TIME, TimeDomain, hold_cell
+from headrace.errors import ensure
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import Chain, Head
+from headrace.protocol.plan import Carried, ChainPlan, Plan
+from headrace.runfiles.format import Part
+from headrace.runfiles.merging import Each, StateSources
+from headrace.runfiles.sections import due_rows, whole_section
+from headrace.storage.base import Store
+from headrace.storage.reading import Reading
+from headrace.tasks.prefetch.prepared import Prepared
+from headrace.tasks.readers import newest_runs
+
+
+class Heads:
+    """Knows the heads of storages as of some step, so that later only the manifests since are read.
+
+    Args:
+        reading: how they are read.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self._known: dict[str, Head] = {}
+
+    def at(self, store: Store, step: int) -> Head:
+        """Return the pipeline as of a step."""
+        known = self._known.get(store.location)
+        head = Ledger(store, reading=self.reading).open(step, known)
+        assert head is not None
+        if known is None or known.step < step:
+            self._known[store.location] = head
+        return head
+
+    def forget(self) -> None:
+        """Forget all; it costs time, and nothing else."""
+        self._known.clear()
+
+
+class Committed:
+    """The files that hold a worker's state as of the step before a plan's; opened when asked for.
+
+    Attributes:
+        digest: names the chain of files that the state is in.
+        step: as of which step it is in storage; what came later is in soft files.
+        since: names the claim that the chain begins with, once the ledger was read.
+    """
+
+    def __init__(
+        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan,
+        heads: Heads,
+    ) -> None:  # fmt: skip
+        self._chain = chain
+        self.digest = chain.digest
+        self.store = store
+        self._layout = layout
+        self._at = (layer, worker)
+        self._plan = plan
+        self._heads = heads
+        self.step = plan.checkpoint
+        self.since = ""
+        self._files: StateFiles | None = None
+        self._readers: StateReaders | None = None
+
+    def again(self) -> Committed:
+        """Return the same, not opened yet: for another thread."""
+        return Committed(self.store, self._layout, *self._at, self._plan, self._chain, self._heads)
+
+    def head(self) -> Head:
+        """Return the pipeline as of the newest step: it says which files state is in."""
+        return self._heads.at(self.store, self._plan.ledger)
+
+    def files(self) -> StateFiles:
+        """Return the files; the ledger is read once."""
+        if self._files is None:
+            head = self.head()
+            ensure(
+                head.chain_of(*self._at).digest == self._chain.checkpoint,
+                "the ledger's chain of files is not the plan's",
+            )
+            self._files = self._with_soft(state_files(head))
+            self.since = Chain.of_claim(head.chains_since).digest
+        return self._files
+
+    def knows_tail(self, prepared: Prepared) -> bool:
+        """Say whether the plan alone tells the runs of the steps since something was read ahead."""
+        return self._told_after(prepared) is not None
+
+    def _told_after(self, prepared: Prepared) -> StateFiles | None:
+        return newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
+
+    def after(self, prepared: Prepared) -> StateFiles | None:
+        """Return the runs of the steps since something was read ahead; None if they cannot be had.
+
+        Mostly the plan has them, and the ledger need not be opened.
+        """
+        found = self._told_after(prepared)
+        if found is not None:
+            return found
+        files = self.files()
+        is_void = any(step > prepared.as_of for step in files.void.values())
+        return None if is_void or files.floor > prepared.as_of else files
+
+    def tail_of(self, prepared: Prepared) -> StateFiles:
+        """Return the same where it is known that they can be had."""
+        found = self.after(prepared)
+        ensure(found is not None, "the tail of what was prepared is gone")
+        assert found is not None
+        return found
+
+    def names_of_layer(self) -> tuple[str, ...]:
+        """Return what names the files of all state of the layer, as of the step before."""
+        layer = f"{self._at[0]}/"
+        chains = self._plan.chains.items()
+        return tuple(chain.digest for at, chain in sorted(chains) if at.startswith(layer))
+
+    def readers(self) -> StateReaders:
+        """Return readers of the files.
+
+        Never of those of a later step, where some of these are gone: then another driver has overtaken this
+        one, which must find that out, and not deliver what comes of another state.
+        """
+        if self._readers is None:
+            _, worker = self._at
+            self._readers = StateReaders(
+                self.store, self._layout, worker, self.files(), each=self.each
+            )
+        return self._readers
+
+    @property
+    def each(self) -> Each:
+        """Reads several files side by side: a step waits for them."""
+        return self._heads.reading.each
+
+    def sources(self, name: str) -> StateSources:
+        """Return the files that hold one computation's state; see :meth:`StateReaders.sources`."""
+        return self.readers().sources(name)
+
+    def _with_soft(self, files: StateFiles) -> StateFiles:
+        soft = [ref for _, ref, _ in self._chain.soft]
+        return msgspec.structs.replace(files, runs=[*files.runs, *soft]) if soft else files
+
+    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
+        """Return the rows of computations that were removed, to be written again as they are."""
+        parts = []
+        for item in carried:
+            readers = StateReaders(self.store, self._layout, self._at[1], item.files)
+            sources = readers.sources(item.name)
+            dated = {name: TimeDomain(domain) for name, domain in item.dated.items()}
+            for section in sources.sections:
+                table = sources.rows(section, ranges)
+                if table is None:
+                    continue
+                (batch,) = table.combine_chunks().to_batches()
+                due = due_rows(batch, dated)
+                parts.append(Part(item.name, whole_section(section), batch, due))
+        return parts
+
+
+def carried(head: Head, number: int) -> list[Carried]:
+    """Return what of a slice belongs to computations that were removed, and which files hold it.
+
+    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
+    was last written, and changes up to then.
+    """
+    found = []
+    for name, since in head.identity.get("removed", {}).items():
+        facts = head.identity["computations"].get(name)
+        if facts is None:
+            continue  # its state was given up
+        old = head.slices.get(number)
+        slices = [old] if old is not None and any(name in f.owners for f in old.files) else []
+        after = -1 if old is None else old.as_of
+        runs = [run for run in head.runs if after < run.step < since and name in run.owners]
+        if slices or runs:
+            files = files_of(head, [] if old is None else [old], runs)
+            found.append(Carried(name, _dated(facts["cells"]), files))
+    return found
+
+
+def _dated(cells: dict[str, str]) -> dict[str, str]:
+    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
+    found = {}
+    for name, kind in cells.items():
+        if kind.startswith("timer "):
+            found[name] = kind.split()[1]
+            if kind.endswith(" with holds"):
+                found[hold_cell(name)] = EVENT_TIME.value
+    return found

@@ -1,0 +1,441 @@
+"""Soft state of a process: what it remembers of (layer, worker) pairs between steps.
+
+An entry stands for a *chain of adopted files*, by digest, and for a version of the layout. At the next
+step it is used as it is when the plan names the same; it follows live changes of layout, and catches up
+when it is a few links behind; otherwise it is dropped, and bins are loaded from storage when they are
+needed. Dropping it at any time costs time, never results.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.checkpoints.state_files import StateReaders
+from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.computation import Computation
+from headrace.computation.record_ids import RecordIds
+from headrace.errors import NotFound, ensure
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.ledger.manifest import Head, slice_range
+from headrace.pipeline import Node, Pipeline
+from headrace.protocol.plan import ChainPlan, Plan, SlicePlan
+from headrace.runfiles.format import HASH, Part, RunReader
+from headrace.runfiles.sections import due_rows, whole_section
+from headrace.state.ids.ids import IdState
+from headrace.state.keyed.keyed import KeyedState
+from headrace.state.relayout import refined
+from headrace.state.tables.table_set import TableSet
+from headrace.storage.base import Store
+from headrace.storage.reading import InTurn, Reading
+from headrace.tasks.committed_files import Committed, Heads
+from headrace.tasks.deduplication import IdCheck
+from headrace.tasks.prefetch.arriving import Arrival, gathered
+from headrace.tasks.prefetch.kept import Sections
+from headrace.tasks.prefetch.requests import Ahead, Wanted
+from headrace.tasks.run_columnar import BatchVisitor
+from headrace.tasks.run_keyed import Visitor
+from headrace.tasks.run_ordered import TimelineVisitor
+
+#: What belongs to a storage is dropped when it was not in use for as long as Spark keeps idle processes.
+_IDLE_S = 60.0
+
+
+class WorkerState:
+    """All that a process remembers of one (layer, worker).
+
+    Attributes:
+        digest: the chain of adopted files that it stands for.
+        layout, version: bins and owners that it goes by, and how many live changes led to them.
+        visitors: a computation each.
+        owned: which bins of the layout are the worker's.
+        ahead: what was read ahead of hashes that it is to own.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str,
+        version: int = 0,
+    ) -> None:  # fmt: skip
+        self.digest = digest
+        self.layer = layer
+        self.worker = worker
+        self.version = version
+        self.ahead = Ahead()
+        self._coming = Ranges.of([])
+        self._committed: Committed | None = None
+        self._go_by(layout)
+        self.visitors = {
+            node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
+        }
+
+    def _go_by(self, layout: Layout) -> None:
+        self.layout = layout
+        self.owned: npt.NDArray[np.bool_] = layout.owners == self.worker
+        self._ranges = layout.ranges_of(self.worker)
+
+    def attach(self, readers: StateReaders) -> None:
+        """Say where the content of bins is that are not loaded."""
+        for name, visitor in self.visitors.items():
+            visitor.state.attach(partial(readers.sources, name), self.owned)
+
+    def moved_until(self, plan: Plan, layout: Layout) -> Ranges | None:
+        """Return what came to this worker, or left it, between its layout and a plan's.
+
+        Returns:
+            The hashes; None when that is not known, or not how the one layout came of the other.
+        """
+        if plan.layout_version == self.version:
+            same = layout is self.layout or layout == self.layout
+            return Ranges.of([]) if same else None
+        changes = [change for change in plan.relocated if change.version > self.version]
+        needed = range(self.version + 1, plan.layout_version + 1)
+        if not needed or [change.version for change in changes] != list(needed):
+            return None
+        moves = [m for change in changes for m in change.moves if self.worker in m[2:]]
+        firsts, lasts = (np.array([m[at] for m in moves], dtype=np.uint64) for at in (0, 1))
+        moved = Ranges.of([]).plus(Ranges(firsts, lasts))
+        own = layout.ranges_of(self.worker)
+        differs = own.without(self._ranges).plus(self._ranges.without(own))
+        # (a try that was abandoned may have had another change under the same number)
+        return None if len(differs.without(moved)) else moved
+
+    def relayout(self, layout: Layout, version: int, moved: Ranges, committed: Committed) -> None:
+        """Follow live changes of layout; bins that are to be merged wait for :meth:`settle`.
+
+        Args:
+            layout: bins and owners from now on.
+            version: how many live changes led to them.
+            moved: the hashes that came to this worker or left it in any of them.
+            committed: the files as of the step before.
+        """
+        before_merges = refined(self.layout, layout)
+        self._go_by(before_merges)
+        self.version = version
+        self._coming = self._prepared_bins(before_merges, moved, committed)
+        for name, visitor in self.visitors.items():
+            visitor.state.relayout(
+                before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
+            )
+
+    def foresee(self, plan: Plan, layout: Layout, committed: Committed, reading: Reading) -> None:
+        """Begin to gather what a plan's layout brings of what was read ahead, before its task comes.
+
+        Nothing is changed by it; where it is not known what comes, nothing is begun.
+
+        Args:
+            plan: the plan.
+            layout: its bins and owners.
+            committed: the files as of the step before, to be used by another thread.
+            reading: how they are read.
+        """
+        self.ahead.collect()
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or not committed.knows_tail(prepared):
+            return
+        moved = self.moved_until(plan, layout)
+        if moved is None:
+            return
+        bins = refined(self.layout, layout)
+        arrival = self._arrival(self._prepared_bins(bins, moved, committed), committed)
+        if arrival.ranges:
+            gather = partial(
+                gathered, arrival, self._sections, prepared.copy(), committed, bins, self.worker
+            )
+            self.ahead.arriving.begin(arrival, gather, reading)
+
+    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: Committed) -> Ranges:
+        """Return the bins that come and that were read ahead in full, if the tail can be had as well."""
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or committed.after(prepared) is None:
+            return Ranges.of([])
+        starts, ends = layout.starts, layout.ends
+        rest = Ranges.everything().without(prepared.ranges)
+        owned = layout.owners == self.worker
+        comes = owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
+        return layout.ranges_of_bins(np.flatnonzero(comes))
+
+    def _arrival(self, coming: Ranges, committed: Committed) -> Arrival:
+        own = {name: of.node.group.own(coming) for name, of in self.visitors.items()}
+        ranges = {name: found for name, found in own.items() if len(found)}
+        return Arrival(ranges, committed.names_of_layer())
+
+    def settle(self, layout: Layout, committed: Committed) -> None:
+        """End what :meth:`relayout` began, once the chain of files has been caught up with.
+
+        Raises:
+            NotFound: when files are not there any more that what was read ahead goes on with.
+        """
+        if len(self._coming):
+            self._take_prepared(committed)
+        if self.layout is layout:
+            return
+        self._go_by(layout)
+        for name, visitor in self.visitors.items():
+            visitor.state.merge(layout, self.owned, partial(committed.sources, name))
+
+    def _take_prepared(self, committed: Committed) -> None:
+        arrival = self._arrival(self._coming, committed)
+        rows = self.ahead.arriving.take(arrival)
+        if rows is None:
+            rows = gathered(
+                arrival, self._sections, self.ahead.prepared, committed, self.layout, self.worker
+            )
+        for name, own in arrival.ranges.items():
+            self.visitors[name].state.take_over(own, rows[name])
+        self._coming = Ranges.of([])
+
+    def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
+        """Read ahead all rows of hashes that this worker is to own, beside the steps; go on with it.
+
+        To be called in a step, after the state was written or before; each call goes on from what was read
+        since the last. What is not asked for any more is forgotten, so a call without ranges forgets
+        everything; to ask twice for what is there costs nothing.
+
+        Args:
+            ranges: all the hashes that are wanted.
+            budget_bytes: about how many bytes may be read at a time; see :class:`Wanted`.
+            reading: how files are read.
+
+        Returns:
+            Whether all is at hand, but for a tail that the next plan tells.
+        """
+        assert self._committed is not None
+        wanted = Wanted(
+            ranges.without(self._ranges), self._sections, self.layout, self.worker, budget_bytes
+        )
+        return self.ahead.ask(wanted, self._committed, self._committed.again, reading)
+
+    def head(self) -> Head:
+        """Return the pipeline as of the step before; the ledger is read for it."""
+        assert self._committed is not None
+        return self._committed.head()
+
+    def forget_prepared(self) -> None:
+        """Forget what was read ahead of hashes that are the worker's by now, and committed as such."""
+        prepared = self.ahead.prepared
+        if len(prepared.ranges):
+            prepared.keep(prepared.ranges.without(self._ranges))
+
+    @property
+    def _sections(self) -> Sections:
+        return {name: visitor.state.stored_sections for name, visitor in self.visitors.items()}
+
+    def catch_up(self, reader: RunReader, after: str) -> None:
+        """Take over a link of the chain that another process computed."""
+        for visitor in self.visitors.values():
+            visitor.state.catch_up(reader)
+        self.digest = after
+
+    def begin_step(self, plan: Plan, committed: Committed) -> None:
+        """Begin a step, keeping to the bound on what is remembered."""
+        self._committed = committed
+        for name, visitor in self.visitors.items():
+            visitor.state.begin_step(
+                plan.cached_bytes, self.owned, partial(committed.sources, name)
+            )
+
+    def slice_parts(self, slice_: SlicePlan, step: int, changes: list[Part]) -> list[Part]:
+        """Return this worker's rows of a slice as of a step, as sections to be written.
+
+        Args:
+            slice_: which slice.
+            step: the step, which has been computed.
+            changes: what it changed.
+        """
+        ranges = self._ranges.within(Ranges.of([slice_range(slice_.number, slice_.of)]))
+        parts = []
+        for visitor in self.visitors.values():
+            node = visitor.node
+            if node.name in slice_.undeclared:
+                found = self._whole_from_files(node, ranges, step, changes)
+            else:
+                found = visitor.state.whole(ranges)
+            for section, table in found.items():
+                if not table.num_rows:
+                    continue  # (all of it was given up)
+                batches = table.combine_chunks().to_batches()
+                ensure(len(batches) == 1, "a slice is too large for one batch")
+                due = due_rows(batches[0], node.shape.dated_cells)
+                parts.append(Part(node.name, whole_section(section), batches[0], due))
+        if self.layer == 1 and slice_.carried:
+            assert self._committed is not None
+            parts += self._committed.carried_parts(slice_.carried, ranges)
+        return parts
+
+    def _whole_from_files(
+        self, node: Node, ranges: Ranges, step: int, changes: list[Part]
+    ) -> dict[str, pa.Table]:
+        """Return the same from files and the step's changes, with what memory does not know of."""
+        assert self._committed is not None
+        changed = {part.kind: part.batch for part in changes if part.owner == node.name}
+        sources = self._committed.readers().sources(node.name)
+        found = {}
+        for section in sorted({*sources.sections, *changed}):
+            newer = []
+            if section in changed:
+                batch = changed[section]
+                inside = ranges.contain(batch.column(HASH).to_numpy())
+                newer = [(step, pa.Table.from_batches([batch.filter(pa.array(inside))]))]
+            table = sources.rows(section, ranges, newer)
+            if table is not None:
+                found[section] = self._as_declared(node, section, table)
+        return found
+
+    def _as_declared(self, node: Node, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of a section as the code declares them; as they are, if it does not."""
+        state = self.visitors[node.name].state
+        declared = section in state.stored_sections
+        return state.stored_as_declared(section, table) if declared else table
+
+
+def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:
+    """Return what runs a computation: key by key, or all keys at once; or the engine's own."""
+    own = copy.copy(node.computation)
+    if isinstance(own, RecordIds):
+        return IdCheck(node, own, IdState(node, own, layout, worker))
+    if isinstance(own, ColumnarComputation):
+        return BatchVisitor(node, own, TableSet(node, layout, worker))
+    assert isinstance(own, Computation)
+    kind = TimelineVisitor if node.posts or node.ordered else Visitor
+    return kind(node, own, KeyedState(node, layout))
+
+
+class SoftState:
+    """Everything that one process remembers, for any number of pipelines.
+
+    Args:
+        reading: how files are read.
+
+    Attributes:
+        let_go: whether something that was remembered may have been dropped; who looks sets it back.
+    """
+
+    def __init__(self, reading: Reading | None = None) -> None:
+        self.reading = reading or InTurn()
+        self.let_go = False
+        self._heads = Heads(self.reading)
+        self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
+        self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # a failed try does not end it
+        self._used_s: dict[str, float] = {}  # storage -> when it was, last
+
+    def take(
+        self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        store: Store,
+    ) -> tuple[WorkerState, str]:  # fmt: skip
+        """Return what the plan's chain stands for, and how it was had; the caller gives it back.
+
+        Until it is given back nothing is remembered: a step that fails leaves nothing half-changed.
+        """
+        at = (plan.store, code, layer, worker)
+        chain = plan.chains[f"{layer}/{worker}"]
+        entry = self._entries.pop(at, None)
+        committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+        ahead = self._ahead.setdefault(at, Ahead())
+        ahead.collect()
+        how = ""
+        if entry is not None:
+            entry.ahead = ahead
+            how = _brought_up(entry, plan, layout, chain, committed)
+        if entry is None or not how:
+            how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
+            entry.ahead = ahead
+        if how == "hit":
+            entry.forget_prepared()
+        ahead.arriving.forget()
+        entry.begin_step(plan, committed)
+        return entry, how
+
+    def foresee(self, code: str, plan: Plan, layout: Layout, store: Store) -> None:
+        """Begin to gather what a plan's layout brings to those that this process remembers.
+
+        To be called as soon as the plan is seen; what is being gathered is not gathered twice.
+        """
+        # (another task of this process may give an entry back meanwhile)
+        for (of_store, of_code, layer, worker), entry in list(self._entries.items()):
+            if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
+                continue
+            chain = plan.chains.get(f"{layer}/{worker}")
+            if chain is not None:
+                committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+                entry.foresee(plan, layout, committed, self.reading)
+
+    def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
+        """Remember an entry under the digest that it now stands for."""
+        self._entries[(plan.store, code, layer, worker)] = entry
+
+    def drop_older(self, store: str, code: str) -> None:
+        """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
+        self._drop(lambda of, its_code: of == store and its_code != code)
+
+    def use(self, store: str, now_s: float) -> None:
+        """Note that a storage is in use, and drop what belongs to those that have not been for a while.
+
+        Runs that have ended say no goodbye to each process; one that comes again later reads its state.
+
+        Args:
+            store: where it is.
+            now_s: seconds, of any beginning.
+        """
+        self._used_s[store] = now_s
+        idle = {of for of, used_s in self._used_s.items() if now_s - used_s > _IDLE_S}
+        if idle:
+            self._used_s = {of: at for of, at in self._used_s.items() if of not in idle}
+            self._drop(lambda of, _: of in idle)
+
+    def _drop(self, whether: Callable[[str, str], bool]) -> None:
+        for remembered in (self._entries, self._ahead):
+            for at in [at for at in remembered if whether(at[0], at[1])]:
+                del remembered[at]
+                self.let_go = True
+
+    def forget(self) -> None:
+        """Drop everything. Costs time at the next step, and nothing else."""
+        self._entries.clear()
+        self._ahead.clear()
+        self._heads.forget()
+
+    def _cold(
+        self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
+        committed: Committed,
+    ) -> WorkerState:  # fmt: skip
+        self.let_go = True  # what was there instead, or was not given back
+        version = plan.layout_version
+        entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
+        files = committed.files()
+        if files.runs or files.slices:
+            entry.attach(committed.readers())
+        return entry
+
+
+def _brought_up(
+    entry: WorkerState, plan: Plan, layout: Layout, chain: ChainPlan, committed: Committed
+) -> str:
+    """Bring an entry to the plan's layout and chain; say how, or nothing when what it needs is not at hand.
+
+    First the layout, so that the files of missed steps are taken for bins only that stayed all the time.
+    """
+    known = [before for before, _, _ in chain.recent] + [chain.digest]
+    moved = entry.moved_until(plan, layout)
+    if moved is None or entry.digest not in known:
+        return ""
+    links = chain.recent[known.index(entry.digest) :]
+    how = "hit"
+    try:
+        if entry.version != plan.layout_version:
+            how = "moved"
+            entry.relayout(layout, plan.layout_version, moved, committed)
+        for _, run, after in links:
+            entry.catch_up(RunReader(committed.store.read, run), after)
+        entry.settle(layout, committed)
+    except NotFound:
+        return ""  # superseded by slices, and cleaned away
+    caught_up = entry.digest == chain.digest
+    if not caught_up or not links:
+        return how if caught_up else ""
+    return "caught up" if how == "hit" else "moved, caught up"
