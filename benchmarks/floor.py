@@ -31,11 +31,12 @@ from benchmarks.harness import (
     timed,
 )
 from headrace.driver.driver import Driver
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.runners.spark import private_api
 from headrace.runners.spark.anchor import same
 from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import LocalStore
 
 GOAL = 1.25

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.timeline import cut
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 BLOCK = 1_000_000
 #: A prime above all numbers of keys: a counter's multiples of it, modulo the keys, are each key once.

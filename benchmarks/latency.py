@@ -33,9 +33,10 @@ import headrace as hr
 from benchmarks.floor import driver_floor, shuffle_floor
 from benchmarks.harness import figure, local_session, median_ms, parser, report, timed
 from headrace.driver.driver import Driver
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import LocalStore
 
 PERCENTILES = (50, 90, 95, 99, 99.9, 100)

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pipeline import Reading
 
 import headrace as hr
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 #: Meters do not report in the order of their numbers: a prime above all of these spreads them.
 PRIME = 982_451_653

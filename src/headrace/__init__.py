@@ -13,27 +13,24 @@ from headrace import ops, policies, sinks, sources, testing
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import (
-    EVENT_TIME,
-    WALL_TIME,
+from headrace.computation.computation import Computation
+from headrace.computation.context import Context
+from headrace.computation.declarations import (
     Codec,
-    Computation,
-    Context,
-    Fired,
     ListState,
     MapState,
     Output,
     Posted,
-    Record,
-    TimeDomain,
     Timer,
     ValueState,
 )
 from headrace.computation.patterns import TwoInput, state_machine
 from headrace.computation.per_worker import PerWorker
+from headrace.computation.records import Fired, Record
 from headrace.control.migrations import Migration
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.watermark import (
     Frontier,
     ascending,

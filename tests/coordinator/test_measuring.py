@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from headrace.coordinator.load.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
 from headrace.coordinator.load.decay import Fading
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.opening_rates import OpeningMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
-from headrace.coordinator.migrations.goals import Measured, target_of
+from headrace.coordinator.migrations.goals import target_of
 from headrace.coordinator.migrations.steering import Steering
 from headrace.coordinator.migrations.step_times import Told
 from headrace.keyspace.layout import Layout

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 import headrace as hr
 from headrace.coordinator.changes.changes import Standing, at_opening
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.manifests import give_up_all
-from headrace.coordinator.migrations.goals import Measured, target_of
+from headrace.coordinator.migrations.goals import target_of
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.coordinator.migrations.lifecycle import MOST_GAP_STEPS
 from headrace.coordinator.migrations.steering import Steering, has_turn, wants_steps

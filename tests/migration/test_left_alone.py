@@ -25,8 +25,9 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head, fold
 from headrace.ledger.migrations import Goal
 from headrace.protocol.plan import Plan, TaskReport
-from headrace.runfiles.format import HASH, RunReader
+from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
+from headrace.schema.reserved import HASH
 from headrace.storage import MemoryStore, Store
 from tests.oracle.model import Model, Spec
 from tests.step.test_equivalence import FAULTS, Crashing

@@ -13,8 +13,8 @@ from headrace.driver.driver import Driver, Settings
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.runners.inline import InlineRunner
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import MemoryStore
 from tests.nexmark.oracle import all_events
 

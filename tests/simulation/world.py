@@ -12,8 +12,9 @@ import headrace as hr
 from headrace.driver.driver import Clock
 from headrace.driver.leadership_proof import FRESH_S
 from headrace.eventtime.timestamps import to_micros
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from tests.simulation.oracle import LATER, Program, Sent
 from tests.simulation.recorder import Recorder
 from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore

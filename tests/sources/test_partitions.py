@@ -31,8 +31,9 @@ from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import MOST_PARTITIONS
 from headrace.ledger.manifest import Head
 from headrace.observe.why import explain, why
-from headrace.pipeline.source import PARTITION_COLUMN, TIMESTAMP_COLUMN, Limit, Offer, Split
+from headrace.pipeline.source import Limit, Offer, Split
 from headrace.runners.inline import InlineRunner
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.sources.inbox import Producer
 from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.storage import MemoryStore, Store

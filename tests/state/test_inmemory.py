@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.runfiles import format
-from headrace.runfiles.format import HASH, Part, inside
+from headrace.runfiles.format import Part, inside
+from headrace.schema.reserved import HASH
 from headrace.tasks.prefetch.in_memory import RowsInMemory
 
 HASHES = st.sampled_from([0, 1, 2, 5, 6, 7, 40, 41, 1 << 63, MAX_HASH - 1, MAX_HASH])

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles import format
-from headrace.runfiles.format import HASH, FileRef, Part, RunReader, write_run
+from headrace.runfiles.format import FileRef, Part, RunReader, write_run
 from headrace.runfiles.merging import SlicePart, StateSources
 from headrace.runfiles.sections import DELETED, column_name, table_section, whole_section
+from headrace.schema.reserved import HASH
 from headrace.tasks.prefetch import kept, prepared
 from headrace.tasks.prefetch.prepared import Prepared
 

@@ -17,8 +17,9 @@ from headrace.errors import Damaged
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles import format
-from headrace.runfiles.format import HASH, FileRef, Part, RunReader, write_run
+from headrace.runfiles.format import FileRef, Part, RunReader, write_run
 from headrace.runfiles.merging import StateSources
+from headrace.schema.reserved import HASH
 from headrace.storage.memory import MemoryStore
 from headrace.storage.reading import Threads
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.computation.computation import EVENT_TIME
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.keyspace.hashing import hash_columns
 from headrace.runfiles.sections import DELETED
 from headrace.schema.columns import ColumnType

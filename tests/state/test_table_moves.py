@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.computation.computation import EVENT_TIME
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.runfiles.format import HASH
 from headrace.runfiles.sections import DELETED, DUE
 from headrace.schema.columns import ColumnType
+from headrace.schema.reserved import HASH
 from headrace.state.tables import index as index_module
 from headrace.state.tables import table as table_module
 from headrace.state.tables.index import NO_SLOT, Segment

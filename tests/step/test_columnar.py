@@ -523,9 +523,9 @@ def test_sums_of_unsigned_numbers_are_exact() -> None:
     table = pa.table({"key": ["a"], "n": pa.array([2**63 + 3], pa.uint64()), "at": [1]})
     batch = table.to_batches()[0]
     from headrace.computation.batches import grouped
-    from headrace.pipeline.source import TIMESTAMP_COLUMN
     from headrace.schema import value_type_of_schema
     from headrace.schema.columns import ColumnType
+    from headrace.schema.reserved import TIMESTAMP_COLUMN
 
     columns = [pa.array([1], pa.uint64()), pa.array([1]), batch.column("key"), *batch.columns]
     names = ["__hash", TIMESTAMP_COLUMN, "__key0", *batch.schema.names]

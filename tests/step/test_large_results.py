@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.driver import outputs
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH
 
 
 def test_results_of_any_size_are_in_the_order_of_their_hashes(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
 from headrace.protocol.loads import SAMPLE, BinLoads, loads_of
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH
 from tests.support.layouts import layouts
 
 

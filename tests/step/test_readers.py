@@ -14,8 +14,9 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated, relocated
 from headrace.ledger.manifest import Slice
-from headrace.runfiles.format import HASH, FileRef, Part, write_run
+from headrace.runfiles.format import FileRef, Part, write_run
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, whole_section
+from headrace.schema.reserved import HASH
 from headrace.storage import MemoryStore
 
 BINS, WORKERS = 8, 3

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.computation.computation import TimeDomain
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.runners.inline import InlineRunner
 from headrace.state.keyed.keyed import KeyedState

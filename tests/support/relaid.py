@@ -27,6 +27,7 @@ from headrace.ledger.manifest import Head
 from headrace.protocol.plan import Plan, ReadAhead, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage.reading import InTurn, Reading
+from headrace.tasks import committed_files
 from headrace.tasks.state_cache import SoftState, WorkerState
 
 #: What a change does: a kind, and numbers that choose bins and workers.

@@ -9,8 +9,9 @@ import msgspec
 import pyarrow as pa
 
 from headrace.driver.driver import Clock
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.computation.computation import PER_WORKER
+from headrace.computation.declarations import PER_WORKER
 from headrace.computation.record_ids import IDS
 from headrace.errors import Damaged, PipelineError
 from headrace.eventtime.timestamps import to_micros

@@ -20,8 +20,9 @@ from headrace.ledger.commands import CommandLog, command_name
 from headrace.ledger.intent import intent_name
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Head, Manifest, manifest_name
-from headrace.runfiles.format import HASH, FileRef, RunReader, Section
+from headrace.runfiles.format import FileRef, RunReader, Section
 from headrace.runfiles.sections import is_whole
+from headrace.schema.reserved import HASH
 from headrace.sources.files.catalog import read_catalog, rows_in
 from headrace.storage.base import Store
 

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation.computation import TimeDomain
+from headrace.eventtime.domains import TimeDomain
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
-from headrace.pipeline.source import TIMESTAMP_COLUMN
-from headrace.runfiles.format import HASH
 from headrace.schema import ValueType, column_to_python
 from headrace.schema.columns import Column, ColumnType, in_micros, own
-from headrace.state.tables.index import U64
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
 I64 = npt.NDArray[np.int64]
 

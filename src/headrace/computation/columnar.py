@@ -29,23 +29,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
+from typing import Any, ClassVar, Protocol, overload
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from headrace.computation.computation import EVENT_TIME, Declaration, TimeDomain, UserCode
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.computation import UserCode
+from headrace.computation.declarations import Declaration, Declares
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.keyspace.hashing import key_type_problem
 from headrace.schema.columns import ColumnType
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
-    from headrace.state.tables.table_set import TableHandle
 
 
 class TableState(Declaration):
@@ -141,8 +140,8 @@ class TableState(Declaration):
     @overload
     def __get__(self, instance: None, owner: type) -> TableState: ...
     @overload
-    def __get__(self, instance: UserCode, owner: type) -> TableHandle: ...
-    def __get__(self, instance: UserCode | None, owner: type) -> Any:
+    def __get__(self, instance: Declares, owner: type) -> TableHandle: ...
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
 

@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.computation.computation import (
-    Computation,
-    Declaration,
-    InputStream,
-    Output,
-    Posted,
-    Record,
-    UserCode,
-    ValueState,
-    source_place,
-)
+from headrace.computation.computation import Computation, InputStream, UserCode
+from headrace.computation.declarations import Declaration, Output, Posted, ValueState
+from headrace.computation.records import Record
+from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
 
 

@@ -7,13 +7,12 @@ worker that is new begins with nothing, and what a worker had that goes is merge
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
-from headrace.computation.computation import PER_WORKER, Codec, Declaration, UserCode
+from headrace.computation.computation import UserCode
+from headrace.computation.declarations import PER_WORKER, Codec, Declaration
+from headrace.computation.handles import ValueHandle
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
-
-if TYPE_CHECKING:
-    from headrace.state.keyed.cells import ValueHandle
 
 V = TypeVar("V")
 

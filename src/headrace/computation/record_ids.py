@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.computation.computation import Declaration, Shape, UserCode
+from headrace.computation.computation import UserCode
+from headrace.computation.declarations import Declaration
+from headrace.computation.shape import Shape
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MIN_TIME, DurationLike, duration_micros
 from headrace.keyspace.hashing import key_type_problem

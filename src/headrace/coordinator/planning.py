@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from headrace.coordinator.backfill import resting, retained_after
+from headrace.coordinator.carried_state import carried
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.settings import Settings
 from headrace.eventtime.timestamps import MAX_TIME
@@ -24,7 +25,6 @@ from headrace.ledger.manifest import Chain, Head, Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Offer, Position
 from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
-from headrace.tasks.committed_files import carried
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16

@@ -16,9 +16,9 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.ledger.manifest import Origin
 from headrace.pipeline import Stream
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import Plan
-from headrace.runfiles.format import HASH, FileRef, Part, RunReader, write_run
+from headrace.runfiles.format import FileRef, Part, RunReader, write_run
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
 from headrace.tasks.routing import stream_schema
 from headrace.tasks.writing import OUTPUT

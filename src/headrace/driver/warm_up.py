@@ -13,20 +13,13 @@ import msgspec
 
 from headrace.computation.batches import FiredBatch, KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import (
-    EVENT_TIME,
-    Computation,
-    Context,
-    Fired,
-    ListState,
-    MapState,
-    Output,
-    Record,
-    Timer,
-    ValueState,
-)
+from headrace.computation.computation import Computation
+from headrace.computation.context import Context
+from headrace.computation.declarations import ListState, MapState, Output, Timer, ValueState
+from headrace.computation.records import Fired, Record
 from headrace.coordinator.settings import Settings
 from headrace.driver.driver import Driver
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Limit
 from headrace.protocol.step_summary import Listener

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import key_type_problem, words_of
-
-U64 = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
 #: What stands for a null; a value of these bits is told from it by nothing, and is as unlikely as any.

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
 
-U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 

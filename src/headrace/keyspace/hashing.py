@@ -34,9 +34,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.eventtime.timestamps import to_micros
+from headrace.keyspace.arrays import U64
 from headrace.schema.numbers import plain_number
 
-U64 = npt.NDArray[np.uint64]
 KeyPart = int | str | bytes | bool | date | datetime
 Key = KeyPart | tuple[KeyPart, ...]
 

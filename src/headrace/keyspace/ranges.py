@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.stretches import positions
 
-U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_HASH = 2**64 - 1

@@ -7,7 +7,6 @@
 ``objective``       rounds within a latency objective; estimates for any strategy
 ``plans``           all of that as configuration updates
 ``splitting``       which bins to split and to merge
-``controller``      policies: from measurements to a wish for another layout
 ==================  ================================================================================
 
 All of it is pure: layouts and numbers in, layouts and numbers out. Others carry plans out.
@@ -32,22 +31,9 @@ from headrace.migration.rounds import (
 )
 from headrace.migration.splitting import Reshaping, SplitRule, reshape
 from headrace.migration.targets import Target, Worth, balanced, contiguous, minimum_movement
-from headrace.policies.builtin import (
-    Balance,
-    Memory,
-    Nothing,
-    Policy,
-    Rebalance,
-    Rescale,
-    Scaling,
-    SplitBins,
-    Together,
-    Wish,
-)
 
 __all__ = [
     "AllAtOnce",
-    "Balance",
     "Batched",
     "Costs",
     "Difference",
@@ -55,25 +41,16 @@ __all__ = [
     "Fluid",
     "Load",
     "Measurements",
-    "Memory",
     "Move",
     "Moves",
-    "Nothing",
     "Plan",
-    "Policy",
     "Prices",
-    "Rebalance",
-    "Rescale",
     "Reshaping",
     "Round",
     "Rounds",
-    "Scaling",
-    "SplitBins",
     "SplitRule",
     "Strategy",
     "Target",
-    "Together",
-    "Wish",
     "Within",
     "Worth",
     "all_at_once",

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import ensure
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
 from headrace.keyspace.refinement import refinement
 
-U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]

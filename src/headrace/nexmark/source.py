@@ -10,17 +10,9 @@ from headrace.errors import PipelineError
 from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
-from headrace.pipeline.source import (
-    TIMESTAMP_COLUMN,
-    InTasks,
-    Limit,
-    Offer,
-    Part,
-    Position,
-    Source,
-    Split,
-)
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 #: An event that came from outside would be about so long.
 _EVENT_BYTES = 200

@@ -13,14 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.checkpoints.state_files import StateReaders, state_files
-from headrace.computation.computation import TimeDomain, hold_cell
+from headrace.computation.declarations import hold_cell
 from headrace.coordinator.identity import groups_of
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, show_time
 from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
-from headrace.runfiles.format import HASH
 from headrace.runfiles.sections import due_rows, table_section
+from headrace.schema.reserved import HASH
 from headrace.storage.base import Store
 
 _EVENT_TIMER, _HOLDING = f"timer {TimeDomain.EVENT_TIME}", "with holds"

@@ -16,15 +16,16 @@ import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.computation.columnar import ColumnarComputation
-from headrace.computation.computation import TimeDomain
+from headrace.computation.handles import MISSING
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import HASH
 from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
 from headrace.schema import column_to_python
-from headrace.state.keyed.cells import MISSING, KeyCells
+from headrace.schema.reserved import HASH
+from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.keyed import CellType, KeyedState
 from headrace.state.tables.table_set import TableSet
 

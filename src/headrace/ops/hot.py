@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import Declaration, InputStream, Output
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.pipeline import Node, Pipeline, Salt, Stream
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 
 class _Parts(ColumnarComputation):

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.ops.columns import I64, distinct_names, expect_inputs, place_of, spread
 from headrace.ops.payload import Payload, Stored, taken

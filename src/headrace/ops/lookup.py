@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.ops.columns import (
     I64,
     distinct_names,
@@ -22,9 +25,6 @@ from headrace.ops.columns import (
     with_nulls,
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 
 class Lookup(ColumnarComputation):

@@ -6,15 +6,11 @@ therefore marked in words of ``SPAN`` panes each, and a window reads its words a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from headrace.computation.batches import Keys
+from headrace.computation.table_handles import TableHandle
 from headrace.ops.columns import I64, Mask, spread
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 #: So many panes a word marks; so many bits a float tells exactly.
 SPAN = 48

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import Declaration, InputStream, Output
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, expect_inputs, field_of, place_of, values_of
 from headrace.schema.columns import Column
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 #: Column → a value for each of many keys.
 Columns = dict[str, Column]

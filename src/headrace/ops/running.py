@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import Declaration, InputStream, Output
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import place_of
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 Emit = Literal["step", "record"]
 

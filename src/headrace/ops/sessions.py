@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import I64, Mask, place_of, spread, starts_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 
 class Session(ColumnarComputation):

@@ -16,7 +16,8 @@ import numpy as np
 
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation
-from headrace.computation.computation import Declaration, InputStream, Output
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
 from headrace.errors import PipelineError
 from headrace.ops.columns import place_of, same_schema
 from headrace.schema import value_type_of

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import Declaration, InputStream, Output
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.columns import (
     I64,
@@ -26,9 +27,6 @@ from headrace.ops.columns import (
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
 from headrace.schema.columns import Column, ColumnType
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 RANK = "rank"
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError, ensure
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
@@ -30,9 +33,6 @@ from headrace.ops.aggregates import Aggregate, Aggregation, Count
 from headrace.ops.columns import I64, place_of, spread, starts_of
 from headrace.ops.panes import mark, marked, unmark
 from headrace.schema import TIMESTAMP
-
-if TYPE_CHECKING:
-    from headrace.state.tables.table_set import TableHandle
 
 WINDOW = ("window_start", "window_end")
 #: Windows of more panes have these marked; fewer are looked up as fast.

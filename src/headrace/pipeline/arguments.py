@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.computation.columnar import ColumnarComputation
-from headrace.computation.computation import Computation, UserCode, source_place
+from headrace.computation.computation import Computation, UserCode
+from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.keyspace.groups import MAX_GROUPS, Groups

@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from headrace.computation.computation import Late, Shape, UserCode, shape_of
+from headrace.computation.computation import Late, UserCode
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
+from headrace.computation.shape import Shape, shape_of
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.eventtime.watermark import Strategy

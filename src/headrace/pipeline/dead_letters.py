@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.computation.computation import Computation, Output, Record
+from headrace.computation.computation import Computation
+from headrace.computation.declarations import Output
+from headrace.computation.records import Record
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.streams import DEAD_LETTER
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,11 +14,8 @@ from headrace.pipeline.nodes import Node
 from headrace.pipeline.streams import Stream
 from headrace.schema import describe
 
-if TYPE_CHECKING:
-    from headrace.pipeline.builder import Pipeline
 
-
-def copy_into(made: Pipeline, pipeline: Pipeline) -> None:
+def copy_into(made: Drawn, pipeline: Drawn) -> None:
     """Draw the same things in an empty drawing, whose streams are its own."""
     streams: dict[int, Stream] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import PipelineError
@@ -76,6 +76,11 @@ class Drawn:
         if injector.letters is not None:
             names |= {stream.name for stream in injector.letters.outputs.values()}
         return [node for node in self.nodes.values() if names & {s.name for s in node.inputs}]
+
+    def side_streams(self, injector: str) -> Mapping[str, Stream]:
+        """Return the side streams of an injector; none for a name that is no injector's."""
+        found = self.injectors.get(injector)
+        return {} if found is None or found.letters is None else found.letters.outputs
 
     @property
     def checks(self) -> dict[str, Injector]:

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.computation.columnar import ColumnarComputation
-from headrace.computation.computation import Declaration, Late, Shape, UserCode
+from headrace.computation.computation import Late, UserCode
+from headrace.computation.declarations import Declaration
 from headrace.computation.record_ids import IDS
+from headrace.computation.shape import Shape
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group

@@ -310,9 +310,3 @@ class InTasks(Source):
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         raise AssertionError("a task does not divide input")
-
-
-#: The name of the column of event times in what ``read`` returns.
-TIMESTAMP_COLUMN = "__timestamp_us"
-#: The name of the column of partitions there, if each record names its own.
-PARTITION_COLUMN = "__partition"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.computation.computation import Lasting
+from headrace.computation.declarations import Lasting
 from headrace.computation.record_ids import IDS
 from headrace.pipeline.nodes import Node
 from headrace.pipeline.streams import Stream

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -11,9 +11,6 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.keyspace.groups import ALONE, Group
 from headrace.schema import TIMESTAMP, ValueType, describe
-
-if TYPE_CHECKING:
-    from headrace.pipeline.builder import Pipeline
 
 DEAD_LETTER = "dead_letter"
 LATE = "late"
@@ -39,6 +36,14 @@ class DeadLetter(msgspec.Struct, frozen=True):
     value: str
 
 
+class StreamOwner(Protocol):
+    """The pipeline that a stream is part of, as far as streams need it."""
+
+    def side_streams(self, injector: str) -> Mapping[str, Stream]:
+        """Return the side streams of an injector, by the names that users have for them."""
+        ...
+
+
 class Stream:
     """A named stream of (key, value, timestamp); computations subscribe to it.
 
@@ -54,7 +59,7 @@ class Stream:
     """
 
     def __init__(
-        self, pipeline: Pipeline, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
+        self, pipeline: StreamOwner, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
         *, is_late: bool = False, address: str = "", checked: bool = False, group: Group = ALONE,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
@@ -77,15 +82,14 @@ class Stream:
         Raises:
             PipelineError: when it has none of that name.
         """
-        injector = self.pipeline.injectors.get(self.name)
-        letters = None if injector is None else injector.letters
-        if letters is None or name not in letters.outputs:
+        sides = self.pipeline.side_streams(self.name)
+        if name not in sides:
             raise PipelineError(
                 f"stream {self.name!r} has no side stream {name!r}",
                 remedy=f"say p.inject({self.name!r}, …, on_error={DEAD_LETTER!r}) for "
                 f"stream[{DEAD_LETTER!r}]; a computation's are named by node[…]",
             )
-        return letters.outputs[name]
+        return sides[name]
 
     def public_schema(self) -> pa.Schema:
         """Return the columns that sinks get: the key, the event time, the value's by their names outside.

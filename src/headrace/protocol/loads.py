@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
-from headrace.runfiles.format import HASH
-
-U64 = npt.NDArray[np.uint64]
+from headrace.schema.reserved import HASH
 
 #: So many records of a computation are looked at in a step, at most.
 SAMPLE = 4_096

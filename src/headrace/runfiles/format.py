@@ -29,6 +29,7 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.keyspace.stretches import positions
+from headrace.schema.reserved import HASH
 from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
 from headrace.storage.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
 from headrace.storage.soft import is_soft
@@ -46,11 +47,6 @@ _SMALL_FILE = 1 << 20
 _LAST = 128 << 10
 #: So few stretches of rows are taken as they are; more are copied, each column once.
 _FEW_STRETCHES = 64
-
-#: Columns of ours begin with two underscores; no field of a user's does.
-HASH = "__hash"
-
-U64 = npt.NDArray[np.uint64]
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):

@@ -15,14 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation.computation import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.hashing import hash_is_key, words_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.format import HASH, Block, LowestTimers, RunReader
+from headrace.runfiles.format import Block, LowestTimers, RunReader
 from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
+from headrace.schema.reserved import HASH
 
 #: Does something for each of some items, perhaps for several at once; see ``storage.reading.Reading.each``.
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]

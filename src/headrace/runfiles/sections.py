@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation.computation import TimeDomain
+from headrace.eventtime.domains import TimeDomain
 
 #: The section of a per-record computation: a row for each value, element, entry and timer.
 CELLS = "state"

@@ -15,7 +15,6 @@ from headrace.eventtime.parsing import BadTime, TimeUnit, local_in_utc, to_micro
 from headrace.eventtime.spellings import TimeFormat
 from headrace.eventtime.zones import Ambiguous
 from headrace.jsonlines import keys_of_texts, value_of_texts
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.schema import NotExact, ValueType
 from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.declared import Cast
@@ -31,6 +30,7 @@ from headrace.schema.forms import (
     Text,
 )  # fmt: skip
 from headrace.schema.nested import Part
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.schema.shown import first_not_shown
 from headrace.sources.leaves import convert_leaves
 

@@ -23,21 +23,12 @@ from headrace.pipeline.sifting import (
     together,
     with_times_in_range,
 )
-from headrace.pipeline.source import (
-    PARTITION_COLUMN,
-    TIMESTAMP_COLUMN,
-    InTasks,
-    Limit,
-    Offer,
-    Part,
-    Position,
-    Source,
-    Split,
-)
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import says
 from headrace.schema.forms import shortened
 from headrace.schema.numbers import plain_number
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
 from headrace.storage.bounds import MOST_COUNTED
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, PipelineError
-from headrace.pipeline.source import PARTITION_COLUMN
+from headrace.schema.reserved import PARTITION_COLUMN
 
 _CAN_NAME = (
     pa.types.is_integer,

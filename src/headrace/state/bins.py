@@ -15,18 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.errors import NotFound
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import HASH, LAST_TIMER, Part, RunReader
+from headrace.runfiles.format import LAST_TIMER, Part, RunReader
 from headrace.runfiles.merging import StateSources, lower_by_facts, rows_of
 from headrace.runfiles.sections import as_one, due_rows, post_section, waiting_section
 from headrace.schema import ValueType, defaults_of
+from headrace.schema.reserved import HASH
 from headrace.state.buffer import RecordBuffer
 from headrace.state.opening_cost import Opening
 from headrace.state.relayout import Carry

@@ -17,19 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation.computation import TimeDomain
 from headrace.errors import ensure
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.runfiles.batches import as_one_batch
-from headrace.runfiles.format import HASH, LAST_TIMER
+from headrace.runfiles.format import LAST_TIMER
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 
 #: The column that tells the waiting records of a key apart, ascending in the order in which they came.
 SEQUENCE = "__sequence"

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.computation.handles import MISSING, Cursor, FrozenValueHandle, ValueHandle
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import Put
-from headrace.state.keyed.cells import MISSING, Cursor, FrozenValueHandle, ValueHandle
 from headrace.state.upgrading import ValueUpgrades
 
 #: They travel in manifests.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.checkpoints.state_files import StateFiles, StateReaders, files_of, state_files
-from headrace.computation.computation import EVENT_TIME, TimeDomain, hold_cell
+from headrace.checkpoints.state_files import StateFiles, StateReaders, state_files
 from headrace.errors import ensure
+from headrace.eventtime.domains import TimeDomain
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.ledger import Ledger
@@ -164,35 +164,3 @@ class Committed:
                 due = due_rows(batch, dated)
                 parts.append(Part(item.name, whole_section(section), batch, due))
         return parts
-
-
-def carried(head: Head, number: int) -> list[Carried]:
-    """Return what of a slice belongs to computations that were removed, and which files hold it.
-
-    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
-    was last written, and changes up to then.
-    """
-    found = []
-    for name, since in head.identity.get("removed", {}).items():
-        facts = head.identity["computations"].get(name)
-        if facts is None:
-            continue  # its state was given up
-        old = head.slices.get(number)
-        slices = [old] if old is not None and any(name in f.owners for f in old.files) else []
-        after = -1 if old is None else old.as_of
-        runs = [run for run in head.runs if after < run.step < since and name in run.owners]
-        if slices or runs:
-            files = files_of(head, [] if old is None else [old], runs)
-            found.append(Carried(name, _dated(facts["cells"]), files))
-    return found
-
-
-def _dated(cells: dict[str, str]) -> dict[str, str]:
-    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
-    found = {}
-    for name, kind in cells.items():
-        if kind.startswith("timer "):
-            found[name] = kind.split()[1]
-            if kind.endswith(" with holds"):
-                found[hold_cell(name)] = EVENT_TIME.value
-    return found

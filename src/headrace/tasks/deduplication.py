@@ -17,9 +17,8 @@ from headrace.computation.batches import grouped
 from headrace.computation.record_ids import CHECKED, RecordIds
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.pipeline import Node
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import NodeReport
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.ids.ids import IdState
 from headrace.state.per_worker import PerWorkerState
 from headrace.tasks.routing import key_names, with_id

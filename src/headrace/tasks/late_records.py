@@ -8,9 +8,8 @@ from headrace.computation.batches import keys_apart
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import Node
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import NodeReport
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.tasks.routing import key_names, stream_schema
 
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.computation.computation import EVENT_TIME, TimeDomain
 from headrace.errors import UserCodeError
+from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 
 #: Timers and posts of one key that fire in a step, if more are due; those of a loop do not count.

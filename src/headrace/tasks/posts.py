@@ -11,9 +11,8 @@ from headrace.computation.batches import KeyedBatch, grouped, keys_apart
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import Node
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.runfiles.batches import as_one_batch
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.buffer import by_time, ranks, sequences
 from headrace.state.tables.table_set import TableSet
 from headrace.tasks.emitter import Emitter

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.ordering import order_by_hash
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.runfiles.batches import as_one_batch
-from headrace.runfiles.format import HASH
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.bins import BinnedState
-from headrace.state.buffer import I64, SEQUENCE, U64, by_time, ranks, sequences
+from headrace.state.buffer import I64, SEQUENCE, by_time, ranks, sequences
 
 
 class OrderedInputs:

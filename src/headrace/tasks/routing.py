@@ -21,11 +21,10 @@ from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.pipeline import Node, Pipeline, Salt, Stream
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.parcels import Entry
 from headrace.runfiles.batches import as_one_batch
-from headrace.runfiles.format import HASH
 from headrace.schema.columns import ColumnType
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
 #: The order of produced records is that of their producer's hash. Injected ones are in order where they
 #: are read; where they come by way of a check of their ids it is that of their positions.

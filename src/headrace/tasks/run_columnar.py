@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.computation.columnar import ColumnarComputation
-from headrace.computation.computation import EVENT_TIME, WALL_TIME, Fired, Record, TimeDomain
+from headrace.computation.records import Fired, Record
 from headrace.errors.user_code import goes_on
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.pipeline import DEAD_LETTER, Node
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import NodeReport
 from headrace.schema.owned import owning
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.state.buffer import I64
 from headrace.state.per_worker import PerWorkerState
 from headrace.state.tables.table_set import TableSet

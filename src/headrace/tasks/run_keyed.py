@@ -20,16 +20,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.computation.computation import (
-    EVENT_TIME,
-    WALL_TIME,
-    Computation,
-    Fired,
-    Record,
-    TimeDomain,
-)
+from headrace.computation.computation import Computation
+from headrace.computation.handles import before_cause
+from headrace.computation.records import Fired, Record
 from headrace.errors import BadInput, HeadraceError, UserCodeError
 from headrace.errors.user_code import goes_on, shown
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
     MAX_TIME,
@@ -40,14 +36,13 @@ from headrace.eventtime.timestamps import (
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import DEAD_LETTER, Node, Stream
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import NodeReport
-from headrace.runfiles.format import HASH
 from headrace.schema import NotExact, column_to_python, value_type_of
 from headrace.schema.codecs import is_immutable
 from headrace.schema.forms import Mapped, Plain
 from headrace.schema.owned import owning
-from headrace.state.keyed.cells import KeyCells, before_cause
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
+from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.keyed import KeyedState
 from headrace.state.per_worker import PerWorkerState
 from headrace.tasks.late_records import LateRecords
@@ -139,7 +134,7 @@ class KeyContext(StepContext[Produced]):
         return time_us
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
-        """Send a record to this key; see :class:`headrace.computation.computation.Context`."""
+        """Send a record to this key; see :class:`headrace.computation.context.Context`."""
         self.declared_post(stream)  # a computation that declares one has another context
 
     def random(self) -> float:
@@ -149,7 +144,7 @@ class KeyContext(StepContext[Produced]):
         return xxhash.xxh64_intdigest(text + canonical_key(self.key)) / 2.0**64
 
     def produce(self, stream: str, value: Any, *, timestamp: TimeLike | None = None) -> None:
-        """Produce a record; see :class:`headrace.computation.computation.Context`."""
+        """Produce a record; see :class:`headrace.computation.context.Context`."""
         output = self.output(stream)
         if timestamp is not None:
             time = self.event_time(timestamp)

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation.computation import EVENT_TIME, WALL_TIME, Computation, Fired, Record
+from headrace.computation.computation import Computation
+from headrace.computation.records import Fired, Record
 from headrace.errors import UserCodeError
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike
 from headrace.pipeline import Node, Stream
-from headrace.pipeline.source import TIMESTAMP_COLUMN
 from headrace.protocol.plan import NodeReport
-from headrace.runfiles.format import HASH
 from headrace.schema import NotExact, ValueType, column_to_python
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.buffer import SEQUENCE, sequence, sequences
 from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.keyed import KeyedState
@@ -93,7 +94,7 @@ class TimelineContext(KeyContext):
         self.posted = []
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
-        """Send a record to this key; see :class:`headrace.computation.computation.Context`."""
+        """Send a record to this key; see :class:`headrace.computation.context.Context`."""
         name = self.declared_post(stream)
         time_us = self.event_time(time)
         value = self.streams[name].checked(value, due=time_us <= self._until)

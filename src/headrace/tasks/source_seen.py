@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pipeline.source import PARTITION_COLUMN, TIMESTAMP_COLUMN
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 
 I64 = npt.NDArray[np.int64]
 

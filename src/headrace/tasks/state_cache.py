@@ -26,8 +26,9 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.manifest import Head, slice_range
 from headrace.pipeline import Node, Pipeline
 from headrace.protocol.plan import ChainPlan, Plan, SlicePlan
-from headrace.runfiles.format import HASH, Part, RunReader
+from headrace.runfiles.format import Part, RunReader
 from headrace.runfiles.sections import due_rows, whole_section
+from headrace.schema.reserved import HASH
 from headrace.state.ids.ids import IdState
 from headrace.state.keyed.keyed import KeyedState
 from headrace.state.relayout import refined

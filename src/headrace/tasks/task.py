@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import msgspec
 import pyarrow as pa
 
-from headrace.computation.computation import EVENT_TIME, WALL_TIME
 from headrace.errors import BadInput, HeadraceError, InvariantBroken, SchemaChanged, ensure
 from headrace.errors.user_code import SOURCE_REMEDY, blamed, is_from_outside, said, whole_traceback
 from headrace.eventtime.delays import delays_of
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
@@ -39,7 +39,7 @@ from headrace.ledger.manifest import link
 from headrace.ledger.retained import Retained
 from headrace.pipeline import Injector, Node, Pipeline, Stream
 from headrace.pipeline.sifting import BadRecord, Sifted
-from headrace.pipeline.source import PARTITION_COLUMN, TIMESTAMP_COLUMN, Source, Split
+from headrace.pipeline.source import Source, Split
 from headrace.protocol.failures import failure_of
 from headrace.protocol.loads import Opened, loads_of
 from headrace.protocol.parcels import (
@@ -54,6 +54,7 @@ from headrace.protocol.parcels import (
 from headrace.protocol.plan import NodeReport, Plan, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef, Part, RunReader
 from headrace.schema import describe
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.state.opening_cost import Opening
 from headrace.storage.base import Store
 from headrace.storage.soft import WithSoftFiles, soft_folder

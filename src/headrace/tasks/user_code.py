@@ -8,7 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from headrace.computation.computation import Fired, Record
+from headrace.computation.records import Fired, Record
 from headrace.errors.user_code import own_traceback, raise_again, words_of
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,

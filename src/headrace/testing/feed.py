@@ -11,9 +11,10 @@ import pyarrow as pa
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
-from headrace.pipeline.source import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType
 from headrace.schema.declared import says
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage.bounds import Whole
 from headrace.testing.times import Moment, check_forward, moment_us
 

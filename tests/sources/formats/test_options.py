@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput, PipelineError
-from headrace.pipeline.source import TIMESTAMP_COLUMN
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.sources import Files, Limit
 from tests.sources.formats.test_columns import records
 

@@ -12,9 +12,9 @@ from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_loads import LEAST_STEPS, BinMeter
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.opening_rates import OpeningMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
-from headrace.coordinator.migrations.goals import Measured
 from headrace.keyspace.layout import Layout
 from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Published

@@ -8,17 +8,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.migrations.lifecycle import Planned
 from headrace.errors import ChangeRefused
-from headrace.keyspace.groups import ALL_IN_ONE, Groups
+from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.updates import Update, updated
-from headrace.ledger.migrations import Goal, Latency, Round
+from headrace.ledger.migrations import Goal, Round
 from headrace.migration.loads import BY_STATE, PRICES, Load
 from headrace.migration.objective import (
-    ASSUMED_BIN_US,
-    ASSUMED_BYTES_PER_S,
-    Costs,
     estimate,
     within,
 )
@@ -32,37 +30,6 @@ from headrace.storage.bounds import MOST_WORKERS
 _THERE = "there was nothing to do"
 #: Who asks for balance gets it, where it makes the most loaded worker's load a fifth less.
 _ASKED_FOR = Worth(floor_us=0.0, byte_us=0.0)
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """What is known of a pipeline that its migrations can be planned by.
-
-    Attributes:
-        sizes: bytes of state of each bin of the layout, where they were measured.
-        steps: how long steps take.
-        bytes_per_s, bin_us, round_us: how fast a worker opens state, and what any bin and any round take.
-        opened: whether that was measured; otherwise it is assumed.
-        records, busy_us: how many records each bin has in a step, and how long these take, where enough
-            was measured to tell bins apart.
-        groups: of the pipeline: bins that are in none weigh nothing, and texts name bins by them.
-    """
-
-    sizes: list[int] | None = None
-    steps: Latency = Latency()
-    bytes_per_s: float = ASSUMED_BYTES_PER_S
-    bin_us: float = ASSUMED_BIN_US
-    round_us: float = 0.0
-    opened: bool = False
-    records: list[float] | None = None
-    busy_us: list[float] | None = None
-    groups: Groups = ALL_IN_ONE
-
-    @property
-    def costs(self) -> Costs:
-        """The same as the estimates want it."""
-        return Costs(
-            self.steps.p50_us, self.bytes_per_s, self.bin_us, self.round_us, measured=self.opened
-        )
 
 
 def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.meter import Meter
 from headrace.coordinator.migrations.drained_hosts import must_leave
-from headrace.coordinator.migrations.goals import Measured, plan_goal
+from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import Course, course_of, layout_at
 from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
 from headrace.coordinator.migrations.step_times import StepTimes, Told

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from headrace.ledger.manifest import Head
+from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
 from headrace.pipeline import Node, Pipeline
-
-if TYPE_CHECKING:
-    from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

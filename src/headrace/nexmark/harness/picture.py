@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.nexmark.harness.latency import Latencies, ccdf
-
-if TYPE_CHECKING:
-    from headrace.nexmark.harness.load import Load
-    from headrace.nexmark.harness.observed import Seen
+from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.observed import Seen
 
 TIME = "s since events began to come"
 #: Percentiles of each 250 ms, the highest first.

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.computation.computation import Declaration, InputStream
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import hash_words
 
-U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

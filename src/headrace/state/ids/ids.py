@@ -16,24 +16,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation.computation import TimeDomain
 from headrace.computation.record_ids import IDS, RecordIds
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import HASH, Part, RunReader
+from headrace.runfiles.format import Part, RunReader
 from headrace.runfiles.merging import merge
 from headrace.runfiles.sections import COLUMN_PREFIX
 from headrace.schema.columns import Column, ColumnType
+from headrace.schema.reserved import HASH
 from headrace.state.bins import BinnedState
 from headrace.state.ids.bloom import Generations
 from headrace.state.relayout import Carry
 from headrace.state.tables.index import Slots
 from headrace.state.tables.table import Table
 
-U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

@@ -13,11 +13,11 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from headrace.computation.computation import EVENT_TIME, TimeDomain
+from headrace.computation.handles import MISSING, Change, Cursor
+from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import ATOMS
-from headrace.state.keyed.cells import MISSING, Change, Cursor
 
 #: When something expires that was stored before its state had a time to live.
 NEVER = MAX_TIME + 1

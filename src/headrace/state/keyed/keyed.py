@@ -13,14 +13,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation.computation import EVENT_TIME, WALL_TIME, TimeDomain, hold_cell
+from headrace.computation.declarations import hold_cell
+from headrace.computation.handles import (
+    MISSING,
+    Cursor,
+    FrozenValueHandle,
+    HoldingTimerHandle,
+    ListHandle,
+    MapHandle,
+    OwningListHandle,
+    OwningMapHandle,
+    TimerHandle,
+    ValueHandle,
+)
 from headrace.errors import UserCodeError, ensure
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import HASH, LAST_TIMER, Part
+from headrace.runfiles.format import LAST_TIMER, Part
 from headrace.runfiles.sections import (
     CELL,
     CELLS,
@@ -34,21 +47,9 @@ from headrace.runfiles.sections import (
 from headrace.schema import column_to_python
 from headrace.schema.codecs import StateCodec
 from headrace.schema.map_keys import MapKeyCodec
+from headrace.schema.reserved import HASH
 from headrace.state.bins import BinnedState
-from headrace.state.keyed.cells import (
-    MISSING,
-    Cursor,
-    FrozenValueHandle,
-    HoldingTimerHandle,
-    KeyCells,
-    ListHandle,
-    MapHandle,
-    OwningListHandle,
-    OwningMapHandle,
-    TimerHandle,
-    ValueHandle,
-    Waiting,
-)
+from headrace.state.keyed.cells import KeyCells, Waiting
 from headrace.state.keyed.expiring import (
     NEVER,
     Clocks,

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.stretches import positions
 
-U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int32]
 #: Says for needles (by position) and slots, pairwise, whether they are the same row.

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.ranges import Ranges
-from headrace.state.tables.index import NO_SLOT, U64, Same, Segment, Slots
+from headrace.state.tables.index import NO_SLOT, Same, Segment, Slots
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

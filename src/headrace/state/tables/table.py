@@ -16,17 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation.computation import TimeDomain
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.hashing import hash_columns, hash_words
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.format import HASH, LAST_TIMER
+from headrace.runfiles.format import LAST_TIMER
 from headrace.runfiles.sections import DELETED, DUE, SUB_PREFIX, VERSION, column_name
 from headrace.schema.columns import Column, ColumnType
+from headrace.schema.reserved import HASH
 from headrace.state.tables.due import DueRows, Times
-from headrace.state.tables.index import NO_SLOT, U64, Slots
+from headrace.state.tables.index import NO_SLOT, Slots
 from headrace.state.tables.segments import SlotIndex
 from headrace.state.tables.slots import FEW, SlotPool
 from headrace.state.tables.sorted_runs import SortedRuns

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
-from headrace.computation.computation import EVENT_TIME, TimeDomain
-from headrace.computation.computation import Timer as TimerDeclaration
+from headrace.computation.declarations import Timer as TimerDeclaration
+from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
@@ -23,7 +24,7 @@ from headrace.runfiles.sections import due_rows, table_section, timer_section
 from headrace.schema.columns import Column, ColumnType
 from headrace.state.bins import BinnedState
 from headrace.state.tables.due import Times
-from headrace.state.tables.index import NO_SLOT, U64, Slots
+from headrace.state.tables.index import NO_SLOT, Slots
 from headrace.state.tables.table import Mask, Table, rows_are_distinct
 from headrace.state.upgrading import TableRows
 
@@ -37,11 +38,11 @@ class Clock:
         self.now_us = 0
 
 
-class Rows:
-    """Some rows of a table, as they are now: found once, read and changed by column."""
+class BoundRows:
+    """Rows of a table in memory; see :class:`headrace.computation.table_handles.TableRows`."""
 
     def __init__(
-        self, handle: TableHandle, keys: Keys, sub: list[Column], *, once: bool = False
+        self, handle: BoundTable, keys: Keys, sub: list[Column], *, once: bool = False
     ) -> None:
         self._handle, self._once = handle, once
         self._table = handle.table
@@ -104,8 +105,8 @@ class Rows:
         self._table.remove(distinct(slots if where is None else slots[where]))
 
 
-class TableHandle:
-    """A ``TableState`` as handlers see it."""
+class BoundTable:
+    """A ``TableState`` bound to the table that a worker has in memory."""
 
     def __init__(self, name: str, declared: TableState, state: TableSet, place: str) -> None:
         self.name = name
@@ -128,7 +129,7 @@ class TableHandle:
         """Return rows of storage upgraded, with the columns of today."""
         return self.stored.as_declared(table, self._schema)
 
-    def at(self, keys: Keys, **sub: Any) -> Rows:
+    def at(self, keys: Keys, **sub: Any) -> BoundRows:
         """Find the rows of some keys.
 
         Args:
@@ -144,7 +145,7 @@ class TableHandle:
             raise TypeError(f"table {self.name!r} has these sub columns: {wanted}")
         once = keys.once or keys.are_once_with(sub.values())
         columns = [kind.coerced(sub[kind.name], len(keys)) for kind in kinds]
-        return Rows(self, keys, columns, once=once)
+        return BoundRows(self, keys, columns, once=once)
 
     def number_of(self, name: str) -> int:
         """Return the position of a column.
@@ -284,7 +285,7 @@ class TableSet(BinnedState):
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
         shape = node.shape
         self.states = {
-            name: TableHandle(name, declared, self, node.name)
+            name: BoundTable(name, declared, self, node.name)
             for name, declared in shape.states.items()
         }
         self.timers = {

@@ -1,0 +1,551 @@
+"""The handles by which per-record handlers read and change state, and set timers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from headrace.eventtime.timestamps import (
+    LAST_DATE_US,
+    MAX_TIME,
+    MIN_TIME,
+    TimeLike,
+    checked_micros,
+    event_micros,
+    from_micros,
+)
+from headrace.schema.codecs import StateCodec
+from headrace.schema.owned import ATOMS, Put
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
+
+
+#: How to take back one change: a function, and what to call it with.
+Change = tuple[Callable[..., Any], Any, Any, Any]
+
+
+class Cursor:
+    """Where the handles of a computation look.
+
+    Attributes:
+        slots: the slots of the key at hand.
+        touched: slot index → what of it was touched (its meaning is the slot's kind's): of the key at
+            hand, or between :meth:`begin` and its end by the handler at hand.
+        log: how to take back what the handler at hand changes, or None when nobody will.
+        newly_set: (slot, tag, time) of timers set behind their clock since the list was last emptied.
+        puts: what the handler at hand has put into cells, and others may have, too.
+    """
+
+    __slots__ = ("_before", "_set_before", "log", "newly_set", "puts", "slots", "touched")
+
+    def __init__(self) -> None:
+        self.slots: list[Any] = []
+        self.touched: dict[int, Any] = {}
+        self.log: list[Change] | None = None
+        self.newly_set: list[tuple[int, str, int]] = []
+        self.puts: list[Put] = []
+        self._before = self.touched
+        self._set_before = 0
+
+    # -- a handler that is to leave no trace, should it fail --------------------------------------
+
+    def begin(self) -> None:
+        """Note from now on how to take back what is changed, and what is touched apart."""
+        self.log = []
+        self._before, self.touched = self.touched, {}
+        self._set_before = len(self.newly_set)
+
+    def keep(self) -> None:
+        """Let what was changed since :meth:`begin` stay."""
+        touched, self.touched, self.log = self.touched, self._before, None
+        for slot, more in touched.items():
+            before = self.touched.get(slot)
+            self.touched[slot] = more if before is None else _both_touched(before, more)
+
+    def undo(self) -> None:
+        """Take back what was changed since :meth:`begin`."""
+        for change in reversed(self.log or []):
+            change[0](*change[1:])
+        self.touched, self.log = self._before, None
+        self.puts.clear()
+        del self.newly_set[self._set_before :]
+
+
+def _both_touched(before: Any, more: Any) -> Any:
+    """Return what was touched of a slot by two handlers, one after the other."""
+    if isinstance(before, set):
+        before |= more
+        return before
+    if isinstance(before, ListTouched):
+        before.first = min(before.first, more.first)
+        before.singles |= more.singles
+    return before
+
+
+class ListTouched:
+    """What was touched of a list.
+
+    Attributes:
+        first: elements from here on.
+        stored: how many elements there were before anything was touched.
+        singles: elements before ``first`` that may have changed in place.
+    """
+
+    __slots__ = ("first", "singles", "stored")
+
+    def __init__(self, first: int, stored: int) -> None:
+        self.first = first
+        self.stored = stored
+        self.singles: set[int] = set()
+
+    def among(self, length: int) -> list[int]:
+        """Return the positions that were touched in a list of some length, ascending."""
+        first = min(self.first, length)
+        return [*sorted(at for at in self.singles if at < first), *range(first, length)]
+
+
+def _remove_entry(entries: dict[Any, Any], key: Any, _: Any) -> None:
+    entries.pop(key, None)
+
+
+def _set_item(of: Any, at: Any, value: Any) -> None:
+    of[at] = value
+
+
+def _cut(elements: list[Any], length: int, _: Any) -> None:
+    del elements[length:]
+
+
+def _refill(elements: list[Any], content: list[Any], _: Any) -> None:
+    elements[:] = content
+
+
+class _Handle:
+    __slots__ = ("_codec", "_cursor", "_slot")
+
+    def __init__(self, cursor: Cursor, slot: int, codec: StateCodec) -> None:
+        self._cursor = cursor
+        self._slot = slot
+        self._codec = codec
+
+
+class ValueHandle(_Handle):
+    """A ``ValueState`` of the key at hand."""
+
+    __slots__ = ("_default",)
+
+    def __init__(self, cursor: Cursor, slot: int, codec: StateCodec, default: Any) -> None:
+        super().__init__(cursor, slot, codec)
+        self._default = default
+
+    def _touch(self) -> None:
+        cursor, slot = self._cursor, self._slot
+        if cursor.log is not None and slot not in cursor.touched:
+            self._note(cursor.log)
+        cursor.touched[slot] = True
+
+    def _note(self, log: list[Change]) -> None:
+        slots, slot = self._cursor.slots, self._slot
+        value = slots[slot]
+        if value is not MISSING and not self._codec.immutable:
+            value = copy.deepcopy(value)  # (what was read may be changed in place)
+        log.append((_set_item, slots, slot, value))
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default when there is none."""
+        value = self._cursor.slots[self._slot]
+        if value is MISSING:
+            if self._default is None:
+                return None
+            self._touch()
+            value = self._cursor.slots[self._slot] = copy.deepcopy(self._default)
+            return value
+        self._touch()
+        return value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        # Written out rather than by calls: this is what handlers do most.
+        cursor, slot = self._cursor, self._slot
+        slots = cursor.slots
+        if cursor.log is not None and slot not in cursor.touched:
+            cursor.log.append((_set_item, slots, slot, slots[slot]))
+        cursor.touched[slot] = True
+        if value is not slots[slot]:
+            slots[slot] = value
+            if type(value) not in ATOMS:
+                cursor.puts.append((slots, slot, value, self._codec, False))
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a value. (A default is none; a mutable one becomes one once it is read.)"""
+        return self._cursor.slots[self._slot] is not MISSING
+
+    def clear(self) -> None:
+        """Forget the value."""
+        self._touch()
+        self._cursor.slots[self._slot] = MISSING
+
+
+class FrozenValueHandle(ValueHandle):
+    """A ``ValueState`` whose values cannot be changed in place: reading one is no change."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default when there is none."""
+        value = self._cursor.slots[self._slot]
+        return self._default if value is MISSING else value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        cursor, slot = self._cursor, self._slot
+        if cursor.log is not None and slot not in cursor.touched:
+            cursor.log.append((_set_item, cursor.slots, slot, cursor.slots[slot]))
+        cursor.touched[slot] = True
+        cursor.slots[slot] = value
+
+
+class MapHandle(_Handle):
+    """A ``MapState`` of the key at hand. Iterates in ascending order of its keys."""
+
+    __slots__ = ("_order",)
+
+    def __init__(
+        self, cursor: Cursor, slot: int, codec: StateCodec, order: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__(cursor, slot, codec)
+        self._order = order
+
+    def _sorted(self) -> list[Any]:
+        # Never the order of insertion: that is lost when the map is read back from storage.
+        return sorted(self._entries(), key=self._order)
+
+    def _entries(self) -> dict[Any, Any]:
+        entries: dict[Any, Any] = self._cursor.slots[self._slot] or {}
+        return entries
+
+    def _touch(self, key: Any, *, read: bool = False) -> dict[Any, Any]:
+        """Note that an entry may change; return the entries.
+
+        Args:
+            key: the entry's.
+            read: whether the handler is given it, and may change it in place.
+        """
+        cursor, slot = self._cursor, self._slot
+        entries: dict[Any, Any] = cursor.slots[slot]
+        if entries is None:
+            entries = cursor.slots[slot] = {}
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            touched = cursor.touched[slot] = set()
+        if cursor.log is not None and key not in touched:
+            if key not in entries:
+                cursor.log.append((_remove_entry, entries, key, None))
+            else:
+                value = entries[key]
+                value = copy.deepcopy(value) if read and not self._codec.immutable else value
+                cursor.log.append((_set_item, entries, key, value))
+        touched.add(key)
+        return entries
+
+    def __getitem__(self, key: Any) -> Any:
+        if not self._codec.immutable and key in self._entries():
+            self._touch(key, read=True)
+        return self._entries()[key]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the entry, or ``default``."""
+        return self[key] if key in self._entries() else default
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._touch(key)[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self._entries():
+            raise KeyError(key)
+        del self._touch(key)[key]
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Remove the entry and return it, or ``default``."""
+        if key not in self._entries():
+            return default
+        return self._touch(key, read=True).pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries()
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._sorted())
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return the entries, in ascending order of their keys."""
+        entries = self._entries()
+        if not self._codec.immutable:
+            for key in entries:
+                self._touch(key, read=True)
+        return [(key, entries[key]) for key in self._sorted()]
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        for key in list(self._entries()):
+            del self._touch(key)[key]
+
+
+class OwningMapHandle(MapHandle):
+    """A ``MapState`` whose entries can be changed in place."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        entries = self._touch(key)
+        if entries.get(key, MISSING) is not value:
+            entries[key] = value
+            if type(value) not in ATOMS:
+                self._cursor.puts.append((entries, key, value, self._codec, False))
+
+
+class ListHandle(_Handle):
+    """A ``ListState`` of the key at hand."""
+
+    __slots__ = ()
+
+    def _elements(self) -> list[Any]:
+        elements: list[Any] = self._cursor.slots[self._slot] or []
+        return elements
+
+    def _touched(self, elements: list[Any]) -> ListTouched:
+        cursor, slot = self._cursor, self._slot
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            length = len(elements)
+            touched = cursor.touched[slot] = ListTouched(length, length)
+            if cursor.log is not None:
+                cursor.log.append((_cut, elements, length, None))
+        return touched
+
+    def _changing(self) -> list[Any]:
+        cursor, slot = self._cursor, self._slot
+        elements: list[Any] = cursor.slots[slot]
+        if elements is None:
+            elements = cursor.slots[slot] = []
+        return elements
+
+    def _touch_all(self, *, read: bool = False) -> list[Any]:
+        """Note that any element may change; return the list."""
+        elements = self._changing()
+        touched = self._touched(elements)
+        if self._cursor.log is not None and touched.first > 0:
+            before = copy.deepcopy(elements) if read else elements.copy()
+            self._cursor.log.append((_refill, elements, before, None))
+        touched.first = 0
+        return elements
+
+    def append(self, element: Any) -> None:
+        """Add an element at the end. Costs that element, however long the list is."""
+        elements = self._changing()
+        self._touched(elements)
+        elements.append(element)
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        added = list(elements)
+        changing = self._changing()
+        self._touched(changing)
+        changing += added
+
+    def replace(self, elements: Iterable[Any]) -> None:
+        """Make these the list's elements."""
+        fresh = list(elements)
+        self._touch_all()[:] = fresh
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        if self._elements():
+            self._touch_all().clear()
+
+    def __len__(self) -> int:
+        return len(self._elements())
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._codec.immutable and self._elements():
+            self._touch_all(read=True)
+        return iter(list(self._elements()))
+
+    def __getitem__(self, index: int) -> Any:
+        element = self._elements()[index]
+        if not self._codec.immutable:
+            self._touch_one(index)
+        return element
+
+    def _touch_one(self, index: int) -> None:
+        """Note that an element may change in place."""
+        elements = self._changing()
+        touched = self._touched(elements)
+        at = range(len(elements))[index]
+        if at >= touched.first or at in touched.singles:
+            return
+        touched.singles.add(at)
+        if self._cursor.log is not None:
+            self._cursor.log.append((_set_item, elements, at, copy.deepcopy(elements[at])))
+
+
+class OwningListHandle(ListHandle):
+    """A ``ListState`` whose elements can be changed in place."""
+
+    __slots__ = ()
+
+    def append(self, element: Any) -> None:
+        """Add an element at the end. Costs that element, however long the list is."""
+        super().append(element)
+        self._put(len(self) - 1)
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        before = len(self)
+        super().extend(elements)
+        self._put(before)
+
+    def replace(self, elements: Iterable[Any]) -> None:
+        """Make these the list's elements."""
+        super().replace(elements)
+        self._put(0)
+
+    def _put(self, first: int) -> None:
+        """Note that elements from here on were put."""
+        elements = self._elements()
+        self._cursor.puts += [
+            (elements, at, elements[at], self._codec, False)
+            for at in range(first, len(elements))
+            if type(elements[at]) not in ATOMS
+        ]
+
+
+class TimerHandle:
+    """A ``Timer`` of the key at hand.
+
+    Attributes:
+        due_until: where its clock stands in this step.
+    """
+
+    __slots__ = ("_cursor", "_slot", "due_until")
+
+    def __init__(self, cursor: Cursor, slot: int) -> None:
+        self._cursor = cursor
+        self._slot = slot
+        self.due_until = MAX_TIME
+
+    def _touch(self, tag: str) -> dict[str, int]:
+        cursor, slot = self._cursor, self._slot
+        tags: dict[str, int] = cursor.slots[slot]
+        if tags is None:
+            tags = cursor.slots[slot] = {}
+        if cursor.log is not None:
+            before = tags.get(tag)
+            back = _remove_entry if before is None else _set_item
+            cursor.log.append((back, tags, tag, before))
+        touched = cursor.touched.get(slot)
+        if touched is None:
+            cursor.touched[slot] = {tag}
+        else:
+            touched.add(tag)
+        return tags
+
+    def set(self, when: TimeLike, *, tag: str = "") -> None:
+        """Set the timer; (name, tag) that is already set is replaced.
+
+        Args:
+            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            tag: tells timers of one name apart.
+        """
+        if type(tag) is not str:
+            raise TypeError(f"{tag!r} cannot be a timer's tag: tags are texts")
+        if not tag.isascii():
+            tag.encode()  # half of a character cannot be kept, and is the caller's to mend
+        plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
+        time = when if plain else checked_micros(when)
+        self._touch(tag)[tag] = time  # type: ignore[assignment]
+        if time <= self.due_until:  # type: ignore[operator]
+            self._cursor.newly_set.append((self._slot, tag, time))  # type: ignore[arg-type]
+
+    def cancel(self, *, tag: str = "") -> bool:
+        """Remove the timer; say whether it was set."""
+        tags = self._cursor.slots[self._slot]
+        if not tags or tag not in tags:
+            return False
+        del self._touch(tag)[tag]
+        return True
+
+    def when_us(self, *, tag: str = "") -> int | None:
+        """Return the time that the timer is set for in microseconds, or None."""
+        tags: dict[str, int] = self._cursor.slots[self._slot] or {}
+        return tags.get(tag)
+
+
+class HoldingTimerHandle(TimerHandle):
+    """A wall ``Timer`` with holds of the key at hand.
+
+    Attributes:
+        earliest: the output watermark of the step before: what is behind it cannot be held.
+        cause: returns the event time of what the handler at hand was called for.
+    """
+
+    __slots__ = ("_holds", "cause", "earliest")
+
+    def __init__(self, cursor: Cursor, slot: int, holds: int) -> None:
+        super().__init__(cursor, slot)
+        self._holds = TimerHandle(cursor, holds)
+        self._holds.due_until = MIN_TIME - 1  # a hold is never due
+        self.earliest = MIN_TIME
+        self.cause: Callable[[], int] = lambda: MIN_TIME
+
+    def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
+        """Set the timer; (name, tag) that is already set is replaced, with its hold.
+
+        Args:
+            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            tag: tells timers of one name apart.
+            hold: an event time, not before the cause's: until the timer fires or is cancelled, the
+                output watermark does not pass it, and what it then produces may be as early.
+
+        Raises:
+            ValueError: for a hold before its cause.
+        """
+        time = None if hold is None else self._checked(hold)
+        super().set(when, tag=tag)
+        self.release(tag)
+        if time is not None:
+            self._holds.set(max(time, self.earliest), tag=tag)
+
+    def _checked(self, hold: TimeLike) -> int:
+        """Return a hold's time; refused before anything is set, for a handler may catch the error."""
+        time, cause = event_micros(hold), self.cause()
+        if time < cause <= LAST_DATE_US:
+            raise before_cause(time, cause)
+        return time
+
+    def cancel(self, *, tag: str = "") -> bool:
+        """Remove the timer, and its hold; say whether it was set."""
+        self.release(tag)
+        return super().cancel(tag=tag)
+
+    def release(self, tag: str) -> int | None:
+        """Remove the hold of a tag; return it, if there is one."""
+        hold = self._holds.when_us(tag=tag)
+        if hold is not None:
+            self._holds.cancel(tag=tag)
+        return hold
+
+
+def before_cause(time: int, cause: int) -> ValueError:
+    """Return the error that something was given an event time before what it is caused by."""
+    return ValueError(
+        f"a record at {from_micros(time)} cannot be caused by one at {from_micros(cause)}: "
+        "event time never goes back (MillWheel §4)"
+    )
