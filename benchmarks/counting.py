@@ -6,7 +6,7 @@ import numpy as np
 
 import headrace as hr
 from benchmarks.inputs import FilledThenPaced
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.nexmark.pace import Pace
 from headrace.pipeline import Node
 

@@ -35,8 +35,8 @@ from benchmarks.inputs import FilledThenPaced
 from benchmarks.offline import Outage, repartitioned
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.keyspace.layout import Layout
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.nexmark.pace import Pace
 from headrace.observe.top import phases_of
 from headrace.runners.spark.runner import SparkRunner

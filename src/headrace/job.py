@@ -22,9 +22,9 @@ from headrace.errors.user_code import FromOutside, user_error
 from headrace.eventtime.timestamps import DurationLike
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Lease
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline

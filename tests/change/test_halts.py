@@ -17,8 +17,8 @@ from headrace.control.control import Control
 from headrace.driver.driver import Driver
 from headrace.errors import ChangeRefused, HeadraceError
 from headrace.ledger.commands import Command
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.test_commands import asks
 from tests.change.worlds import Act, Count, begin, flat, items, run

@@ -13,7 +13,7 @@ from headrace.coordinator.initial_layout import layout_to_begin_with
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from tests.support.layouts import layouts
 
 

@@ -16,7 +16,7 @@ from headrace.coordinator.settings import Settings, check_settings
 from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.pins import LONGEST_US, SLACK_US, Pins
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore

@@ -19,7 +19,7 @@ from headrace.coordinator.migrations.steering import Steering
 from headrace.coordinator.migrations.step_times import Told
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Asked, Command
-from headrace.ledger.manifest import fold
+from headrace.ledger.folding import fold
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import BY_STATE, PRICES, Load, Prices
 from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S

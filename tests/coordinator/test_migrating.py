@@ -23,7 +23,8 @@ from headrace.coordinator.migrations.step_times import WINDOW, Told, joined, lat
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Asked, Command
-from headrace.ledger.manifest import Head, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal, Migration
 from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.pipeline.source import Limit, Offer

@@ -36,8 +36,9 @@ from headrace.coordinator.settings import Settings
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules, bounded_delay
 from headrace.keyspace.planner import contiguous
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Head, fold
 from headrace.pipeline.source import Offer
 from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef

@@ -17,7 +17,8 @@ from headrace.coordinator.load.work_rates import Arrivals
 from headrace.driver.driver import Driver
 from headrace.driver.policy_loop import Controller
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Manifest, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.manifest import Manifest
 from headrace.ledger.pins import Pins
 from headrace.policies import How
 from headrace.runners.inline import InlineRunner

@@ -28,7 +28,9 @@ from headrace.eventtime.watermark import (
     without_ended,
 )
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head, Manifest, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
 
 names = st.sampled_from(["a", "b", "c"])
 times = st.integers(0, 1_000)

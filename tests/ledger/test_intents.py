@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced
+from headrace.ledger.head import Head
 from headrace.ledger.intent import INTENTS, Intent, intent_name
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.pipeline.source import Offer
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore

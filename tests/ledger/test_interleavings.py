@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced, ListLags, StorageError
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger, Stretch
-from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.ledger.manifest import Manifest, manifest_name
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import Driver, manifest, run, split_brain
 

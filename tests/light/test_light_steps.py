@@ -21,8 +21,8 @@ from headrace.driver.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged, UserCodeError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import Command, CommandLog
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer

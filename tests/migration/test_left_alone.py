@@ -21,8 +21,9 @@ from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.ledger.commands import Command
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head, fold
 from headrace.ledger.migrations import Goal
 from headrace.protocol.plan import Plan, TaskReport
 from headrace.runfiles.format import RunReader

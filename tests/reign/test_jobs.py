@@ -21,8 +21,8 @@ from headrace.driver.driver import Driver, Fresh
 from headrace.driver.heartbeat import Heart
 from headrace.driver.leadership import Reign
 from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats
-from headrace.ledger.manifest import Head
 from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store

@@ -23,8 +23,9 @@ from headrace.errors import (
     TaskTimeout,
     TryAbandoned,
 )
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Lease
-from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.manifest import Manifest
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage.base import Store

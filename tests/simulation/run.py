@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver.driver import Settings
 from headrace.keyspace.layout import Layout
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.pipeline.source import Source
 from headrace.protocol.step_summary import StepSummary
 from tests.simulation import asking, audit

@@ -29,7 +29,7 @@ from headrace.driver.driver import Clock, Driver
 from headrace.errors import BadInput, PipelineError, UserCodeError
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import MOST_PARTITIONS
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.observe.why import explain, why
 from headrace.pipeline.source import Limit, Offer, Split
 from headrace.runners.inline import InlineRunner

@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.control.control import Control
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal
 from headrace.runners.spark import private_api
 from headrace.runners.spark.runner import SparkRunner

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.driver.driver import Driver
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore

@@ -13,7 +13,7 @@ from headrace.checkpoints.state_files import StateFiles, StateReaders
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated, relocated
-from headrace.ledger.manifest import Slice
+from headrace.ledger.records import Slice
 from headrace.runfiles.format import FileRef, Part, write_run
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, whole_section
 from headrace.schema.reserved import HASH

@@ -21,9 +21,9 @@ from headrace.errors import PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Update, updated
+from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.protocol.plan import Plan, ReadAhead, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage.reading import InTurn, Reading

@@ -21,8 +21,9 @@ from headrace.checkpoints.copying import (
 )
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import FILE_FOLDERS, Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
+from headrace.ledger.manifest import MANIFEST_FOLDER, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
 

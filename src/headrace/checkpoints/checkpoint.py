@@ -26,8 +26,9 @@ from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.ranges import Ranges
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, steps_of
+from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
 from headrace.runfiles.format import FileRef, RunReader
 from headrace.runfiles.merging import StateSources
 from headrace.runfiles.sections import CELLS, whole_section

@@ -16,7 +16,8 @@ from headrace.errors import Damaged, PipelineError
 from headrace.eventtime.timestamps import to_micros
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.hashing import hash_key
-from headrace.ledger.manifest import Counts, Head
+from headrace.ledger.head import Head
+from headrace.ledger.records import Counts
 from headrace.runfiles.sections import (
     CELLS,
     post_section,

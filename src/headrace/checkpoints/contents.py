@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace.checkpoints.components import TIMERS, WORKERS, Component
 from headrace.computation.declarations import hold_cell
 from headrace.computation.record_ids import IDS
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.runfiles.sections import (
     CELL,
     CELLS,

@@ -18,9 +18,10 @@ import msgspec
 
 from headrace.checkpoints.verifying import Read, problems_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, StorageError
+from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENTS
 from headrace.ledger.ledger import CLEANED_MARK, FILE_FOLDERS
-from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
+from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name
 from headrace.runfiles.format import FileRef
 from headrace.sources.files.catalog import FOLDER as FILES_READ
 from headrace.sources.files.catalog import read_catalog, rows_in

@@ -8,7 +8,8 @@ from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated
-from headrace.ledger.manifest import Head, Slice
+from headrace.ledger.head import Head
+from headrace.ledger.records import Slice
 from headrace.runfiles.format import FileRef, RunReader
 from headrace.runfiles.merging import Each, SlicePart, StateSources
 from headrace.sources.files.position import catalogs_of

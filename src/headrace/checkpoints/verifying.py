@@ -17,9 +17,10 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.commands import CommandLog, command_name
+from headrace.ledger.head import Head
 from headrace.ledger.intent import intent_name
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.ledger.manifest import Manifest, manifest_name
 from headrace.runfiles.format import FileRef, RunReader, Section
 from headrace.runfiles.sections import is_whole
 from headrace.schema.reserved import HASH

@@ -26,8 +26,9 @@ from headrace.errors.printable import (
 from headrace.errors.user_code import whole_traceback
 from headrace.eventtime.timestamps import duration_micros
 from headrace.ledger.commands import Command
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head
+from headrace.ledger.manifest import MANIFEST_FOLDER
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from headrace.cli.common import (
 from headrace.control.control import Control
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.storage import open_store
 
 _hosts_argument = click.argument("hosts", nargs=-1, required=True, metavar="HOST...")

@@ -40,7 +40,7 @@ from headrace.errors.printable import one_line
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.commands import Command, Kind
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.measurements import newest_measurements
 from headrace.ledger.migrations import Goal, Latency, Migration, MigrationState
 from headrace.migration.objective import Estimate

@@ -22,9 +22,9 @@ from headrace.cli.common import (
 from headrace.computation.record_ids import IDS
 from headrace.eventtime.timestamps import show_time
 from headrace.keyspace.layout import Layout
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beat, Beats
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View, view_of

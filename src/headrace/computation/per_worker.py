@@ -6,8 +6,11 @@ worker that is new begins with nothing, and what a worker had that goes is merge
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, overload
+
+import msgspec
 
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import PER_WORKER, Codec, Declaration
@@ -66,3 +69,21 @@ class PerWorker(Declaration, Generic[V]):
     def __get__(self, instance: UserCode, owner: type) -> ValueHandle: ...
     def __get__(self, instance: UserCode | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """What a computation holds in one worker: values by name, and a digest that tells them from others."""
+
+    values: dict[str, bytes]
+    digest: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, bytes]) -> Held:
+        """Return some values with their digest; none have the digest of nothing."""
+        if not values:
+            return NOTHING
+        encoded = msgspec.msgpack.encode(values, order="sorted")
+        return cls(dict(values), hashlib.blake2b(encoded, digest_size=12).hexdigest())
+
+
+NOTHING = Held({}, "")

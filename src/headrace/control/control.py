@@ -12,9 +12,9 @@ from headrace.control.hosts import PlacesWorkers
 from headrace.coordinator.identity import removed_of
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats, leader_among
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.ledger.measurements import Published, newest_measurements
 from headrace.storage.base import Store
 

@@ -24,7 +24,7 @@ from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
 from headrace.ledger import migrations
 from headrace.ledger.commands import Answer, Command, Kind
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Goal, Latency
 from headrace.migration.loads import BY_STATE, PRICES, Prices

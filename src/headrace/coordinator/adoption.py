@@ -7,15 +7,19 @@ worker) maps to exactly one attempt, and that attempt's report is at hand.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
 
+from headrace.computation.per_worker import NOTHING
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import Seen, lowest, merged_seen
 from headrace.keyspace.digests import add_digests
-from headrace.ledger.manifest import Counts, HeldBy, Slice
-from headrace.protocol.plan import Failure, Plan, TaskReport
+from headrace.ledger.records import Counts, HeldBy, Slice
+from headrace.protocol.plan import Failure, NodeReport, Plan, TaskReport
 from headrace.runfiles.format import FileRef
-from headrace.state.per_worker import NOTHING
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -94,80 +98,96 @@ def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Confl
 
 def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
     applied = [report for report in reports if report.layer > 0]
-    nodes = {name for report in applied for name in report.nodes}
-    of_node = {name: [r.nodes[name] for r in applied if name in r.nodes] for name in nodes}
-    streams: dict[str, tuple[int, int]] = {}
-    phases: dict[str, float] = {}
-    inline: dict[str, list[bytes]] = {}
-    unstaged: dict[str, list[bytes]] = {}
-    soft: dict[str, int] = {}
-    for report in reports:
-        for name, produced in report.streams.items():
-            rows, digest = streams.get(name, (0, 0))
-            streams[name] = (rows + produced.rows, add_digests(digest, produced.digest))
-        for name, seconds in report.phases.items():
-            phases[name] = phases.get(name, 0.0) + seconds
-        for name, data in report.inline_outputs.items():
-            inline.setdefault(name, []).append(data)
-        for name, data in report.unstaged.items():
-            unstaged.setdefault(name, []).append(data)
-        how = report.notes.get("soft_state")
-        if how:
-            soft[how] = soft.get(how, 0) + 1
     return Adopted(
         seen=merged_seen(report.seen for report in reports),
         read_rows=_sums(reports, "read_rows"),
         read_digests=_sums(reports, "read_digests"),
         skipped=_sums(reports, "skipped"),
-        watermarks={
+        runs=[report.run for report in applied if report.run],
+        outputs=[report.outputs for report in applied if report.outputs],
+        retained=[report.retained for report in applied if report.retained],
+        slice=_slice(plan, applied),
+        stream_digests=_stream_digests(reports),
+        inline_outputs=_joined(report.inline_outputs for report in reports),
+        unstaged=_joined(report.unstaged for report in reports),
+        phases=_added(report.phases for report in reports),
+        longest_phases=_longest(reports),
+        soft_state=_soft_state(reports),
+        unread=any(report.unread for report in applied),
+        per_worker=_per_worker(applied),
+        tasks=applied,
+        **_of_computations(applied),
+    )
+
+
+def _of_computations(applied: list[TaskReport]) -> dict[str, Any]:
+    """Return what the tasks say of each computation, taken together."""
+    names = {name for report in applied for name in report.nodes}
+    of = {name: [r.nodes[name] for r in applied if name in r.nodes] for name in names}
+    wall_timers = (report.next_wall_timer for found in of.values() for report in found)
+    return {
+        "watermarks": {
             name: (
                 lowest(report.input_watermark for report in found),
                 lowest(report.output_watermark for report in found),
             )
-            for name, found in of_node.items()
+            for name, found in of.items()
         },
-        percentiles={
-            name: lowest(report.percentile for report in found) for name, found in of_node.items()
+        "percentiles": {name: lowest(r.percentile for r in found) for name, found in of.items()},
+        "oldest": {name: lowest(r.oldest for r in found) for name, found in of.items()},
+        "reached": {name: max(r.reached for r in found) for name, found in of.items()},
+        "next_wall_timer": min(wall_timers, default=MAX_TIME),
+        "backlog": sorted(name for name, found in of.items() if any(r.backlog for r in found)),
+        "state_digests": {
+            name: sum(r.state_digest for r in found) & (2**64 - 1) for name, found in of.items()
         },
-        oldest={name: lowest(report.oldest for report in found) for name, found in of_node.items()},
-        reached={name: max(report.reached for report in found) for name, found in of_node.items()},
-        next_wall_timer=min(
-            (report.next_wall_timer for found in of_node.values() for report in found),
-            default=MAX_TIME,
-        ),
-        runs=[report.run for report in applied if report.run],
-        outputs=[report.outputs for report in applied if report.outputs],
-        retained=[report.retained for report in applied if report.retained],
-        backlog=sorted(
-            name for name, found in of_node.items() if any(report.backlog for report in found)
-        ),
-        slice=_slice(plan, applied),
-        state_digests={
-            name: sum(report.state_digest for report in found) & (2**64 - 1)
-            for name, found in of_node.items()
-        },
-        stream_digests=streams,
-        counts={
-            name: Counts(
-                sum(report.records for report in found),
-                sum(report.late for report in found),
-                sum(report.skipped for report in found),
-                sum(report.timers for report in found),
-                sum(report.produced for report in found),
-                sum(report.duplicates for report in found),
-                sum(report.expired for report in found),
-            )
-            for name, found in of_node.items()
-        },
-        inline_outputs=inline,
-        phases=phases,
-        longest_phases=_longest(reports),
-        soft_state=soft,
-        unstaged=unstaged,
-        unread=any(report.unread for report in applied),
-        per_worker=_per_worker(applied),
-        tasks=applied,
+        "counts": {name: _counts(found) for name, found in of.items()},
+    }
+
+
+def _counts(found: list[NodeReport]) -> Counts:
+    return Counts(
+        sum(report.records for report in found),
+        sum(report.late for report in found),
+        sum(report.skipped for report in found),
+        sum(report.timers for report in found),
+        sum(report.produced for report in found),
+        sum(report.duplicates for report in found),
+        sum(report.expired for report in found),
     )
+
+
+def _stream_digests(reports: list[TaskReport]) -> dict[str, tuple[int, int]]:
+    """Return the rows and the digest of each stream's productions."""
+    found: dict[str, tuple[int, int]] = {}
+    for report in reports:
+        for name, produced in report.streams.items():
+            rows, digest = found.get(name, (0, 0))
+            found[name] = (rows + produced.rows, add_digests(digest, produced.digest))
+    return found
+
+
+def _joined(parts: Iterable[Mapping[str, bytes]]) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for by_name in parts:
+        for name, data in by_name.items():
+            found.setdefault(name, []).append(data)
+    return found
+
+
+def _added(many: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of numbers, by name."""
+    found: dict[str, float] = {}
+    for by_name in many:
+        for name, number in by_name.items():
+            found[name] = found.get(name, 0.0) + number
+    return found
+
+
+def _soft_state(reports: list[TaskReport]) -> dict[str, int]:
+    """Return how many tasks found their soft state in each condition."""
+    conditions = (report.notes.get("soft_state") for report in reports)
+    return dict(Counter(condition for condition in conditions if condition))
 
 
 def _per_worker(applied: list[TaskReport]) -> list[HeldBy]:
@@ -195,11 +215,7 @@ def _longest(reports: list[TaskReport]) -> dict[str, float]:
         took = sum(report.phases.values())
         if took > slowest.get(report.layer, (-1.0, {}))[0]:
             slowest[report.layer] = took, report.phases
-    found: dict[str, float] = {}
-    for _, phases in slowest.values():
-        for name, seconds in phases.items():
-            found[name] = found.get(name, 0.0) + seconds
-    return found
+    return _added(phases for _, phases in slowest.values())
 
 
 def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:

@@ -14,7 +14,8 @@ from headrace.coordinator.backlog import at_work_on_backlog, has_backlog
 from headrace.coordinator.messages import PollAgain
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.eventtime.watermark import Frontiers
-from headrace.ledger.manifest import CatchUp, Head
+from headrace.ledger.head import Head
+from headrace.ledger.records import CatchUp
 from headrace.ledger.retained import Retained, next_retained, producer_of, watermarks_at
 from headrace.pipeline.source import Limit, Offer
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.retained import producer_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.checkpoints.state_files import files_of
 from headrace.computation.declarations import hold_cell
 from headrace.eventtime.domains import EVENT_TIME
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.protocol.plan import Carried
 
 

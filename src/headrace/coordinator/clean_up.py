@@ -9,7 +9,7 @@ from collections import deque
 
 from headrace.coordinator.messages import Clean
 from headrace.coordinator.settings import Settings
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 #: A share of the backlog goes after each step, so that it stays bounded however much a step leaves behind.
 _SHARE = 16

@@ -17,7 +17,7 @@ from headrace.coordinator.inputs import source_problems
 from headrace.coordinator.state_compatibility import merged_shapes, problems_of, undeclared_shapes
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 Identity = dict[str, Any]
 

@@ -6,7 +6,7 @@ from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.keyspace.layout import Layout, LayoutWire
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.migration.loads import Load, Prices
 from headrace.migration.targets import minimum_movement
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 Identity = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.coordinator.backfill import streams_again
 from headrace.coordinator.pipeline_facts import Shape
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 
 def kept_from(head: Head, shape: Shape, *, now_us: int) -> dict[str, int]:

@@ -95,9 +95,11 @@ from headrace.coordinator.settings import Settings, check_settings
 from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HANDED_OVER
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import CatchUp, Head, Manifest
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import CatchUp
 from headrace.pipeline.source import Limit, Offer, Part
 from headrace.protocol.failures import error_of
 from headrace.protocol.plan import Failure

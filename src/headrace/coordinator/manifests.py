@@ -35,7 +35,10 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes, check_number_of_partitions
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
-from headrace.ledger.manifest import CatchUp, Division, Halt, Head, Manifest, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import CatchUp, Division, Halt
 from headrace.pipeline.source import Position
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"

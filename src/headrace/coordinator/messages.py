@@ -9,8 +9,10 @@ from headrace.coordinator.migrations.layout_state import Course
 from headrace.coordinator.results import Result
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Halt, Head, Manifest, Origin
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Halt, Origin
 from headrace.pipeline.source import Limit, Offer, Position
 from headrace.protocol.plan import Plan, TaskReport
 from headrace.runfiles.format import FileRef

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
 from headrace.runfiles.format import FileRef
 
 Unreleased = Mapping[int, list[FileRef]]

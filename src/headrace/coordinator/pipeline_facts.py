@@ -10,7 +10,7 @@ import msgspec
 from headrace.coordinator.changes.changes import Standing, produced_inputs
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.layout import LayoutWire
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Position
 from headrace.protocol.plan import Exchange

@@ -20,8 +20,9 @@ from headrace.coordinator.settings import Settings
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Chain, Head, Link
+from headrace.ledger.records import Chain, Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Offer, Position
 from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan

@@ -12,7 +12,7 @@ import msgspec
 from headrace.coordinator.pipeline_facts import Shape
 from headrace.coordinator.settings import Settings
 from headrace.eventtime.watermark import Frontier, Frontiers, Rules, lowest, without_ended
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.pipeline.source import Limit, Offer, Part
 
 _NONE: frozenset[str] = frozenset()

@@ -22,7 +22,8 @@ from headrace.coordinator.pipeline_facts import Shape
 from headrace.errors import InputGoesOn, PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontiers, changes
-from headrace.ledger.manifest import CatchUp, Head
+from headrace.ledger.head import Head
+from headrace.ledger.records import CatchUp
 
 
 class Reopening(msgspec.Struct, frozen=True):

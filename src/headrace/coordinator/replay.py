@@ -17,7 +17,10 @@ import msgspec
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.settings import Settings
 from headrace.errors import ReplayDiffers, ensure
-from headrace.ledger.manifest import Head, Link, Manifest, fold, link
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Link, link
 from headrace.runfiles.format import FileRef
 
 

@@ -10,9 +10,9 @@ import msgspec
 from headrace.coordinator.messages import Run, TryBroke, TryEnded
 from headrace.driver.phase_timer import Stopwatch
 from headrace.driver.source_polling import Intake
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.protocol.plan import Plan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 

@@ -85,9 +85,10 @@ from headrace.errors import (
 )
 from headrace.errors.user_code import blamed
 from headrace.ledger.commands import CommandLog
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats
 from headrace.ledger.ledger import Ledger, Stretch
-from headrace.ledger.manifest import Head, Manifest
+from headrace.ledger.manifest import Manifest
 from headrace.ledger.pins import Pins
 from headrace.pipeline import Pipeline
 from headrace.pipeline.sink import Sink

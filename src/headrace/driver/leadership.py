@@ -20,8 +20,8 @@ from headrace.driver.heartbeat import Heart
 from headrace.driver.warm_up import rehearse
 from headrace.errors import ChangeRefused, Fenced, StorageError
 from headrace.ledger.commands import Answer, Command, CommandLog
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HANDED_OVER, Beats, Lease, Seen, Verdict, Watch, leader_among
-from headrace.ledger.manifest import Head
 from headrace.protocol.step_summary import StepSummary
 
 log = logging.getLogger("headrace")

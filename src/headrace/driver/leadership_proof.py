@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import Fenced, StorageError
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 
 log = logging.getLogger("headrace")
 

@@ -14,7 +14,7 @@ from headrace.coordinator.results import Result
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
-from headrace.ledger.manifest import Origin
+from headrace.ledger.records import Origin
 from headrace.pipeline import Stream
 from headrace.protocol.plan import Plan
 from headrace.runfiles.format import FileRef, Part, RunReader, write_run

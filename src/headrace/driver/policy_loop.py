@@ -16,7 +16,7 @@ from headrace.coordinator.migrations.steering import Steering
 from headrace.errors import StorageError
 from headrace.errors.user_code import is_from_outside, said
 from headrace.ledger.commands import CommandLog
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.measurements import Decision, Notices
 from headrace.migration.measurements import Measurements
 from headrace.policies import How, Nothing, Policy, Wish, command_for, name_of

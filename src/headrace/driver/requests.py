@@ -37,8 +37,8 @@ from headrace.driver.change import Change
 from headrace.driver.source_polling import Intake
 from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
+from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats
-from headrace.ledger.manifest import Head
 from headrace.pipeline import Pipeline
 from headrace.runners.base import Runner
 

@@ -50,17 +50,11 @@ from headrace.errors import (
     ensure,
 )
 from headrace.ledger.envelope import digest_of_bytes, read_document
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENT_FOLDER
 from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
-from headrace.ledger.manifest import (
-    MANIFEST_FOLDER,
-    MANIFESTS,
-    Head,
-    Manifest,
-    fold,
-    manifest_name,
-    steps_of,
-)
+from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name, steps_of
 from headrace.storage.base import Store
 from headrace.storage.dense import left_below
 from headrace.storage.garbage import Garbage, tried_again

@@ -19,7 +19,7 @@ from headrace.errors import PipelineError
 from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, show_time
 from headrace.keyspace.layout import Layout
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.runfiles.sections import due_rows, table_section
 from headrace.schema.reserved import HASH
 from headrace.storage.base import Store

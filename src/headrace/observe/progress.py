@@ -14,7 +14,7 @@ from rich.table import Column
 from headrace.control.migrations import progress_of
 from headrace.errors.printable import one_line
 from headrace.eventtime.timestamps import MIN_TIME, show_time
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.observe.durations import lag_us, show_duration
 from headrace.protocol.step_summary import StepSummary
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headrace.eventtime.timestamps import MIN_TIME, show_time
-from headrace.ledger.manifest import Counts, Manifest
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Counts
 from headrace.ledger.timing import Timing
 from headrace.observe.durations import lag_us
 

@@ -14,7 +14,7 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontier
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.observe.durations import show_duration
 
 

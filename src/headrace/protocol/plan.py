@@ -8,16 +8,16 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.checkpoints.state_files import StateFiles
+from headrace.computation.per_worker import Held
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated
-from headrace.ledger.manifest import Link
+from headrace.ledger.records import Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Split
 from headrace.protocol.loads import BinLoads, Opened
 from headrace.runfiles.format import FileRef
-from headrace.state.per_worker import Held
 from headrace.storage.soft import is_soft
 
 #: Who carries records between layers: the driver, files of the one host that all tasks run on, or Spark's

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 
 class StepSummary(msgspec.Struct, frozen=True):

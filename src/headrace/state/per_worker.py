@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from headrace.computation.handles import MISSING, Cursor, FrozenValueHandle, ValueHandle
+from headrace.computation.per_worker import NOTHING, Held
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import Put
 from headrace.state.upgrading import ValueUpgrades
 
 #: They travel in manifests.
 MOST_BYTES = 1 << 18
-
-
-class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a computation holds in one worker: values by name, and a digest that tells them from others."""
-
-    values: dict[str, bytes]
-    digest: str
-
-    @classmethod
-    def of(cls, values: Mapping[str, bytes]) -> Held:
-        """Return some values with their digest; none have the digest of nothing."""
-        if not values:
-            return NOTHING
-        encoded = msgspec.msgpack.encode(values, order="sorted")
-        return cls(dict(values), hashlib.blake2b(encoded, digest_size=12).hexdigest())
-
-
-NOTHING = Held({}, "")
 
 
 class PerWorkerState:

@@ -9,8 +9,9 @@ from headrace.errors import ensure
 from headrace.eventtime.domains import TimeDomain
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Chain, Head
+from headrace.ledger.records import Chain
 from headrace.protocol.plan import Carried, ChainPlan, Plan
 from headrace.runfiles.format import Part
 from headrace.runfiles.merging import Each, StateSources

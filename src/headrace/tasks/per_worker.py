@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.ledger.manifest import Head
+from headrace.computation.per_worker import NOTHING
+from headrace.ledger.head import Head
 from headrace.protocol.plan import Plan, TaskReport
-from headrace.state.per_worker import NOTHING, PerWorkerState
+from headrace.state.per_worker import PerWorkerState
 from headrace.tasks.user_code import raise_in_handler
 
 

@@ -23,7 +23,8 @@ from headrace.computation.record_ids import RecordIds
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.manifest import Head, slice_range
+from headrace.ledger.head import Head
+from headrace.ledger.records import slice_range
 from headrace.pipeline import Node, Pipeline
 from headrace.protocol.plan import ChainPlan, Plan, SlicePlan
 from headrace.runfiles.format import Part, RunReader

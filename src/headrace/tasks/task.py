@@ -35,7 +35,7 @@ from headrace.eventtime.watermark import (
 from headrace.keyspace.digests import add_digests, digest_of
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.manifest import link
+from headrace.ledger.records import link
 from headrace.ledger.retained import Retained
 from headrace.pipeline import Injector, Node, Pipeline, Stream
 from headrace.pipeline.sifting import BadRecord, Sifted

@@ -24,10 +24,11 @@ from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Counts, Head
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.ledger.migrations import Goal
+from headrace.ledger.records import Counts
 from headrace.migration.rounds import batched
 from headrace.observe.keys import PendingTimer, StoredKeys
 from headrace.pipeline import Node, Pipeline, SinkNode, Stream

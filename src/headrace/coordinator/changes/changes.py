@@ -22,8 +22,8 @@ from headrace.coordinator.migrations.step_times import StepTimes
 from headrace.coordinator.state_compatibility import changes_of
 from headrace.errors import PipelineError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command
-from headrace.ledger.manifest import CatchUp, Halt
 from headrace.ledger.places import Places
+from headrace.ledger.records import CatchUp, Halt
 from headrace.ledger.retained import producer_of
 from headrace.pipeline import Pipeline
 from headrace.pipeline.edits import streams_gone

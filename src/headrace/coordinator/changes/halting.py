@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Halt
+from headrace.ledger.records import Halt
 
 NOT_RUNNING = "the pipeline was not running"
 _NOTHING = Halt("none", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.keyspace.layout import Layout
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.migration.loads import regroup
 
 

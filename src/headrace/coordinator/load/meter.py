@@ -16,7 +16,7 @@ from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.opening_rates import OpeningMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
 from headrace.keyspace.layout import Layout
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Latency
 from headrace.migration.loads import Load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.places import Places
 
 

@@ -13,8 +13,8 @@ import msgspec
 
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update, updated
+from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.manifest import Head
 from headrace.ledger.migrations import Migration, Moment, under_way
 
 

@@ -33,7 +33,7 @@ from headrace.coordinator.migrations.layout_state import Course
 from headrace.coordinator.migrations.step_times import LEVEL_STEPS, StepTimes, Told
 from headrace.errors import HeadraceError
 from headrace.keyspace.layout import HASH_BITS, Layout
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.migrations import Latency, Migration, MigrationState, Round
 from headrace.migration.objective import Estimate
 

@@ -24,7 +24,7 @@ from headrace.coordinator.settings import Settings
 from headrace.errors import HeadraceError
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer, Asked, Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Migration, under_way
 from headrace.migration.measurements import Measurements

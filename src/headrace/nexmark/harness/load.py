@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries.market import Market

@@ -5,7 +5,7 @@ wanted.
 from __future__ import annotations
 
 import headrace as hr
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import ListLags
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.manifest import Head
 from headrace.sources.inbox.names import Place, find_id, store_of
 from headrace.sources.inbox.position import InboxPosition
 from headrace.storage import Store
