@@ -17,7 +17,7 @@ from benchmarks.harness import figure, parser, report
 from benchmarks.places import two_hosts
 from benchmarks.ways import WAYS, Runs, plain, runs_of
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.picture import draw_ways
 
 GOAL_PREPARED = 1.15
@@ -42,7 +42,9 @@ def main() -> None:
     chosen = options.parse_args()
     if chosen.quick:
         chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 15.0, 25.0, 1
-    load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
+    load = LoadTest(
+        rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds
+    )
     with two_hosts(call_ms=chosen.call_ms, megabytes=chosen.megabytes) as place:
         times = dict.fromkeys(chosen.ways, chosen.runs)
         runs = runs_of(place, RunningCount(chosen.keys, tasks=1), load, times)

@@ -17,8 +17,8 @@ from tests.support.cluster import cluster_settings, standalone_cluster
 import headrace as hr
 from benchmarks.harness import ROOT, local_session
 from benchmarks.throttled import ThrottledStore
-from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.observed import Seen
+from headrace.nexmark.harness.load import LoadTest, Workload
+from headrace.nexmark.harness.observed import Observations
 from headrace.nexmark.harness.run import run
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, Store
@@ -44,8 +44,8 @@ class Place:
         self._spark: Any = None
 
     def run(
-        self, workload: Workload, load: Load, *, store: Store | None = None, **settings: Any
-    ) -> Seen:
+        self, workload: Workload, load: LoadTest, *, store: Store | None = None, **settings: Any
+    ) -> Observations:
         """Run a workload under load; return what was seen.
 
         Args:
@@ -68,7 +68,7 @@ class Place:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def warm_up(self, workload: Workload, load: Load, **settings: Any) -> None:
+    def warm_up(self, workload: Workload, load: LoadTest, **settings: Any) -> None:
         """Run a workload for nobody where a new session is to serve all runs: the JVM compiles for long."""
         if self._spark is None:
             self.run(workload, msgspec.structs.replace(load, migrate=None, seconds=5.0), **settings)

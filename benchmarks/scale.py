@@ -27,7 +27,7 @@ from benchmarks.floor import BatchCount, Count
 from benchmarks.harness import figure, local_session, median_ms, parser, report, steps_of
 from benchmarks.inputs import Filled, Paired
 from headrace.driver.driver import Driver
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark.runner import SparkRunner
@@ -80,7 +80,7 @@ class OneProcess(InlineRunner):
         super().__init__(processes=processes)
         self._forgets = forgets
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         if self._forgets:
             super().close()
         gc.freeze()

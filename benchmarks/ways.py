@@ -11,8 +11,8 @@ import msgspec
 from benchmarks.places import Place
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.harness.compared import Compared, compared
-from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.observed import Moved, Seen
+from headrace.nexmark.harness.load import LoadTest, Workload
+from headrace.nexmark.harness.observed import Moved, Observations
 
 #: The ways by name: what a load says of them, but for how many bins a batch has.
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -70,12 +70,12 @@ class Runs:
         compared: how late records were in each while state moved, and before.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadTest) -> None:
         self.load = load
-        self.seen: list[Seen] = []
+        self.seen: list[Observations] = []
         self.compared: list[Compared] = []
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: Observations) -> None:
         """Take in a run, in which all that was to move has.
 
         Raises:
@@ -106,7 +106,7 @@ class Runs:
         return moved
 
     @property
-    def middle_seen(self) -> Seen:
+    def middle_seen(self) -> Observations:
         """What the middle run showed."""
         return self.seen[self.compared.index(self.middle)]
 
@@ -199,7 +199,7 @@ def _outcome(of: Runs, steady: float) -> Outcome:
 
 
 def runs_of(
-    place: Place, workload: Workload, load: Load, times: Mapping[str, int], **settings: Any
+    place: Place, workload: Workload, load: LoadTest, times: Mapping[str, int], **settings: Any
 ) -> dict[str, Runs]:
     """Run a workload some times in each way, in turns: the machine's speed drifts.
 

@@ -15,7 +15,7 @@ from headrace.coordinator.changes.changes import Begin
 from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver
-from headrace.driver.leadership import Reign, TakeOver
+from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.errors.user_code import FromOutside, user_error
@@ -48,9 +48,9 @@ class Job(PlacesWorkers):
     storage goes on from there.
     """
 
-    def __init__(self, driver: Driver, reign: Reign | None = None) -> None:
+    def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
         self._driver = driver
-        self._reign = reign or Reign(driver)
+        self._reign = reign or Leadership(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
         # (in CPython 3.11 a thread is taken for ended once an interrupt ends somebody's waiting for it)
         self._over = threading.Event()
@@ -473,7 +473,7 @@ def run(
     )  # fmt: skip
     driver.listeners += listeners or []
     driver.declares_ends = False  # until somebody waits for the end
-    reign = Reign(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
     return Job(driver, reign)
 
 

@@ -16,13 +16,13 @@ import pytest
 
 import headrace as hr
 from headrace.driver import watchdog
-from headrace.driver.heartbeat import Pulse
+from headrace.driver.heartbeat import LoopProgress
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
 from headrace.ledger.heartbeats import Beats, leader_among
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.source import Limit, Offer, Position
 from headrace.runners.base import Runner
-from headrace.runners.ending import TaskEnded, Watch
+from headrace.runners.ending import TaskEnded, TaskWatch
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls
 from headrace.storage import LocalStore
@@ -201,7 +201,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
             with contextlib.suppress(TaskEnded):
                 time.sleep(0.01)
 
-    with pytest.raises(TaskTimeout), Watch().watching(plan, tell=tell):
+    with pytest.raises(TaskTimeout), TaskWatch().watching(plan, tell=tell):
         swallows()
     assert told == ["step 5"]
 
@@ -303,7 +303,7 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
 @pytest.mark.parametrize("what", ["Sweep", "Clean", "Poll", "Recall", "Release", "HandOut"])
 def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: str) -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0])
+    pulse = LoopProgress(lambda: now[0])
     pulse.claimed(1)
     pulse.begins(what)
     now[0] = 1e6

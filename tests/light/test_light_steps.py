@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.coordinator.replay import Stretch
+from headrace.coordinator.replay import UncheckpointedSteps
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged, UserCodeError
@@ -369,7 +369,7 @@ def test_a_sink_may_come_or_go_before_steps_are_computed_again() -> None:
 
 
 def test_a_clock_that_goes_back_does_not_keep_checkpoints_away() -> None:
-    pace = Stretch(Settings(checkpoint_steps=200, checkpoint_us=5_000_000))
+    pace = UncheckpointedSteps(Settings(checkpoint_steps=200, checkpoint_us=5_000_000))
     pace.open(None, [], 10_000_000_000)
     head = Head(3, 1, "", contiguous(1, 1).to_wire(), {}, checkpoint=1)
     assert not pace.is_overdue(head, 10_004_000_000)

@@ -25,7 +25,7 @@ from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
 from headrace.schema.reserved import HASH
@@ -113,7 +113,7 @@ class Noticed(InlineRunner):
         super().__init__(0, processes)
         self._asking = asking
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self._asking()
         return super().run(plan)
 

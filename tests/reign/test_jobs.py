@@ -18,12 +18,12 @@ from headrace.control.control import Control
 from headrace.driver import warm_up
 from headrace.driver.change import Change
 from headrace.driver.driver import Driver, Fresh
-from headrace.driver.heartbeat import Heart
-from headrace.driver.leadership import Reign
+from headrace.driver.heartbeat import Heartbeat
+from headrace.driver.leadership import Leadership
 from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
@@ -218,7 +218,7 @@ def test_who_shows_no_sign_of_life_and_commits_all_the_same_is_not_taken_over_fr
     rounds = 0
     waits.meanwhile = commits  # type: ignore[attr-defined]
     with pytest.raises(Enough):
-        Reign(waits, QUICK, standby=True).run()
+        Leadership(waits, QUICK, standby=True).run()
     assert leads.coordinator.head is not None
     assert leads.coordinator.head.epoch == 1
     while (stop := leads.turn()) is None:
@@ -255,7 +255,7 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     commits()
     rounds = 0
     claims.meanwhile = commits  # type: ignore[attr-defined]
-    assert Reign(claims, QUICK).run() == "drained"
+    assert Leadership(claims, QUICK).run() == "drained"
     assert rounds == 4
     head = claims.ledger.open()
     assert head is not None
@@ -276,7 +276,7 @@ class Held(InlineRunner):
         super().__init__()
         self.holds, self.goes_on, self.closed = threading.Event(), threading.Event(), False
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self.holds.set()
         assert self.goes_on.wait(60)
         return super().run(plan)
@@ -371,10 +371,10 @@ def test_the_status_tells_who_leads_and_who_waits(tmp_path: Path) -> None:
 def test_a_storage_that_takes_no_beats_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Heart) -> None:
+    def fails(self: Heartbeat) -> None:
         raise hr.errors.StorageError("the disk hiccupped")
 
-    monkeypatch.setattr(Heart, "_beat", fails)
+    monkeypatch.setattr(Heartbeat, "_beat", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
         until(lambda: "could not show others" in caplog.text)

@@ -10,8 +10,8 @@ import msgspec
 
 import headrace as hr
 from headrace.driver.driver import Clock, Driver
-from headrace.driver.heartbeat import Pulse
-from headrace.driver.leadership import Reign
+from headrace.driver.heartbeat import LoopProgress
+from headrace.driver.leadership import Leadership
 from headrace.driver.phase_timer import Stopwatch
 from headrace.errors import (
     ChangeRefused,
@@ -126,7 +126,7 @@ class Drivers:
         """Let a driver lead at once, or when it may; return why its reign has ended."""
         if not self._world.options.reign:
             return driver.run()
-        reign = Reign(
+        reign = Leadership(
             driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
             within_s=1.0, clock=lambda: self._kernel.now_us / 1e6,
         )  # fmt: skip
@@ -182,5 +182,5 @@ class Drivers:
             drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
         )  # fmt: skip
         driver.woken = cast(threading.Event, KernelEvent(self._kernel))
-        driver.pulse = Pulse(lambda: self._kernel.now_us / 1e6)
+        driver.pulse = LoopProgress(lambda: self._kernel.now_us / 1e6)
         return driver

@@ -23,7 +23,7 @@ import headrace.errors
 from headrace.cli import main
 from headrace.errors import BadInput, PipelineError
 from headrace.ledger.ledger import Ledger
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.schema.equality import same_rows
 from headrace.sources import Files, Inbox, Iterable, Limit, Source
@@ -193,7 +193,7 @@ class Forgetful(InlineRunner):
 
     tries = 0
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self.tries += 1
         reports = super().run(plan)
         return reports[: -(self.tries % 2)] if self.tries % 2 else reports

@@ -26,7 +26,7 @@ import pytest
 
 import headrace as hr
 from headrace.control.control import Control
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark import private_api
 from headrace.runners.spark.runner import SparkRunner
@@ -99,7 +99,7 @@ class Striking(SparkRunner):
         self._rest = 3  # so many tries are left alone
         self._took_s = [0.1]
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self._rest -= 1
         if self._rest >= 0 or self.killed >= self.wanted:
             began = time.monotonic()

@@ -17,7 +17,7 @@ from headrace.control.control import Control
 from headrace.ledger.commands import Command
 from headrace.ledger.migrations import Goal
 from headrace.runners.spark import code_shipping
-from headrace.runners.spark.crews import Crew
+from headrace.runners.spark.crews import WorkerSet
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.change.worlds import Count, CountBetter, ask, begin, flat, items, run, values
@@ -131,15 +131,15 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
 ) -> None:
     """They are asked for before the change, and there only after it."""
     began, changed = threading.Event(), threading.Event()
-    warm_up, codes = Crew.warm_up, []
+    warm_up, codes = WorkerSet.warm_up, []
 
-    def late(crew: Crew, first: int) -> None:
+    def late(crew: WorkerSet, first: int) -> None:
         codes.append(crew.code.digest)
         began.set()
         assert changed.wait(300)
         warm_up(crew, first)
 
-    monkeypatch.setattr(Crew, "warm_up", late)
+    monkeypatch.setattr(WorkerSet, "warm_up", late)
     store, collected = LocalStore(tmp_path), Collected()
 
     def grow(driver: Any) -> None:

@@ -18,7 +18,7 @@ import headrace as hr
 from headrace.errors import PipelineError, UserCodeError
 from headrace.ledger.ledger import Ledger
 from headrace.observe.top import ENGINE, phases_of
-from headrace.protocol.parcels import Header, Parcel, ParcelLost
+from headrace.protocol.parcels import Parcel, ParcelHeader, ParcelLost
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.spool import HostSpool
@@ -375,7 +375,7 @@ def test_a_file_that_a_driver_sweeps_while_executors_look_for_it_is_written_agai
 def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
     """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
     plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
-    parcels = [Parcel(Header(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
+    parcels = [Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
     task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
     with pytest.raises(ParcelLost, match="another try"):
         task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles import format
-from headrace.runfiles.format import FileRef, Part, RunReader, write_run
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
 from headrace.runfiles.merging import SlicePart, StateSources
 from headrace.runfiles.sections import DELETED, column_name, table_section, whole_section
 from headrace.schema.reserved import HASH
@@ -87,7 +87,7 @@ class Stored:
             ],
             schema=SCHEMA,
         )
-        data, checksum = write_run([Part(OWNER, section, batch)], LAYOUT)
+        data, checksum = write_run([RunPart(OWNER, section, batch)], LAYOUT)
 
         def read(name: str, at: int, length: int) -> bytes:
             self.reads.append((name, at))

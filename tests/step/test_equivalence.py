@@ -17,7 +17,7 @@ from headrace import hash_key
 from headrace.driver.driver import Driver
 from headrace.errors import TryAbandoned
 from headrace.errors.user_code import FromOutside
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage.memory import MemoryStore
@@ -82,7 +82,7 @@ class Crashing(Runner):
     def start(self, pipeline: Any, store: Any, workers: int) -> None:
         self._inner.start(pipeline, store, workers)
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         what = self._plan.pop() if self._plan else "go"
         if what == "fail before":
             raise TryFailed("planned")

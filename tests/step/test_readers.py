@@ -14,7 +14,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated, relocated
 from headrace.ledger.records import Slice
-from headrace.runfiles.format import FileRef, Part, write_run
+from headrace.runfiles.format import FileRef, RunPart, write_run
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, whole_section
 from headrace.schema.reserved import HASH
 from headrace.storage import MemoryStore
@@ -82,8 +82,8 @@ class World:
                 ],
                 schema=SCHEMA,
             )
-            parts = [Part("n", SECTION, batch)]
-            parts += [Part("n", whole_section(SECTION), batch)] if whole else []
+            parts = [RunPart("n", SECTION, batch)]
+            parts += [RunPart("n", whole_section(SECTION), batch)] if whole else []
             data, checksum = write_run(parts, self.layout)
             name = f"{self.step}/{worker}"
             self.store.create(name, data)

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.driver.driver import Driver
 from headrace.errors import StorageError
 from headrace.errors.user_code import FromOutside
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
@@ -207,7 +207,7 @@ class KillsATask(MemoryStore):
 class SurvivesTasks(InlineRunner):
     """A process whose tasks may be killed; then the try has failed."""
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         try:
             return super().run(plan)
         except TaskKilled:

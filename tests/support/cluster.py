@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.spark.runner import SparkRunner
 from tests.support.processes import children, host_of, kill_all, wait_for
 
@@ -125,7 +125,7 @@ class AtHome(SparkRunner):
         self.cold: Counter[int] = Counter()
         self._host_of = functools.cache(host_of)
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         reports = super().run(plan)
         for report in reports:
             if report.layer:

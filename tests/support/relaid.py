@@ -24,7 +24,7 @@ from headrace.keyspace.updates import Update, updated
 from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.ledger import Ledger
-from headrace.protocol.plan import Plan, ReadAhead, TaskReport
+from headrace.protocol.plan import ReadAhead, StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage.reading import InTurn, Reading
 from headrace.tasks import committed_files
@@ -105,7 +105,7 @@ class Noting(SoftState):
         self._prepared_so_far = prepared
 
     def take(
-        self, pipeline: Any, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        self, pipeline: Any, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
         store: Any,
     ) -> tuple[WorkerState, str]:  # fmt: skip
         entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
@@ -181,7 +181,7 @@ class Relaid(InlineRunner):
             self._now[last + 1] = now
         return self._now[step]
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         head = Ledger(self._workers[0].store).open(plan.step - 1)
         assert head is not None
         now = self.now(head, plan.step)

@@ -16,7 +16,7 @@ from headrace.runfiles.merging import StateSources
 from headrace.runfiles.sections import is_whole
 
 
-class Piece(msgspec.Struct, frozen=True):
+class FilePiece(msgspec.Struct, frozen=True):
     """A stretch of a file that holds rows of a bin; perhaps of its neighbours, too.
 
     Attributes:
@@ -53,7 +53,7 @@ class Partition(msgspec.Struct, frozen=True):
     worker: int
     first: int
     last: int
-    pieces: list[Piece]
+    pieces: list[FilePiece]
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +72,7 @@ def partitions_of(
         groups: of the pipeline.
         place: the computation's group.
     """
-    held: dict[int, list[Piece]] = defaultdict(list)
+    held: dict[int, list[FilePiece]] = defaultdict(list)
     for reader, kind, step, wanted in _stretches(sources):
         section = reader.section(sources.owner, kind)
         for block in section.blocks if section is not None else ():
@@ -111,8 +111,8 @@ def _bins_touched(layout: Layout, ranges: Ranges) -> list[int]:
     )
 
 
-def _piece(reader: RunReader, kind: str, step: int, block: Block) -> Piece:
-    return Piece(
+def _piece(reader: RunReader, kind: str, step: int, block: Block) -> FilePiece:
+    return FilePiece(
         reader.ref.name, kind, step, is_whole(kind), block.offset, block.length,
         f"{block.checksum:016x}", block.rows,
     )  # fmt: skip

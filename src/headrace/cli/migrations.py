@@ -42,7 +42,7 @@ from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.commands import Command, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import newest_measurements
-from headrace.ledger.migrations import Goal, Latency, Migration, MigrationState
+from headrace.ledger.migrations import Goal, Latency, MigrationState, RecordedMigration
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import batched
 from headrace.observe.durations import show_duration
@@ -272,7 +272,7 @@ for _kind, _help in [
     migrations.add_command(_telling(_kind, _help))  # type: ignore[arg-type]
 
 
-def _facts(facts: Migration) -> dict[str, Any]:
+def _facts(facts: RecordedMigration) -> dict[str, Any]:
     """Return what is known of a migration as plain data; of its rounds how many there are."""
     state: MigrationState = facts.state
     return {
@@ -293,7 +293,7 @@ def _facts(facts: Migration) -> dict[str, Any]:
 _LATENCIES = ("before", "during", "after")
 
 
-def _text(facts: Migration) -> str:
+def _text(facts: RecordedMigration) -> str:
     lines = [f"migration {facts.id}: {facts.what}", f"  {progress_of(facts)}"]
     lines += [f"  why: {facts.why}"] if facts.why else []
     lines.append(f"  asked by {facts.by}; {facts.strategy}")

@@ -181,13 +181,13 @@ def _run(
     migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any, **knobs: int,
 ) -> None:  # fmt: skip
     # What measures and draws needs more packages than what runs pipelines.
-    from headrace.nexmark.harness.load import Load, Query
+    from headrace.nexmark.harness.load import LoadTest, Query
     from headrace.nexmark.harness.report import latencies_of, share_left_over, told
     from headrace.nexmark.harness.run import run
     from headrace.nexmark.timeline import Timeline
     from headrace.observe.progress import ProgressLine
 
-    load = Load(
+    load = LoadTest(
         rate=rate, seconds=duration / 1e6, warm_s=warm_up / 1e6, cool_s=cool_down / 1e6, workers=workers,
         bins=bins, migrate=migrate, prepare=prepare,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import Declaration
-from headrace.computation.shape import Shape
+from headrace.computation.shape import Declarations
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MIN_TIME, DurationLike, duration_micros
 from headrace.keyspace.hashing import key_type_problem
@@ -53,11 +53,11 @@ class RecordIds(UserCode):
             return MIN_TIME
         return watermark_before - self.horizon_us
 
-    def shape(self) -> Shape:
+    def shape(self) -> Declarations:
         """Return what a user's computation would declare: state, and no output of its own."""
         state = RememberedIds()
         state.name = IDS
-        return Shape(states={IDS: state}, timers={}, outputs={})
+        return Declarations(states={IDS: state}, timers={}, outputs={})
 
 
 def record_ids(

@@ -23,7 +23,7 @@ from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Declarations(msgspec.Struct, frozen=True):
     """What a computation class declares, found by looking at it once.
 
     Attributes:
@@ -65,9 +65,9 @@ class Shape(msgspec.Struct, frozen=True):
         return {hold_cell(name): Hold() for name in self.holding}
 
 
-def shape_of(
+def declarations_of(
     computation: UserCode, *, place: str, declared: Mapping[str, Declaration | Output] | None = None
-) -> Shape:
+) -> Declarations:
     """Return what a computation declares: its class, and what :meth:`UserCode.declare` returned.
 
     Raises:
@@ -120,7 +120,7 @@ def shape_of(
             raise PipelineError(
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
-    return Shape(states, timers, outputs, posts, per_worker)
+    return Declarations(states, timers, outputs, posts, per_worker)
 
 
 def _defines(cls: type[UserCode], handler: str) -> bool:

@@ -78,7 +78,7 @@ class Migration:
     """
 
     def __init__(
-        self, id: int, asks: MovesState, planned: migrations.Migration | None = None
+        self, id: int, asks: MovesState, planned: migrations.RecordedMigration | None = None
     ) -> None:
         self.id = id
         self._asks = asks
@@ -88,7 +88,7 @@ class Migration:
         return f"Migration({self.id}: {self.what}; {self.progress})"
 
     @property
-    def facts(self) -> migrations.Migration:
+    def facts(self) -> migrations.RecordedMigration:
         """All that the manifests say of it.
 
         Raises:
@@ -165,7 +165,7 @@ class Migration:
                 self._in_time(on_timeout, facts)
         return facts.state
 
-    def _in_time(self, on_timeout: OnTimeout, facts: migrations.Migration) -> None:
+    def _in_time(self, on_timeout: OnTimeout, facts: migrations.RecordedMigration) -> None:
         if on_timeout == "raise":
             raise ChangeRefused(
                 f"migration {self.id} is still {facts.state} ({progress_of(facts)})",
@@ -413,7 +413,7 @@ class MovesState(ABC):
         return Migration(answer.migration, self)
 
 
-def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations.Migration:
+def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations.RecordedMigration:
     """Return a migration as it would be planned, from the layout in force. Changes nothing.
 
     Args:
@@ -429,7 +429,7 @@ def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations
     if not measured.steps.steps:
         measured = msgspec.structs.replace(measured, steps=_steps(head))
     found = plan_goal(layout, goal, measured)
-    return migrations.Migration(
+    return migrations.RecordedMigration(
         0, str(goal), goal=goal, rounds=found.rounds, estimate=found.estimate, gap=found.gap
     )
 
@@ -440,7 +440,7 @@ def _steps(head: Head) -> Latency:
     return next((one for one in reversed(known) if one.steps), Latency())
 
 
-def fact_of(head: Head, id: int) -> migrations.Migration:
+def fact_of(head: Head, id: int) -> migrations.RecordedMigration:
     """Return what a head says of a migration.
 
     Raises:
@@ -456,7 +456,7 @@ def fact_of(head: Head, id: int) -> migrations.Migration:
     )
 
 
-def progress_of(facts: migrations.Migration) -> Progress:
+def progress_of(facts: migrations.RecordedMigration) -> Progress:
     """Return how far a migration is."""
     estimate = facts.estimate
     total = len(facts.rounds or []) or (0 if estimate is None else estimate.rounds)

@@ -15,10 +15,10 @@ import msgspec
 
 from headrace.computation.per_worker import NOTHING
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.eventtime.watermark import Seen, lowest, merged_seen
+from headrace.eventtime.watermark import PartitionSeen, lowest, merged_seen
 from headrace.keyspace.digests import add_digests
 from headrace.ledger.records import Counts, HeldBy, Slice
-from headrace.protocol.plan import Failure, NodeReport, Plan, TaskReport
+from headrace.protocol.plan import Failure, NodeReport, StepPlan, TaskReport
 from headrace.runfiles.format import FileRef
 
 
@@ -36,7 +36,7 @@ class Adopted(msgspec.Struct, frozen=True):
     up to when computations had work due; ``tasks`` are the reports of those that applied a layer.
     """
 
-    seen: dict[str, dict[str, Seen]]
+    seen: dict[str, dict[str, PartitionSeen]]
     read_rows: dict[str, int]
     read_digests: dict[str, int]
     skipped: dict[str, int]
@@ -63,7 +63,7 @@ class Adopted(msgspec.Struct, frozen=True):
     reached: dict[str, int] = {}
 
 
-def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
+def adopt(plan: StepPlan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
     """Return what a try's reports add up to, or why it cannot be adopted.
 
     Args:
@@ -96,7 +96,7 @@ def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Confl
     return _sum(plan, ordered)
 
 
-def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
+def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
     applied = [report for report in reports if report.layer > 0]
     return Adopted(
         seen=merged_seen(report.seen for report in reports),
@@ -218,7 +218,7 @@ def _longest(reports: list[TaskReport]) -> dict[str, float]:
     return _added(phases for _, phases in slowest.values())
 
 
-def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:
+def _slice(plan: StepPlan, applied: list[TaskReport]) -> Slice | None:
     if plan.slice is None:
         return None
     files = [report.run for report in applied if report.run is not None and report.in_slice]

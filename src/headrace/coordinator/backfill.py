@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from headrace.coordinator.backlog import at_work_on_backlog, has_backlog
-from headrace.coordinator.messages import PollAgain
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.messages import PollBackfill
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.head import Head
 from headrace.ledger.records import CatchUp
@@ -20,7 +20,7 @@ from headrace.ledger.retained import Retained, next_retained, producer_of, water
 from headrace.pipeline.source import Limit, Offer
 
 
-def to_catch_up(head: Head | None, shape: Shape) -> CatchUp | None:
+def to_catch_up(head: Head | None, shape: PipelineFacts) -> CatchUp | None:
     """Return who is to catch up from a claim on; None where that does not change."""
     if shape.beginning:
         again = streams_again(shape, shape.beginning)
@@ -33,7 +33,7 @@ def to_catch_up(head: Head | None, shape: Shape) -> CatchUp | None:
     return None if behind == at.names else msgspec.structs.replace(at, names=behind)
 
 
-def resting(head: Head, shape: Shape, *, replays: bool) -> list[str]:
+def resting(head: Head, shape: PipelineFacts, *, replays: bool) -> list[str]:
     """Return the computations that do not work in a step."""
     behind = head.resting
     rest = [name for name in shape.nodes if name not in behind] if replays else behind
@@ -44,13 +44,13 @@ def resting(head: Head, shape: Shape, *, replays: bool) -> list[str]:
     return [*rest, *(name for name in shape.nodes if name not in (*rest, *working))]
 
 
-def streams_again(shape: Shape, names: Collection[str]) -> list[str]:
+def streams_again(shape: PipelineFacts, names: Collection[str]) -> list[str]:
     """Return the retained streams that some computations read again: those of all others."""
     read = {stream for name in names for stream in shape.produced.get(name, [])}
     return sorted(stream for stream in read if producer_of(stream) not in names)
 
 
-def retained_after(head: Head, shape: Shape) -> Retained | None:
+def retained_after(head: Head, shape: PipelineFacts) -> Retained | None:
     """Return what of the retained streams comes next for those that catch up; None for nothing."""
     at = head.catch_up
     if at is None or at.retained is None:
@@ -61,16 +61,16 @@ def retained_after(head: Head, shape: Shape) -> Retained | None:
     return next_retained(head.retained_marks, head.retained, streams, at.retained)
 
 
-def what_to_read_again(head: Head, shape: Shape, at: CatchUp, limit: Limit) -> PollAgain:
+def what_to_read_again(head: Head, shape: PipelineFacts, at: CatchUp, limit: Limit) -> PollBackfill:
     """Return what to ask sources for those that are as far as ``at`` says."""
     if at.retained is not None:  # no source is asked
-        return PollAgain({}, {}, limit)
+        return PollBackfill({}, {}, limit)
     starts = {
         name: start
         for name, start in shape.firsts(head).items()
         if set(shape.readers[name]) & set(at.names) and name not in at.ended
     }
-    return PollAgain(
+    return PollBackfill(
         {name: at.positions.get(name, start) for name, start in starts.items()},
         {name: head.positions.get(name, start) for name, start in starts.items()},
         limit,
@@ -96,7 +96,7 @@ def _as_it_was(ended: bool, offer: Offer | None) -> Offer | None:
     return Offer(None, 0, 0, final=True, empty=True)
 
 
-def known_then(head: Head, shape: Shape, asked: Collection[str]) -> dict[str, Frontiers]:
+def known_then(head: Head, shape: PipelineFacts, asked: Collection[str]) -> dict[str, Frontiers]:
     """Return what is taken for granted of each injector in a step of those that are behind.
 
     Args:

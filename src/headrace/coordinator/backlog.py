@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.head import Head
 from headrace.ledger.retained import producer_of
 
 
-def at_work_on_backlog(head: Head, shape: Shape, at_work: Collection[str]) -> list[str]:
+def at_work_on_backlog(head: Head, shape: PipelineFacts, at_work: Collection[str]) -> list[str]:
     """Return the computations that work while due timers are left; none if none are.
 
     Those furthest down the pipeline come first: what they have left is before what they are still sent.
@@ -30,7 +30,7 @@ def at_work_on_backlog(head: Head, shape: Shape, at_work: Collection[str]) -> li
     return [name for name in shape.nodes if name in found and name in at_work]
 
 
-def has_backlog(head: Head, shape: Shape, *, catching_up: bool) -> bool:
+def has_backlog(head: Head, shape: PipelineFacts, *, catching_up: bool) -> bool:
     """Say whether due timers are left, of those that catch up or of the others."""
     behind = set(head.resting)
     return any(name in shape.nodes and (name in behind) is catching_up for name in head.backlog)
@@ -57,7 +57,7 @@ def backlog_after(
     return None if after == head.backlog else after
 
 
-def _fed_by(shape: Shape, name: str) -> set[str]:
+def _fed_by(shape: PipelineFacts, name: str) -> set[str]:
     """Return the computations that a computation's productions come to, on any way."""
     found = {name}
     for other in shape.nodes:  # producers come before consumers

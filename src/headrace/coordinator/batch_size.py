@@ -19,7 +19,7 @@ _WINDOW = 32
 _LEAST_SPREAD = 0.1
 
 
-class Pace:
+class BatchSize:
     """How many rows live sources may bring in a step.
 
     A step takes some time whatever it brings: the engine's, and that of calls to a storage. Fewer rows

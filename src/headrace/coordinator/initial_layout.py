@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.head import Head
 from headrace.migration.loads import Load, Prices
@@ -14,14 +14,14 @@ from headrace.migration.targets import minimum_movement
 _BY_STATE = Prices(byte_us=1.0)
 
 
-def asked_of(head: Head | None, shape: Shape) -> tuple[int, int]:
+def asked_of(head: Head | None, shape: PipelineFacts) -> tuple[int, int]:
     """Return how many (workers, bins) were asked for last; 0 where nobody asked."""
     workers, bins = shape.asked
     before = (0, 0) if head is None else head.asked
     return workers or before[0], bins or before[1]
 
 
-def layout_to_begin_with(head: Head | None, shape: Shape) -> LayoutWire | None:
+def layout_to_begin_with(head: Head | None, shape: PipelineFacts) -> LayoutWire | None:
     """Return the layout of a run that begins with one of its own; None when it goes on with what there is.
 
     Who asks for the same as before, or for nothing, goes on with the layout as migrations have left it.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headrace.coordinator.backfill import streams_again
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.ledger.head import Head
 
 
-def kept_from(head: Head, shape: Shape, *, now_us: int) -> dict[str, int]:
+def kept_from(head: Head, shape: PipelineFacts, *, now_us: int) -> dict[str, int]:
     """Return the first step that is kept from now on, of each stream of which some is to go.
 
     Args:
@@ -34,7 +34,7 @@ def kept_from(head: Head, shape: Shape, *, now_us: int) -> dict[str, int]:
     return found
 
 
-def _still_to_be_read(head: Head, shape: Shape, stream: str) -> int:
+def _still_to_be_read(head: Head, shape: PipelineFacts, stream: str) -> int:
     """Return the first step of a stream that a computation which catches up has still to read."""
     at = head.catch_up
     if at is None or at.retained is None or stream not in streams_again(shape, at.names):

@@ -2,18 +2,20 @@
 
 ::
 
-    Opened ──► Commit(claim) ──► Committed ──► Release… ──► Poll ──► Offered ─┬─► Run ──► TryEnded
-                                     ▲                        ▲               │             │
-                                     │                        └── Wait ◄──────┘        Commit(step)
-                                     └────────────────────────────────────────────────────┘
+    LedgerOpened
+         │
+    Commit(claim) ──► ManifestCommitted ──► Release… ──► Poll ──► Offered ─┬─► Run ──► AttemptEnded
+                              ▲                           ▲                │                 │
+                              │                           └──── Wait ◄─────┘           Commit(step)
+                              └──────────────────────────────────────────────────────────────┘
 
-After a claim, ``Recall`` comes before ``Poll``: an earlier driver may have shown results of the step that
-comes next, so that this very step must be run. Where there are weak sinks, ``HandOut`` (and for
-those that are late, ``Checkpoint``) comes before ``Commit``. When the outbox is full, ``AwaitSinks`` comes
-before ``Poll``, and so it does at the end: a stop, too, delivers what was committed. Steps since the last
-checkpoint are computed again before anything else: ``Regain`` and ``Run`` for each, and no ``Commit``. A
-handover is a stop that waits for the claim of the next one (``AwaitClaim``), and goes on if that does not
-come.
+After a claim, ``LoadIntent`` comes before ``Poll``: an earlier driver may have shown results of the step
+that comes next, so that this very step must be run. Where there are weak sinks, ``DeliverBeforeCommit``
+(and for those that are late, ``WriteOutputs``) comes before ``Commit``. When the outbox is full,
+``AwaitSinks`` comes before ``Poll``, and so it does at the end: a stop, too, delivers what was committed.
+Steps since the last checkpoint are computed again before anything else: ``PrepareReplay`` and ``Run`` for
+each, and no ``Commit``. A handover is a stop that waits for the claim of the next one (``AwaitClaim``),
+and goes on if that does not come.
 
 It reads no clock, draws no number and touches no store: times come with events, the nonces from a
 source that is passed in. So a run is a function of its events, and can be replayed.
@@ -35,7 +37,7 @@ from headrace.coordinator.backfill import (
     what_to_read_again,
 )
 from headrace.coordinator.backlog import has_backlog
-from headrace.coordinator.batch_size import Pace
+from headrace.coordinator.batch_size import BatchSize
 from headrace.coordinator.clean_up import CleanUp
 from headrace.coordinator.manifests import (
     claim_manifest,
@@ -44,52 +46,52 @@ from headrace.coordinator.manifests import (
     step_manifest,
 )
 from headrace.coordinator.messages import (
+    AttemptEnded,
+    AttemptFailed,
     AwaitClaim,
     Awaited,
     AwaitSinks,
+    BackfillOffered,
     ChangeAsked,
-    Checkpoint,
-    Checkpointed,
     Commanded,
     Commit,
-    Committed,
+    DeliverBeforeCommit,
+    DeliveredBeforeCommit,
     Event,
-    HandedOut,
-    HandOut,
     Instruction,
+    IntentLoaded,
+    LayoutCommand,
+    LedgerOpened,
+    LoadIntent,
     LookForPins,
+    ManifestCommitted,
     Offered,
-    OfferedAgain,
-    Opened,
+    OutputsStaged,
+    OutputsWritten,
     PinsFound,
     Poll,
-    PollAgain,
-    Recall,
-    Recalled,
-    Regain,
-    Regained,
+    PollBackfill,
+    PrepareReplay,
     Release,
     Released,
+    ReplayPrepared,
     Run,
-    Stage,
-    Staged,
-    Steer,
+    StageOutputs,
     Stop,
     StopAsked,
     Sweep,
-    TryBroke,
-    TryEnded,
     Wait,
     Woken,
+    WriteOutputs,
 )
-from headrace.coordinator.migrations.layout_state import Course
-from headrace.coordinator.migrations.steering import Steering, wants_steps
-from headrace.coordinator.migrations.step_times import Told
-from headrace.coordinator.outbox import Outbox
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.migrations.layout_state import LayoutState
+from headrace.coordinator.migrations.steering import MigrationController, wants_steps
+from headrace.coordinator.migrations.step_times import StepStats
+from headrace.coordinator.outbox import SinkOutbox
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep, plan_step
 from headrace.coordinator.polling import Heard, known, limits, named_in, paused_partitions
-from headrace.coordinator.replay import Replay, Stretch, check_same
+from headrace.coordinator.replay import Replay, UncheckpointedSteps, check_same
 from headrace.coordinator.results import Results
 from headrace.coordinator.settings import Settings, check_settings
 from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned
@@ -141,8 +143,8 @@ class Coordinator:
     """
 
     def __init__(
-        self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool,
-        steering: Steering | None = None,
+        self, shape: PipelineFacts, settings: Settings, nonce: Callable[[], str], *, drain: bool,
+        steering: MigrationController | None = None,
     ) -> None:  # fmt: skip
         check_settings(settings)
         self.shape = shape
@@ -156,7 +158,7 @@ class Coordinator:
         self._stopping = False
         self._pending: _Pending | None = None
         self._ending: str | None = None
-        self._pace = Pace(settings.target_us, settings.limit.rows)
+        self._pace = BatchSize(settings.target_us, settings.limit.rows)
         self._caught_up_steps = 0  # in a row
         self._changing = False
         self._heir: Commanded | None = None  # who is handed over to
@@ -166,15 +168,17 @@ class Coordinator:
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
         self._named: dict[str, Mapping[str, Part]] = {}  # partitions that sources have named last
         self.begins_with = shape.layout
-        self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
+        self._outbox = SinkOutbox(
+            shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes
+        )
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
-        self._steering = steering or Steering()
+        self._steering = steering or MigrationController()
         self._recalled = False  # whether it is known what an earlier driver has begun
         self._clean_up = CleanUp(settings, intents=bool(shape.weak))
-        self._stretch = Stretch(settings)
+        self._stretch = UncheckpointedSteps(settings)
         self._replay: Replay | None = None
         self._lost = 0  # so often the stretch was lost since the last commit
-        self._deferred: Steer | Commanded | None = None  # until the next checkpoint
+        self._deferred: LayoutCommand | Commanded | None = None  # until the next checkpoint
         self._now_us = 0
         self._results = Results()
         self._furthest = -1  # the newest step that was computed again
@@ -193,30 +197,30 @@ class Coordinator:
     def handle(self, event: Event) -> list[Instruction]:
         """Return what to do after an event. Instructions are carried out in order."""
         match event:
-            case Opened():
+            case LedgerOpened():
                 return self._opened(event)
-            case Committed():
+            case ManifestCommitted():
                 return self._committed(event)
-            case Recalled() | Offered() | OfferedAgain() | Regained():
+            case IntentLoaded() | Offered() | BackfillOffered() | ReplayPrepared():
                 return self._found(event)
-            case TryEnded():
+            case AttemptEnded():
                 return self._try_ended(event)
-            case TryBroke():
+            case AttemptFailed():
                 return self._try_broke(event)
-            case HandedOut():
+            case DeliveredBeforeCommit():
                 return self._handed_out(event.late)
-            case Checkpointed() | Staged():
+            case OutputsWritten() | OutputsStaged():
                 return self._written(event)
             case Released() | PinsFound():
                 return self._remember(event)
             case Woken() | Awaited():
                 return self._woken() if isinstance(event, Woken) else self._awaited(event)
-            case StopAsked() | Commanded() | Steer() | ChangeAsked():
+            case StopAsked() | Commanded() | LayoutCommand() | ChangeAsked():
                 return self._asked(event)
 
     # -- opening ------------------------------------------------------------------------------
 
-    def _opened(self, event: Opened) -> list[Instruction]:
+    def _opened(self, event: LedgerOpened) -> list[Instruction]:
         head = event.head
         self._listening_us = self._now_us = event.now_us
         self._stretch.open(event.checkpoint, event.light, event.now_us)
@@ -230,7 +234,7 @@ class Coordinator:
 
     # -- after a commit -----------------------------------------------------------------------
 
-    def _committed(self, event: Committed) -> list[Instruction]:
+    def _committed(self, event: ManifestCommitted) -> list[Instruction]:
         head = event.head
         if event.after_us is not None:
             self._steering.committed(event.after_us)
@@ -255,7 +259,7 @@ class Coordinator:
             todo.append(clean)
         return [*todo, *self._go_on()]
 
-    def _note_step(self, event: Committed) -> Adopted | None:
+    def _note_step(self, event: ManifestCommitted) -> Adopted | None:
         """Note what was committed; return what came of it, if it was computed."""
         pending, self._pending, self._lost = self._pending, None, 0
         adopted = None if pending is None else pending.adopted
@@ -311,23 +315,25 @@ class Coordinator:
 
     # -- what comes next ----------------------------------------------------------------------
 
-    def _found(self, event: Recalled | Offered | OfferedAgain | Regained) -> list[Instruction]:
+    def _found(
+        self, event: IntentLoaded | Offered | BackfillOffered | ReplayPrepared
+    ) -> list[Instruction]:
         """Begin a step, if what was found is one."""
         match event:
-            case Recalled():
+            case IntentLoaded():
                 return self._recalled_by(event)
             case Offered():
                 return self._offered(event)
-            case OfferedAgain():
+            case BackfillOffered():
                 return self._offered_again(event)
-            case Regained():
+            case ReplayPrepared():
                 return self._regained(event)
 
-    def _recall(self) -> Recall:
+    def _recall(self) -> LoadIntent:
         """Ask for the intent of the next step. Only after the claim: see the ledger's protocol."""
-        return Recall(self._head.done + 1, self.shape.starts(self._head))
+        return LoadIntent(self._head.done + 1, self.shape.starts(self._head))
 
-    def _recalled_by(self, event: Recalled) -> list[Instruction]:
+    def _recalled_by(self, event: IntentLoaded) -> list[Instruction]:
         """Run what another driver intends, if it does: it may have shown the results."""
         if self._stopping:
             return self._end("stopped")
@@ -344,10 +350,12 @@ class Coordinator:
                 return [Stop("failed", _code_changed(intent, self.shape))]
             # (the number of this very step: none of its rows were shown under it)
             intent = msgspec.structs.replace(intent, step=self._head.step + 1)
-        outrun = self._pending
-        return self._begin(intent, try_=0 if outrun is None else outrun.planned.plan.try_ + 1)
+        superseded = self._pending
+        return self._begin(
+            intent, try_=0 if superseded is None else superseded.planned.plan.try_ + 1
+        )
 
-    def _poll(self) -> Poll | PollAgain:
+    def _poll(self) -> Poll | PollBackfill:
         head, shape = self._head, self.shape
         if head.paused:
             return Poll({}, {})
@@ -442,7 +450,7 @@ class Coordinator:
         marks = (self._head.watermark_of(name) for name in self.shape.nodes)
         return any(after_out < after_in for after_in, after_out in marks)
 
-    def _offered_again(self, event: OfferedAgain) -> list[Instruction]:
+    def _offered_again(self, event: BackfillOffered) -> list[Instruction]:
         """Let those that are behind work on what the others had long ago; or say that they have arrived."""
         if self._stopping:
             return self._end("stopped")
@@ -458,7 +466,10 @@ class Coordinator:
     # -- a step -------------------------------------------------------------------------------
 
     def _intent(
-        self, event: Offered | OfferedAgain, offers: dict[str, Offer], facts: dict[str, Frontiers]
+        self,
+        event: Offered | BackfillOffered,
+        offers: dict[str, Offer],
+        facts: dict[str, Frontiers],
     ) -> Intent:
         return Intent(
             order=self._head.done + 1,
@@ -467,7 +478,7 @@ class Coordinator:
             clock_us=event.now_us,
             offers=offers,
             known=facts,
-            replays=isinstance(event, OfferedAgain),
+            replays=isinstance(event, BackfillOffered),
             code=self.shape.code,
         )
 
@@ -489,8 +500,8 @@ class Coordinator:
         weak = bool(self.shape.weak)
         return Run(planned.plan, planned.divisions, planned.intent if weak else None)
 
-    def _try_ended(self, event: TryEnded) -> list[Instruction]:
-        if event.outrun:
+    def _try_ended(self, event: AttemptEnded) -> list[Instruction]:
+        if event.superseded:
             return [self._recall()]
         pending = self._pending
         assert pending is not None
@@ -513,7 +524,7 @@ class Coordinator:
         moved = self._steering.after_step(
             self._head,
             plan.clock_us,
-            Told(
+            StepStats(
                 event.took_us,
                 usual=not plan.replays,
                 prepared=bool(plan.ahead) and not result.unread,
@@ -532,8 +543,8 @@ class Coordinator:
         self._replay = self._stretch.replay()
         return self._compute_again()
 
-    def _try_broke(self, event: TryBroke) -> list[Instruction]:
-        return [self._recall()] if event.outrun else self._again(event.why)
+    def _try_broke(self, event: AttemptFailed) -> list[Instruction]:
+        return [self._recall()] if event.superseded else self._again(event.why)
 
     def _again(self, why: str) -> list[Instruction]:
         """Abandon the try and run the same step, with the same division, again."""
@@ -571,9 +582,9 @@ class Coordinator:
             given = self._outbox.give_all(self._head.unreleased)
             return [*(Release(step, sinks) for step, sinks in given), *self._go_on()]
         assert recorded.intent is not None
-        return [Regain(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
+        return [PrepareReplay(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
 
-    def _regained(self, event: Regained) -> list[Instruction]:
+    def _regained(self, event: ReplayPrepared) -> list[Instruction]:
         """Compute a step again, once its input can be had."""
         assert self._replay is not None
         recorded = self._replay.next
@@ -619,7 +630,9 @@ class Coordinator:
         # One that is behind already is not waited for again: its outputs are staged at once.
         patience = 0 if self._outbox.lagging(awaited) else self.settings.straggler_us
         self._outbox.give(sinks, manifest.step)
-        return [HandOut(manifest.step, manifest.origin, adopted, sinks, awaited, patience)]
+        return [
+            DeliverBeforeCommit(manifest.step, manifest.origin, adopted, sinks, awaited, patience)
+        ]
 
     def _handed_out(self, late: list[str]) -> list[Instruction]:
         pending = self._pending
@@ -627,10 +640,10 @@ class Coordinator:
         if not late:
             return self._stage(pending)
         streams = sorted({self.shape.sinks[sink] for sink in late})
-        return [Checkpoint(pending.planned.plan, pending.adopted, streams)]
+        return [WriteOutputs(pending.planned.plan, pending.adopted, streams)]
 
-    def _written(self, event: Checkpointed | Staged) -> list[Instruction]:
-        if isinstance(event, Staged):
+    def _written(self, event: OutputsWritten | OutputsStaged) -> list[Instruction]:
+        if isinstance(event, OutputsStaged):
             return self._staged(event)
         return self._checkpointed(event.file)
 
@@ -648,10 +661,10 @@ class Coordinator:
         if not pending.manifest.light:
             left = self._results.left(self._outbox.undelivered(self._head.unreleased))
             if left:
-                return [Stage(pending.planned.plan, left)]
+                return [StageOutputs(pending.planned.plan, left)]
         return [self._commit(pending)]
 
-    def _staged(self, event: Staged) -> list[Instruction]:
+    def _staged(self, event: OutputsStaged) -> list[Instruction]:
         pending = self._pending
         assert pending is not None and pending.manifest is not None
         self._results.staged()
@@ -665,7 +678,9 @@ class Coordinator:
 
     # -- what is asked ------------------------------------------------------------------------
 
-    def _asked(self, event: StopAsked | Commanded | Steer | ChangeAsked) -> list[Instruction]:
+    def _asked(
+        self, event: StopAsked | Commanded | LayoutCommand | ChangeAsked
+    ) -> list[Instruction]:
         if isinstance(event, StopAsked):
             self._stopping |= event.at_once
             self._drain = not event.catch_up
@@ -676,12 +691,12 @@ class Coordinator:
             return []
         if isinstance(event, Commanded):
             return self._commanded(event)
-        if isinstance(event, Steer):
+        if isinstance(event, LayoutCommand):
             return self._defer(event) or self._steered(event)
         self._changing = True
         return self._end(CHANGED)
 
-    def _defer(self, event: Steer | Commanded) -> list[Instruction]:
+    def _defer(self, event: LayoutCommand | Commanded) -> list[Instruction]:
         """Let it be until the next checkpoint, if there is something that is not in storage.
 
         Also while it is paused: a pause that was agreed on for a step may begin with a note.
@@ -689,7 +704,7 @@ class Coordinator:
         if not self._head.is_behind:
             return []
         self._deferred = event
-        if isinstance(event, Steer):
+        if isinstance(event, LayoutCommand):
             self._tell_time(event.now_us)
         return self._begin_checkpoint()
 
@@ -748,7 +763,7 @@ class Coordinator:
             return self._go_on()
         return [Stop(f"{HANDED_OVER} to {heir.to}, step {self._head.step}")]
 
-    def _steered(self, event: Steer) -> list[Instruction]:
+    def _steered(self, event: LayoutCommand) -> list[Instruction]:
         """Note what becomes of the layout, and the answer to who has asked for it."""
         head = self._head
         if event.asked is None:
@@ -772,7 +787,7 @@ class Coordinator:
 
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
-        catch_up: CatchUp | None = None, course: Course | None = None,
+        catch_up: CatchUp | None = None, course: LayoutState | None = None,
         told: Commanded | None = None, caught_up: bool = False,
     ) -> Commit:  # fmt: skip
         """Commit a step in which nothing is computed, for what it says."""
@@ -786,7 +801,7 @@ class Coordinator:
         return Commit(head, self._outbox.noted(head, note))
 
 
-def _code_changed(intent: Intent, shape: Shape) -> CodeChanged:
+def _code_changed(intent: Intent, shape: PipelineFacts) -> CodeChanged:
     """Return the error about a step that other code has begun to show."""
     weak = ", ".join(repr(name) for name in shape.weak) or "weak sinks that are not drawn any more"
     return CodeChanged(

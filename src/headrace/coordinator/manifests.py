@@ -23,10 +23,10 @@ from headrace.coordinator.identity import (
 )
 from headrace.coordinator.initial_layout import asked_of, layout_to_begin_with
 from headrace.coordinator.keeping import kept_from
-from headrace.coordinator.messages import Opened
-from headrace.coordinator.migrations.layout_state import Course, course_of
+from headrace.coordinator.messages import LedgerOpened
+from headrace.coordinator.migrations.layout_state import LayoutState, course_of
 from headrace.coordinator.migrations.lifecycle import give_up
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import catching_up_after, reopening
 from headrace.coordinator.settings import Settings
@@ -38,13 +38,13 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.records import CatchUp, Division, Halt
+from headrace.ledger.records import CatchUp, Division, ScheduledStop
 from headrace.pipeline.source import Position
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
-def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
+def claim_manifest(event: LedgerOpened, shape: PipelineFacts, *, nonce: str) -> Manifest:
     """Return the manifest by which a driver begins: the empty step that bears its epoch.
 
     Raises:
@@ -106,7 +106,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     )  # fmt: skip
 
 
-def _check_as_drawn(head: Head, shape: Shape) -> None:
+def _check_as_drawn(head: Head, shape: PipelineFacts) -> None:
     """Check that steps can be computed again as they were: by the drawing that computed them."""
     drawn = merged_identity(head.identity, shape.identity, removed=removed_of(head))
     if as_noted(drawn, head.identity) != head.identity:
@@ -125,7 +125,7 @@ def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
     return head.layout_now.at(claim.step).wire
 
 
-def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course:
+def give_up_all(head: Head, now_us: int, course: LayoutState | None = None) -> LayoutState:
     """Return the course when a claim begins with a layout of its own.
 
     What was asked for since the run before is about that one.
@@ -135,9 +135,9 @@ def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course
 
 
 def note_manifest(
-    head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
-    catch_up: CatchUp | None = None, course: Course | None = None,
-    drained_hosts: list[str] | None = None, halt: Halt | None = None, caught_up: bool = False,
+    head: Head, shape: PipelineFacts, *, answers: Sequence[Answer] = (), paused: bool | None = None,
+    catch_up: CatchUp | None = None, course: LayoutState | None = None,
+    drained_hosts: list[str] | None = None, halt: ScheduledStop | None = None, caught_up: bool = False,
     nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step in which nothing is computed.
@@ -180,7 +180,7 @@ def note_manifest(
 
 
 def step_manifest(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, settings: Settings, *,
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, settings: Settings, *,
     nonce: str, cleaned: int, pinned: int | None = None,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step that was computed.
@@ -214,7 +214,7 @@ def step_manifest(
 
 
 def _of_step(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
 ) -> Manifest:
     plan = planned.plan
     after = plan.injectors_after(adopted.seen, shape.rules)
@@ -275,7 +275,7 @@ def _reached(adopted: Adopted, head: Head) -> dict[str, int]:
 
 
 def _of_catching_up(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
 ) -> Manifest:
     """Return the manifest of a step of catching up: it moves only those that are behind."""
     then = head.as_of_catch_up()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.migrations.layout_state import Course
+from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.results import Result
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.records import Halt, Origin
+from headrace.ledger.records import Origin, ScheduledStop
 from headrace.pipeline.source import Limit, Offer, Position
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runfiles.format import FileRef
 
 # -- events -----------------------------------------------------------------------------------
 
 
-class Opened(msgspec.Struct, frozen=True):
+class LedgerOpened(msgspec.Struct, frozen=True):
     """The ledger was read: the newest head, or None for a new store; and the commands after it.
 
     Attributes:
@@ -37,14 +37,14 @@ class Opened(msgspec.Struct, frozen=True):
     now_us: int
     answers: list[Answer] = []
     paused: bool | None = None
-    course: Course | None = None
+    course: LayoutState | None = None
     drained_hosts: list[str] | None = None
     checkpoint: Head | None = None
     light: list[Manifest] = []
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
 
 
-class Committed(msgspec.Struct, frozen=True):
+class ManifestCommitted(msgspec.Struct, frozen=True):
     """A manifest is committed; of a step, so long after its try had ended."""
 
     head: Head
@@ -59,7 +59,7 @@ class Offered(msgspec.Struct, frozen=True):
     now_us: int
 
 
-class Recalled(msgspec.Struct, frozen=True):
+class IntentLoaded(msgspec.Struct, frozen=True):
     """The intent that another driver has left for the next step, if there is one.
 
     Attributes:
@@ -75,53 +75,53 @@ class Recalled(msgspec.Struct, frozen=True):
     same_code: bool = True
 
 
-class OfferedAgain(msgspec.Struct, frozen=True):
+class BackfillOffered(msgspec.Struct, frozen=True):
     """What injectors that are read again have next, before where the pipeline is; None for nothing."""
 
     offers: dict[str, Offer | None]
     now_us: int
 
 
-class Regained(msgspec.Struct, frozen=True):
+class ReplayPrepared(msgspec.Struct, frozen=True):
     """Whether sources can give again by now what a recorded step has read."""
 
     ready: bool
     now_us: int
 
 
-class TryEnded(msgspec.Struct, frozen=True):
+class AttemptEnded(msgspec.Struct, frozen=True):
     """A try ran to its end; these reports came back, after so long.
 
-    If ``outrun``, the intent of another driver was there first, and the try is of no use. ``workers`` says
-    for how many workers the runner is ready by now, if more are to come.
+    If ``superseded``, the intent of another driver was there first, and the attempt is of no use.
+    ``workers`` says for how many workers the runner is ready by now, if more are to come.
     """
 
     reports: list[TaskReport]
     took_us: int = 0
-    outrun: bool = False
+    superseded: bool = False
     workers: int = 0
 
 
-class TryBroke(msgspec.Struct, frozen=True):
+class AttemptFailed(msgspec.Struct, frozen=True):
     """A try broke off: the engine failed, not the user's code."""
 
     why: str
-    outrun: bool = False
+    superseded: bool = False
 
 
-class HandedOut(msgspec.Struct, frozen=True):
+class DeliveredBeforeCommit(msgspec.Struct, frozen=True):
     """Weak sinks were given a step's results; these had their patience and did not acknowledge."""
 
     late: list[str]
 
 
-class Checkpointed(msgspec.Struct, frozen=True):
+class OutputsWritten(msgspec.Struct, frozen=True):
     """Results that no task had staged are in this file now."""
 
     file: FileRef
 
 
-class Staged(msgspec.Struct, frozen=True):
+class OutputsStaged(msgspec.Struct, frozen=True):
     """What was in no file is in these, with what else these steps have produced."""
 
     files: dict[int, list[FileRef]]
@@ -175,11 +175,11 @@ class Commanded(msgspec.Struct, frozen=True):
     answer: Answer
     kind: Kind | None
     drained_hosts: list[str] | None = None
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
     to: str = ""
 
 
-class Steer(msgspec.Struct, frozen=True):
+class LayoutCommand(msgspec.Struct, frozen=True):
     """A command that is about the layout was found between two steps; or a migration's turn has come.
 
     Attributes:
@@ -202,23 +202,23 @@ class ChangeAsked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Opened
-    | Committed
-    | Recalled
+    LedgerOpened
+    | ManifestCommitted
+    | IntentLoaded
     | Offered
-    | OfferedAgain
-    | Regained
-    | TryEnded
-    | TryBroke
-    | HandedOut
-    | Checkpointed
-    | Staged
+    | BackfillOffered
+    | ReplayPrepared
+    | AttemptEnded
+    | AttemptFailed
+    | DeliveredBeforeCommit
+    | OutputsWritten
+    | OutputsStaged
     | Released
     | PinsFound
     | Woken
     | StopAsked
     | Commanded
-    | Steer
+    | LayoutCommand
     | Awaited
     | ChangeAsked
 )
@@ -242,21 +242,21 @@ class Poll(msgspec.Struct, frozen=True):
     limits: dict[str, Limit]
 
 
-class Recall(msgspec.Struct, frozen=True):
+class LoadIntent(msgspec.Struct, frozen=True):
     """Look whether another driver has left an intent for the step after these positions."""
 
     order: int
     positions: dict[str, Position]
 
 
-class Regain(msgspec.Struct, frozen=True):
+class PrepareReplay(msgspec.Struct, frozen=True):
     """See that sources can give again what a recorded step has read after these positions."""
 
     intent: Intent
     positions: dict[str, Position]
 
 
-class PollAgain(msgspec.Struct, frozen=True):
+class PollBackfill(msgspec.Struct, frozen=True):
     """Ask sources to be read again what comes after these positions, up to where the pipeline is."""
 
     positions: dict[str, Position]
@@ -270,12 +270,12 @@ class Run(msgspec.Struct, frozen=True):
     ``intent`` is made durable meanwhile; None where no weak sink is going to see the results.
     """
 
-    plan: Plan
+    plan: StepPlan
     divisions: dict[str, tuple[Position, Position]]
     intent: Intent | None = None
 
 
-class HandOut(msgspec.Struct, frozen=True):
+class DeliverBeforeCommit(msgspec.Struct, frozen=True):
     """Give an adopted step to its weak sinks, before its commit.
 
     Attributes:
@@ -295,18 +295,18 @@ class HandOut(msgspec.Struct, frozen=True):
     patience_us: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class WriteOutputs(msgspec.Struct, frozen=True):
     """Write the results on these streams, which no task has staged, as an output file of the step."""
 
-    plan: Plan
+    plan: StepPlan
     adopted: Adopted
     streams: list[str]
 
 
-class Stage(msgspec.Struct, frozen=True):
+class StageOutputs(msgspec.Struct, frozen=True):
     """Write the results of light steps that some sink has not received, before a checkpoint is."""
 
-    plan: Plan
+    plan: StepPlan
     results: dict[int, Result]
 
 
@@ -369,14 +369,14 @@ class Stop(msgspec.Struct, frozen=True):
 
 Instruction = (
     Commit
-    | Recall
+    | LoadIntent
     | Poll
-    | PollAgain
-    | Regain
+    | PollBackfill
+    | PrepareReplay
     | Run
-    | HandOut
-    | Checkpoint
-    | Stage
+    | DeliverBeforeCommit
+    | WriteOutputs
+    | StageOutputs
     | Release
     | AwaitSinks
     | AwaitClaim

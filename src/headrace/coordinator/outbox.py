@@ -17,7 +17,7 @@ from headrace.runfiles.format import FileRef
 Unreleased = Mapping[int, list[FileRef]]
 
 
-class Outbox:
+class SinkOutbox:
     """What each sink has received, and what it was given.
 
     Args:

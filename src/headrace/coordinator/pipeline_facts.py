@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.coordinator.changes.changes import Standing, produced_inputs
+from headrace.coordinator.changes.changes import ControlState, produced_inputs
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.head import Head
@@ -16,7 +16,7 @@ from headrace.pipeline.source import Position
 from headrace.protocol.plan import Exchange
 
 
-class Shape(msgspec.Struct, frozen=True):
+class PipelineFacts(msgspec.Struct, frozen=True):
     """What the coordinator must know of a pipeline.
 
     Attributes:
@@ -84,10 +84,10 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shape_of(
-    pipeline: Pipeline, drawing: Pipeline, standing: Standing, *, beginning: Collection[str],
+    pipeline: Pipeline, drawing: Pipeline, standing: ControlState, *, beginning: Collection[str],
     starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
     wide_exchange: Exchange, code: str = "", reopened: Collection[str] = (),
-) -> Shape:  # fmt: skip
+) -> PipelineFacts:  # fmt: skip
     """Return the shape of what is to run.
 
     Args:
@@ -104,7 +104,7 @@ def shape_of(
         reopened: injectors that are to go on, should their input have ended.
     """
     injectors = pipeline.injectors
-    return Shape(
+    return PipelineFacts(
         name=pipeline.name,
         layers=pipeline.layers,
         injectors=dict(starts),

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.coordinator.backfill import resting, retained_after
 from headrace.coordinator.carried_state import carried
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
@@ -25,7 +25,7 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.records import Chain, Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Offer, Position
-from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
+from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, ReadAhead, SlicePlan, StepPlan
 
 #: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
@@ -43,7 +43,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
         intent: the same as another driver would have to know it.
     """
 
-    plan: Plan
+    plan: StepPlan
     divisions: dict[str, tuple[Position, Position]]
     finals: set[str]
     intent: Intent
@@ -55,7 +55,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 def plan_step(
-    head: Head, shape: Shape, settings: Settings, intent: Intent, *, light: bool = False,
+    head: Head, shape: PipelineFacts, settings: Settings, intent: Intent, *, light: bool = False,
     soft: Mapping[str, list[Link]] | None = None, ledger: int | None = None,
 ) -> PlannedStep:  # fmt: skip
     """Return the step that an intent is of, as its first try.
@@ -85,7 +85,7 @@ def plan_step(
     step = head.step + 1
     in_force = head.layout_now.at(step)
     layout = in_force.wire
-    plan = Plan(
+    plan = StepPlan(
         step=step,
         epoch=head.epoch,
         try_=0,
@@ -134,7 +134,7 @@ def _last_retained(head: Head) -> int | None:
     return None if head.catch_up is None else head.catch_up.retained
 
 
-def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:
+def _orphans(head: Head, shape: PipelineFacts, workers: int) -> dict[str, list[int]]:
     """Return the workers that are no more and whose per-worker state is still theirs, by computation."""
     found = {
         name: sorted(worker for worker in head.per_worker[name] if worker >= workers)
@@ -143,7 +143,7 @@ def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:
     return {name: gone for name, gone in found.items() if gone}
 
 
-def _offers(head: Head, shape: Shape, intent: Intent) -> dict[str, Offer]:
+def _offers(head: Head, shape: PipelineFacts, intent: Intent) -> dict[str, Offer]:
     """Return what of an intent there still is somebody to read."""
     if intent.replays and head.catch_up is None:  # who was to read that is not there any more
         return {}
@@ -156,7 +156,7 @@ def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
     return sum(offer.bytes for offer in offers.values()) + sum(file.length for file in files)
 
 
-def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
+def _exchange(settings: Settings, shape: PipelineFacts, size: int) -> Exchange:
     if settings.exchange != "auto":
         return settings.exchange
     return "driver" if size <= settings.driver_exchange_bytes else shape.wide_exchange
@@ -224,7 +224,9 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
 # -- slices -----------------------------------------------------------------------------------
 
 
-def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> SlicePlan | None:
+def _next_slice(
+    head: Head, shape: PipelineFacts, settings: Settings, step: int
+) -> SlicePlan | None:
     """Return the slice that was written longest ago, or never.
 
     The order of the first round goes to and fro over the hash space, so that no worker writes all of
@@ -243,7 +245,7 @@ def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> Slic
     return SlicePlan(number, of, _undeclared(head, shape), carried(head, number))
 
 
-def _undeclared(head: Head, shape: Shape) -> list[str]:
+def _undeclared(head: Head, shape: PipelineFacts) -> list[str]:
     """Return the computations of which storage has state that this run's code does not declare."""
     declared = shape.identity["computations"]
     return [

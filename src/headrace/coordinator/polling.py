@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
 from headrace.eventtime.watermark import Frontier, Frontiers, Rules, lowest, without_ended
 from headrace.ledger.head import Head
@@ -45,7 +45,7 @@ class Heard(msgspec.Struct, frozen=True):
         return self.now_us - max(part.active_us if known else self.back_us, self.listening_us)
 
 
-def paused_partitions(head: Head, shape: Shape) -> dict[str, frozenset[str]]:
+def paused_partitions(head: Head, shape: PipelineFacts) -> dict[str, frozenset[str]]:
     """Return the partitions that are too far ahead of what their injector's readers have reached.
 
     Only injectors with a limit on skew are in it.
@@ -70,7 +70,7 @@ def _ahead(
 
 
 def limits(
-    head: Head, shape: Shape, settings: Settings, live_rows: int,
+    head: Head, shape: PipelineFacts, settings: Settings, live_rows: int,
     paused: Mapping[str, frozenset[str]],
 ) -> dict[str, Limit]:  # fmt: skip
     """Return how much may be taken now from each injector that has not ended.
@@ -90,7 +90,7 @@ def limits(
 
 
 def known(
-    head: Head, shape: Shape, offers: Mapping[str, Offer], heard: Heard
+    head: Head, shape: PipelineFacts, offers: Mapping[str, Offer], heard: Heard
 ) -> dict[str, Frontiers]:
     """Return what is known of each injector with what sources say now, and what the clock says."""
     return {

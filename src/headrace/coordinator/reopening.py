@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from headrace.coordinator.pipeline_facts import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.errors import InputGoesOn, PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontiers, changes
@@ -41,7 +41,7 @@ class Reopening(msgspec.Struct, frozen=True):
     percentiles: dict[str, int] = {}
 
 
-def reopening(head: Head | None, shape: Shape) -> Reopening:
+def reopening(head: Head | None, shape: PipelineFacts) -> Reopening:
     """Return what a claim takes back: the ends that it is asked to, and what new injectors undo."""
     if head is None:
         return Reopening()

@@ -24,7 +24,7 @@ from headrace.ledger.records import Link, link
 from headrace.runfiles.format import FileRef
 
 
-class Stretch:
+class UncheckpointedSteps:
     """What was committed since the last checkpoint.
 
     Args:

@@ -7,27 +7,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from headrace.coordinator.messages import Run, TryBroke, TryEnded
+from headrace.coordinator.messages import AttemptEnded, AttemptFailed, Run
 from headrace.driver.phase_timer import Stopwatch
-from headrace.driver.source_polling import Intake
+from headrace.driver.source_polling import SourcePoller
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.ledger import Ledger
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 
 #: The runner's processes are kept warm so often.
 WARM_EVERY_S = 25.0
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningAttempt(msgspec.Struct, frozen=True):
     """The newest try: what it was to do, and when it began, by the monotonic clock."""
 
-    plan: Plan
+    plan: StepPlan
     started: float
 
 
-class Tries:
+class StepAttempts:
     """Runs tries.
 
     Args:
@@ -41,10 +41,10 @@ class Tries:
     """
 
     def __init__(
-        self, runner: Runner, ledger: Ledger, intake: Intake, stopwatch: Stopwatch
+        self, runner: Runner, ledger: Ledger, intake: SourcePoller, stopwatch: Stopwatch
     ) -> None:
         self.ended = 0.0
-        self._newest: Running | None = None
+        self._newest: RunningAttempt | None = None
         self._runner = runner
         self._ledger = ledger
         self._intake = intake
@@ -55,23 +55,23 @@ class Tries:
         self._ready: tuple[int, Future[None]] | None = None  # what was asked for last
 
     @property
-    def newest(self) -> Running:
+    def newest(self) -> RunningAttempt:
         """The newest try; only once there is one."""
         assert self._newest is not None
         return self._newest
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> StepPlan | None:
         """The plan of the newest try; None before the first."""
         return None if self._newest is None else self._newest.plan
 
-    def run(self, run: Run, head: Head) -> TryEnded | TryBroke:
+    def run(self, run: Run, head: Head) -> AttemptEnded | AttemptFailed:
         """Run a try on top of a head; return how it ended."""
         self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
         started = time.perf_counter()
         with self._stopwatch.phase("split"):
             plan = self._intake.with_splits(run.plan, run.divisions)
-        self._newest = Running(plan, started)
+        self._newest = RunningAttempt(plan, started)
         self._warmed = time.monotonic()
         first = None if run.intent is None else self._intend(run.intent, head)
         broke: TryFailed | None = None
@@ -81,12 +81,12 @@ class Tries:
                 reports = self._runner.run(plan)
         except TryFailed as error:
             broke = error
-        outrun = self._was_outrun(run.intent, first)
+        superseded = self._was_outrun(run.intent, first)
         if broke is not None:
-            return TryBroke(str(broke), outrun)
+            return AttemptFailed(str(broke), superseded)
         self.ended = time.perf_counter()
         took_us = round((self.ended - started) * 1e6)
-        return TryEnded(reports, took_us, outrun, self._ready_for())
+        return AttemptEnded(reports, took_us, superseded, self._ready_for())
 
     def keep_warm(self) -> None:
         """Keep the runner's processes, if they had nothing to do for long."""

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.coordinator.changes.changes import ChangePlan, Standing, check_behind, without
+from headrace.coordinator.changes.changes import ChangePlan, ControlState, check_behind, without
 from headrace.coordinator.changes.replayable import check_replayable
 from headrace.coordinator.inputs import check_injectors_are_there
 from headrace.coordinator.load.meter import Meter
@@ -26,52 +26,52 @@ from headrace.coordinator.messages import (
     AwaitClaim,
     Awaited,
     AwaitSinks,
-    Checkpoint,
-    Checkpointed,
+    BackfillOffered,
     Clean,
     Commanded,
     Commit,
-    Committed,
+    DeliverBeforeCommit,
+    DeliveredBeforeCommit,
     Event,
-    HandedOut,
-    HandOut,
     Instruction,
+    IntentLoaded,
+    LedgerOpened,
+    LoadIntent,
     LookForPins,
+    ManifestCommitted,
     Offered,
-    OfferedAgain,
-    Opened,
+    OutputsStaged,
+    OutputsWritten,
     PinsFound,
     Poll,
-    PollAgain,
-    Recall,
-    Recalled,
-    Regain,
-    Regained,
+    PollBackfill,
+    PrepareReplay,
     Release,
+    ReplayPrepared,
     Run,
-    Stage,
-    Staged,
+    StageOutputs,
     Stop,
     StopAsked,
     Sweep,
     Wait,
     Woken,
+    WriteOutputs,
 )
 from headrace.coordinator.migrations.lifecycle import workers_to_come
-from headrace.coordinator.migrations.steering import Bounds, Steering
+from headrace.coordinator.migrations.steering import Bounds, MigrationController
 from headrace.coordinator.pipeline_facts import shape_of
 from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.settings import Settings
-from headrace.driver.attempts import WARM_EVERY_S, Tries
+from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
 from headrace.driver.change import Change
-from headrace.driver.heartbeat import Pulse
+from headrace.driver.heartbeat import LoopProgress
 from headrace.driver.leadership_proof import Proof
-from headrace.driver.outputs import Productions, checkpoint, stage
+from headrace.driver.outputs import StepOutput, checkpoint, stage
 from headrace.driver.phase_timer import Lap, Stopwatch
 from headrace.driver.policy_loop import Controller
 from headrace.driver.requests import Current, Requests, plan_of
 from headrace.driver.sink_delivery import Deliveries, UnderWay
-from headrace.driver.source_polling import Intake
+from headrace.driver.source_polling import SourcePoller
 from headrace.errors import (
     Cancelled,
     Damaged,
@@ -87,14 +87,14 @@ from headrace.errors.user_code import blamed
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Beats
-from headrace.ledger.ledger import Ledger, Stretch
+from headrace.ledger.ledger import Ledger, OpenedLedger
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.pins import Pins
 from headrace.pipeline import Pipeline
 from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Offer
 from headrace.policies import How, Policy
-from headrace.protocol.plan import Plan
+from headrace.protocol.plan import StepPlan
 from headrace.protocol.step_summary import Listener, StepSummary
 from headrace.runners.base import Runner
 from headrace.runners.ending import cancelled
@@ -107,13 +107,13 @@ log = logging.getLogger("headrace")
 
 #: What instructions are called where time is told.
 _PHASES: dict[type[Instruction], str] = {
-    Recall: "poll",
-    Regain: "poll",
+    LoadIntent: "poll",
+    PrepareReplay: "poll",
     Poll: "poll",
-    HandOut: "hand out",
-    Checkpoint: "hand out",
-    Stage: "hand out",
-    PollAgain: "poll",
+    DeliverBeforeCommit: "hand out",
+    WriteOutputs: "hand out",
+    StageOutputs: "hand out",
+    PollBackfill: "poll",
     Release: "release",
     AwaitSinks: "outbox",
     AwaitClaim: "hand over",
@@ -219,7 +219,7 @@ class Driver:
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
         self._pins = Pins(store)
         self.listeners: list[Listener] = []
-        self.pulse = Pulse()
+        self.pulse = LoopProgress()
         self.woken = threading.Event()
         self.cancel_asked_s: float | None = None  # since when somebody wants it cancelled
         self._given_up = False
@@ -248,17 +248,19 @@ class Driver:
         self._stopwatch = stopwatch or Stopwatch()
         self._proof = Proof(self.ledger, lambda: self.coordinator.head)
         self._deliveries = self._new_deliveries(pipeline)
-        self._intake = Intake(store)
-        self._tries = Tries(runner, self.ledger, self._intake, self._stopwatch)
+        self._intake = SourcePoller(store)
+        self._tries = StepAttempts(runner, self.ledger, self._intake, self._stopwatch)
         self.requests = Requests(
             CommandLog(store), self._intake, runner, self._settings, Beats(store)
         )
-        self._steering = Steering(Meter(self._settings.measure_us), Bounds.of(self._settings))
+        self._steering = MigrationController(
+            Meter(self._settings.measure_us), Bounds.of(self._settings)
+        )
         self.controller = Controller(
             policy, how or How(), dry_run=policy_dry_run, store=store,
             places=runner.default_workers, nonce=self._nonce,
         )  # fmt: skip
-        self._draw(pipeline, Standing(frozenset()))
+        self._draw(pipeline, ControlState(frozenset()))
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -437,15 +439,15 @@ class Driver:
         match instruction:
             case Poll():
                 return self._between_steps() or self._poll(instruction)
-            case PollAgain():
+            case PollBackfill():
                 return self._between_steps() or self._poll_again(instruction)
-            case Recall():
+            case LoadIntent():
                 return self._recall(instruction)
-            case Regain():
+            case PrepareReplay():
                 return self._regain(instruction)
-            case HandOut():
+            case DeliverBeforeCommit():
                 return self._hand_out(instruction)
-            case Checkpoint() | Stage():
+            case WriteOutputs() | StageOutputs():
                 return self._write(instruction)
             case Release():
                 self._release(instruction)
@@ -517,7 +519,7 @@ class Driver:
         return self._settings
 
     @property
-    def running_plan(self) -> Plan | None:
+    def running_plan(self) -> StepPlan | None:
         """The newest try's plan; None before the first."""
         return self._tries.plan
 
@@ -567,7 +569,7 @@ class Driver:
 
     # -- instructions -------------------------------------------------------------------------
 
-    def _commit(self, instruction: Commit) -> Committed:
+    def _commit(self, instruction: Commit) -> ManifestCommitted:
         lap, adopted = self._stopwatch.lap(), instruction.adopted
         if instruction.hands_over:
             self._intake.rest()
@@ -586,7 +588,7 @@ class Driver:
                 self.requests.begun(head)
                 self.pulse.claimed(head.epoch)
                 self._close_sinks()
-            return Committed(head, instruction.manifest)
+            return ManifestCommitted(head, instruction.manifest)
         tried = self._tries.newest
         phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
         summary = StepSummary(
@@ -598,7 +600,7 @@ class Driver:
             for listener in self.listeners:
                 listener(summary)
         after_us = round((now - self._tries.ended) * 1e6)
-        return Committed(head, instruction.manifest, after_us)
+        return ManifestCommitted(head, instruction.manifest, after_us)
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
         """Return the manifest with how its step went, and where; the coordinator cannot be led by it."""
@@ -626,20 +628,20 @@ class Driver:
             offers = {name: _without_end(offer) for name, offer in offers.items()}
         return Offered(offers, self.clock.now_us())
 
-    def _poll_again(self, instruction: PollAgain) -> OfferedAgain:
-        return OfferedAgain(self._intake.offers_again(instruction), self.clock.now_us())
+    def _poll_again(self, instruction: PollBackfill) -> BackfillOffered:
+        return BackfillOffered(self._intake.offers_again(instruction), self.clock.now_us())
 
-    def _recall(self, instruction: Recall) -> Recalled:
+    def _recall(self, instruction: LoadIntent) -> IntentLoaded:
         intent = self.ledger.intent(instruction.order)
         if intent is None:
-            return Recalled(None)
+            return IntentLoaded(None)
         ready = self._intake.recovers(intent, instruction.positions)
         same = not intent.code or not intent.is_of_other_code(self._code)
-        return Recalled(intent, ready, self.clock.now_us(), same)
+        return IntentLoaded(intent, ready, self.clock.now_us(), same)
 
-    def _regain(self, instruction: Regain) -> Regained:
+    def _regain(self, instruction: PrepareReplay) -> ReplayPrepared:
         ready = self._intake.recovers(instruction.intent, instruction.positions)
-        return Regained(ready, self.clock.now_us())
+        return ReplayPrepared(ready, self.clock.now_us())
 
     def _wait(self, until_us: int) -> None:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
@@ -693,7 +695,7 @@ class Driver:
     # -- drawings -----------------------------------------------------------------------------
 
     def _draw(
-        self, pipeline: Pipeline, standing: Standing, beginning: list[str] | None = None
+        self, pipeline: Pipeline, standing: ControlState, beginning: list[str] | None = None
     ) -> None:
         """Take up a drawing: its sources, and a coordinator that has not begun."""
         self.pipeline = pipeline
@@ -714,16 +716,16 @@ class Driver:
         for asked in self._told:
             self.coordinator.handle(asked)
 
-    def _open(self, on: Head | Fresh) -> Opened:
+    def _open(self, on: Head | Fresh) -> LedgerOpened:
         """Read the ledger, and the commands that came before this run; draw what these leave."""
-        there = Stretch(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
+        there = OpenedLedger(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
         head = there.head
         opening = self.requests.opening(head, self.drawing, self.clock.now_us())
         standing = opening.standing
         if standing.removed or standing.forgotten or self._started is not None:
             self._draw(without(self.drawing, standing.removed), standing)
         check_behind(self.pipeline, None if head is None else head.catch_up)
-        return Opened(
+        return LedgerOpened(
             head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
             sorted(standing.drained_hosts), there.checkpoint, there.light, standing.halt,
         )  # fmt: skip
@@ -742,7 +744,7 @@ class Driver:
                 self.declares_ends |= asked.drain
         return event
 
-    def _redraw(self) -> Opened:
+    def _redraw(self) -> LedgerOpened:
         """Switch to the drawing that is ready; return what the new coordinator is to begin with."""
         ready, head = self.requests.ready, self._head
         assert ready is not None
@@ -759,7 +761,7 @@ class Driver:
         kept = {id(node.sink) for node in self.drawing.sinks.values()}
         sinks = [node.sink for node in before.sinks.values()]
         self._let_go = [sink for sink in sinks if id(sink) not in kept]
-        return Opened(head, self.clock.now_us(), ready.answers(head.step + 1))
+        return LedgerOpened(head, self.clock.now_us(), ready.answers(head.step + 1))
 
     @property
     def _drawn(self) -> tuple[Pipeline, frozenset[str]]:
@@ -776,10 +778,10 @@ class Driver:
             timeout_s=timeout_us / 1e6 if timeout_us else None,
         )  # fmt: skip
 
-    def _hand_out(self, instruction: HandOut) -> HandedOut:
+    def _hand_out(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
         """Give a step to its weak sinks, and wait for those that must acknowledge it now."""
         adopted = instruction.adopted
-        productions = Productions(
+        productions = StepOutput(
             instruction.step, instruction.origin, adopted.outputs, adopted.inline_outputs,
             adopted.unstaged, committed=False,
         )  # fmt: skip
@@ -791,26 +793,26 @@ class Driver:
             until = min(until, self.clock.now_us() + instruction.patience_us)
             over = self.cancel_asked_s is not None or self.clock.now_us() >= until
             if not late or over:
-                return HandedOut(late)
+                return DeliveredBeforeCommit(late)
             self.clock.wait_until(until, self._deliveries.news)
 
-    def _write(self, instruction: Checkpoint | Stage) -> Checkpointed | Staged:
+    def _write(self, instruction: WriteOutputs | StageOutputs) -> OutputsWritten | OutputsStaged:
         """Write results that are in no file."""
-        if isinstance(instruction, Checkpoint):
+        if isinstance(instruction, WriteOutputs):
             streams = [self._streams[name] for name in instruction.streams]
             adopted = instruction.adopted
-            return Checkpointed(checkpoint(instruction.plan, adopted, streams, self.store))
+            return OutputsWritten(checkpoint(instruction.plan, adopted, streams, self.store))
         staged = {
             step: [*result.files, *stage(instruction.plan, step, result, self._streams, self.store)]
             for step, result in instruction.results.items()
         }
-        return Staged(staged)
+        return OutputsStaged(staged)
 
     def _release(self, instruction: Release) -> None:
         """Deliver a committed step's outputs; where tries run elsewhere, while the next ones run."""
         head, step, adopted = self._head, instruction.step, instruction.adopted
         ensure(bool(adopted or head.unreleased[step]), f"the results of step {step} are nowhere")
-        productions = Productions(step, head.origin_of(step), head.unreleased[step])
+        productions = StepOutput(step, head.origin_of(step), head.unreleased[step])
         if adopted is not None:
             files = adopted.outputs if instruction.again else productions.files
             productions = msgspec.structs.replace(

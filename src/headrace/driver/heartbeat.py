@@ -33,7 +33,7 @@ _LONG = frozenset({
 })  # fmt: skip
 
 
-class Pulse:
+class LoopProgress:
     """What a driver's loop is at, and since when. Written by that loop, read by others.
 
     Args:
@@ -79,7 +79,7 @@ class Pulse:
         return self.epoch is None or what in _LONG or self.clock() - since < hang_s
 
 
-class Heart:
+class Heartbeat:
     """Beats while the driver's loop goes on, in a thread of its own; used in a ``with`` statement.
 
     Args:
@@ -93,7 +93,9 @@ class Heart:
         where: its host and number, for people.
     """
 
-    def __init__(self, beats: Beats, pulse: Pulse, lease: Lease, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, beats: Beats, pulse: LoopProgress, lease: Lease, now_us: Callable[[], int]
+    ) -> None:
         self.token = uuid.uuid4().hex[:16]
         self._beats = beats
         self._pulse = pulse
@@ -109,7 +111,7 @@ class Heart:
         self._beating = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="headrace-heart", daemon=True)
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 

@@ -16,12 +16,20 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.driver.driver import Driver, Fresh
-from headrace.driver.heartbeat import Heart
+from headrace.driver.heartbeat import Heartbeat
 from headrace.driver.warm_up import rehearse
 from headrace.errors import ChangeRefused, Fenced, StorageError
 from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import HANDED_OVER, Beats, Lease, Seen, Verdict, Watch, leader_among
+from headrace.ledger.heartbeats import (
+    HANDED_OVER,
+    Beats,
+    FailureDetector,
+    LeaderSeen,
+    Lease,
+    Verdict,
+    leader_among,
+)
 from headrace.protocol.step_summary import StepSummary
 
 log = logging.getLogger("headrace")
@@ -65,7 +73,7 @@ class _Decided(msgspec.Struct, frozen=True):
     last_step_s: float
 
 
-class Reign:
+class Leadership:
     """One run of a driver, with what comes before and after it.
 
     Args:
@@ -93,7 +101,7 @@ class Reign:
         self._within_s = within_s
         self._clock = clock
         self._beats = Beats(driver.store)
-        self._heart = Heart(self._beats, driver.pulse, self._lease, driver.clock.now_us)
+        self._heart = Heartbeat(self._beats, driver.pulse, self._lease, driver.clock.now_us)
         self._decided: _Decided | None = None
         driver.listeners.append(self._note)
 
@@ -180,7 +188,7 @@ class Reign:
 
     def _wait(self) -> _Decided | str:
         """Wait until this driver is to claim, or is to end; return why."""
-        vigil = Vigil(self._driver, self._beats, self._lease, self._clock)
+        vigil = LeaderWatcher(self._driver, self._beats, self._lease, self._clock)
         asks, self._asks = self._asks, False
         number: int | None = None
         deadline: float | None = None
@@ -214,7 +222,7 @@ class Reign:
         )  # fmt: skip
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
-    def _answered(self, answer: Answer, vigil: Vigil) -> _Decided:
+    def _answered(self, answer: Answer, vigil: LeaderWatcher) -> _Decided:
         """Claim on top of the manifest that answers, if it was applied.
 
         Raises:
@@ -230,8 +238,8 @@ class Reign:
         return vigil.decided(HANDED_OVER)
 
 
-class Vigil:
-    """Watching who leads: what is in the storage, and what a :class:`Watch` makes of it.
+class LeaderWatcher:
+    """Watching who leads: what is in the storage, and what a :class:`FailureDetector` makes of it.
 
     Args:
         driver: that of this process; its ledger is read.
@@ -250,9 +258,9 @@ class Vigil:
         self._ledger = driver.ledger
         self._beats = beats
         self._clock = clock
-        self._watch = Watch(lease.patience_s)
+        self._watch = FailureDetector(lease.patience_s)
         self._every_s = lease.period_s / _LOOKS
-        self._seen = Seen(-1, None)
+        self._seen = LeaderSeen(-1, None)
         self._looked_s = float("-inf")
         self._last_step_s = clock()
 
@@ -272,7 +280,7 @@ class Vigil:
         self._looked_s = began
         epoch = 0 if self.head is None else self.head.epoch
         leader = leader_among(self._beats.all(), epoch)
-        self._seen = Seen(-1 if self.head is None else self.head.step, leader)
+        self._seen = LeaderSeen(-1 if self.head is None else self.head.step, leader)
         return self._watch.saw(self._seen, began, self._clock())
 
     def _follow(self) -> None:

@@ -16,8 +16,8 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.ledger.records import Origin
 from headrace.pipeline import Stream
-from headrace.protocol.plan import Plan
-from headrace.runfiles.format import FileRef, Part, RunReader, write_run
+from headrace.protocol.plan import StepPlan
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
 from headrace.tasks.routing import stream_schema
@@ -27,7 +27,7 @@ from headrace.tasks.writing import OUTPUT
 _FILE_BYTES = 1 << 30
 
 
-class Productions(msgspec.Struct, frozen=True):
+class StepOutput(msgspec.Struct, frozen=True):
     """What a step has produced, and where it is.
 
     Attributes:
@@ -48,12 +48,12 @@ class Productions(msgspec.Struct, frozen=True):
 
     def table(self, stream: Stream, store: Store) -> pa.Table | None:
         """Return what was produced on a stream, in the order that is the same for any layout."""
-        made = Made(self.files, self.inline, self.unstaged)
+        made = OutputLocation(self.files, self.inline, self.unstaged)
         rows = made.rows(stream, store)
         return None if rows is None else public_rows(rows, stream)
 
 
-class Made(NamedTuple):
+class OutputLocation(NamedTuple):
     """Where productions are: in files, in copies that stand for all files, and in no file."""
 
     files: list[FileRef]
@@ -80,14 +80,14 @@ class Made(NamedTuple):
         return in_hash_order(pa.concat_tables(tables)) if tables else None
 
 
-def checkpoint(plan: Plan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
+def checkpoint(plan: StepPlan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
     """Write what is in no file, on some streams, as an output file of the step; return that."""
-    (file,) = _written(plan, "driver", Made([], {}, adopted.unstaged), streams, store)
+    (file,) = _written(plan, "driver", OutputLocation([], {}, adopted.unstaged), streams, store)
     return file  # (what is in no file is little)
 
 
 def stage(
-    plan: Plan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
+    plan: StepPlan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
 ) -> list[FileRef]:
     """Write what a step before has produced, and is in no file that is named, as files of a checkpoint.
 
@@ -99,24 +99,24 @@ def stage(
         store: where to.
     """
     adopted = result.adopted
-    made = Made([], {}, adopted.unstaged)
+    made = OutputLocation([], {}, adopted.unstaged)
     if result.again:
-        made = Made(adopted.outputs, adopted.inline_outputs, adopted.unstaged)
+        made = OutputLocation(adopted.outputs, adopted.inline_outputs, adopted.unstaged)
     return _written(plan, f"driver{step}", made, [streams[name] for name in made.streams], store)
 
 
 def _written(
-    plan: Plan, attempt: str, made: Made, streams: list[Stream], store: Store
+    plan: StepPlan, attempt: str, made: OutputLocation, streams: list[Stream], store: Store
 ) -> list[FileRef]:
     """Write productions as output files of a plan's step, each of which Arrow can hold as batches."""
-    parts: list[list[Part]] = []
+    parts: list[list[RunPart]] = []
     for stream in streams:
         rows = made.rows(stream, store)
         pieces = [] if rows is None else list(_pieces(rows))
         parts += [[] for _ in pieces[len(parts) :]]
         for of_file, piece in zip(parts, pieces, strict=False):
             (batch,) = piece.combine_chunks().to_batches()
-            of_file.append(Part(stream.name, OUTPUT, batch))
+            of_file.append(RunPart(stream.name, OUTPUT, batch))
     files = []
     for number, of_file in enumerate(parts or [[]]):
         data, checksum = write_run(of_file, Layout.from_wire(plan.layout))

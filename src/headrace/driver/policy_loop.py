@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.coordinator.migrations.steering import Steering
+from headrace.coordinator.migrations.steering import MigrationController
 from headrace.errors import StorageError
 from headrace.errors.user_code import is_from_outside, said
 from headrace.ledger.commands import CommandLog
@@ -66,7 +66,7 @@ class Controller:
         self._patience_us = self._every_us
         self._not_before_us = 0  # nothing is asked for
 
-    def turn(self, head: Head, steering: Steering, now_us: int) -> bool:
+    def turn(self, head: Head, steering: MigrationController, now_us: int) -> bool:
         """Look, if it is time; return whether something was asked for. Between two steps only."""
         if self._next_us is None:
             self._next_us = now_us + self._every_us

@@ -16,8 +16,8 @@ import msgspec
 
 from headrace.coordinator.changes.changes import (
     ChangePlan,
-    Opening,
-    Standing,
+    CommandsAtStart,
+    ControlState,
     answer_to,
     at_opening,
     check_behind,
@@ -27,14 +27,14 @@ from headrace.coordinator.changes.changes import (
 )
 from headrace.coordinator.changes.replayable import check_replayable
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
-from headrace.coordinator.messages import ChangeAsked, Commanded, Steer
+from headrace.coordinator.messages import ChangeAsked, Commanded, LayoutCommand
 from headrace.coordinator.migrations.drained_hosts import remark
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.coordinator.migrations.steering import Bounds, has_turn, without_excess
 from headrace.coordinator.reopening import input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
-from headrace.driver.source_polling import Intake
+from headrace.driver.source_polling import SourcePoller
 from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
 from headrace.ledger.head import Head
@@ -81,7 +81,7 @@ class Ready(msgspec.Struct, frozen=True):
     """
 
     pipeline: Pipeline
-    standing: Standing
+    standing: ControlState
     switch: Callable[[], None]
     before: Current
     begun: float
@@ -108,7 +108,12 @@ class Requests:
     """
 
     def __init__(
-        self, commands: CommandLog, intake: Intake, runner: Runner, settings: Settings, beats: Beats
+        self,
+        commands: CommandLog,
+        intake: SourcePoller,
+        runner: Runner,
+        settings: Settings,
+        beats: Beats,
     ) -> None:
         self.ready: Ready | None = None
         self._commands = commands
@@ -121,10 +126,10 @@ class Requests:
         self._look_again_s = 0.0
         self._there_before = 0  # commands below it were given while nothing ran
 
-    def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> Opening:
+    def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> CommandsAtStart:
         """Return how things stand after the commands that came before this run; warn of what is not run."""
         identity = {} if head is None else head.identity
-        standing = Standing(frozenset()) if head is None else _standing_of(head)
+        standing = ControlState(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
         self._there_before = asked[-1].number + 1 if asked else 0
         if head is not None and head.is_behind:
@@ -150,7 +155,7 @@ class Requests:
         if self._closed:
             change.refused(None)
 
-    def next(self, current: Current) -> ChangeAsked | Commanded | Steer | None:
+    def next(self, current: Current) -> ChangeAsked | Commanded | LayoutCommand | None:
         """Return what to tell the coordinator between two steps of what runs; None for nothing."""
         while self._changes:
             event = self._begin(self._changes.popleft(), current)
@@ -227,7 +232,7 @@ class Requests:
             plan = plan_of(change, head, current.pipeline)
             change.check_still(plan)
             gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
-            standing = Standing(frozenset(gone), frozenset(plan.forgotten))
+            standing = ControlState(frozenset(gone), frozenset(plan.forgotten))
             switch = self._prepare(change.pipeline, standing, head)
         except Exception as error:
             change.refused(error)
@@ -236,10 +241,10 @@ class Requests:
         self.ready = Ready(change.pipeline, standing, switch, current, begun, change=change)
         return ChangeAsked()
 
-    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | Steer:
+    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | LayoutCommand:
         """Decide a command: what it comes to is noted by the coordinator, before it takes effect."""
         if asked.command is not None and asked.command.kind in MOVING:
-            return Steer(asked, current.now_us)
+            return LayoutCommand(asked, current.now_us)
         begun = time.perf_counter()
         head = current.head
         before, places = _standing_of(head), self._runner.places
@@ -250,7 +255,7 @@ class Requests:
         kind = None if asked.command is None else asked.command.kind
         if kind == "hand_over" and asked.command is not None:
             return self._hand_over(asked, asked.command, result, head.step + 1)
-        if isinstance(result, Standing) and kind in ("remove", "restore"):
+        if isinstance(result, ControlState) and kind in ("remove", "restore"):
             try:
                 pipeline = without(current.drawing, result.removed)
                 switch = self._prepare(pipeline, result, head)
@@ -260,26 +265,28 @@ class Requests:
                 self.ready = Ready(pipeline, result, switch, current, begun, asked=asked)
                 return ChangeAsked()
         answer = answer_to(asked, result, head.step + 1)
-        if isinstance(result, Standing) and kind in ("drain_hosts", "undrain_hosts"):
+        if isinstance(result, ControlState) and kind in ("drain_hosts", "undrain_hosts"):
             drained = sorted(result.drained_hosts)
             why = remark(drained, places) if kind == "drain_hosts" else ""
             return Commanded(msgspec.structs.replace(answer, why=why), kind, drained)
-        halt = result.halt if isinstance(result, Standing) else None
+        halt = result.halt if isinstance(result, ControlState) else None
         return Commanded(answer, kind, halt=halt)
 
     def _hand_over(
-        self, asked: Asked, command: Command, result: Standing | str, step: int
+        self, asked: Asked, command: Command, result: ControlState | str, step: int
     ) -> Commanded:
         """Refuse it if the process that is to take over is not there any more."""
         try:
             there = bool(command.to) and self._beats.is_there(command.to)
         except StorageError as error:
             there, result = False, error.what
-        if not there and isinstance(result, Standing):
+        if not there and isinstance(result, ControlState):
             result = "who asked for it does not wait for it any more"
         return Commanded(answer_to(asked, result, step), "hand_over", to=command.by)
 
-    def _prepare(self, pipeline: Pipeline, standing: Standing, head: Head) -> Callable[[], None]:
+    def _prepare(
+        self, pipeline: Pipeline, standing: ControlState, head: Head
+    ) -> Callable[[], None]:
         """Do all of beginning anew that can fail; return what switches the runner.
 
         Raises:
@@ -298,7 +305,7 @@ class Requests:
             return self._runner.prepare(pipeline)
 
 
-def _within(opening: Opening, bounds: Bounds) -> Opening:
+def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
     """Return it without published updates that are beyond bounds; warn of each.
 
     Raises:
@@ -320,8 +327,8 @@ def _within(opening: Opening, bounds: Bounds) -> Opening:
     return msgspec.structs.replace(opening, course=course)
 
 
-def _standing_of(head: Head) -> Standing:
-    return Standing(
+def _standing_of(head: Head) -> ControlState:
+    return ControlState(
         frozenset(removed_of(head)), paused=head.paused,
         drained_hosts=frozenset(head.drained_hosts),
     )  # fmt: skip
@@ -332,9 +339,9 @@ def _may_come_first(asked: Asked) -> bool:
     return asked.command is None or asked.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
 
 
-def _turn(current: Current) -> Steer | None:
+def _turn(current: Current) -> LayoutCommand | None:
     """Return what lets the next migration begin that is queued, if its turn has come."""
-    return Steer(None, current.now_us) if has_turn(current.head) else None
+    return LayoutCommand(None, current.now_us) if has_turn(current.head) else None
 
 
 def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan:

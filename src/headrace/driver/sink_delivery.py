@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.coordinator.messages import Released
 from headrace.driver.leadership_proof import NotBegun, Proof
-from headrace.driver.outputs import Productions
+from headrace.driver.outputs import StepOutput
 from headrace.driver.phase_timer import DELIVER, Stopwatch
 from headrace.errors import SinkTimeout
 from headrace.errors.user_code import blamed
@@ -55,16 +55,16 @@ class _Queue:
     The thread is a daemon: a sink that never returns must not keep the process from its end.
     """
 
-    def __init__(self, name: str, deliver: Callable[[Productions], None]) -> None:
+    def __init__(self, name: str, deliver: Callable[[StepOutput], None]) -> None:
         self._deliver = deliver
-        self._waiting: deque[Productions] = deque()
+        self._waiting: deque[StepOutput] = deque()
         self._closed = False
         self._changed = threading.Event()
         self._over = threading.Event()
         self._name = name
         self._begun = False
 
-    def give(self, productions: Productions) -> None:
+    def give(self, productions: StepOutput) -> None:
         """Let the sink receive a step, after what it was given before."""
         self._waiting.append(productions)
         self._changed.set()
@@ -134,7 +134,7 @@ class Deliveries:
             f"headrace-sink-{node.name}", lambda productions: self._deliver(node, productions)
         )
 
-    def give(self, sinks: Iterable[str], productions: Productions) -> None:
+    def give(self, sinks: Iterable[str], productions: StepOutput) -> None:
         """Let sinks receive a step, after what they were given before."""
         for name in sinks:
             if self._queues:
@@ -209,7 +209,7 @@ class Deliveries:
             return _FOREVER_S
         return max(0.0, one.since_s + self._timeout_s - time.monotonic())
 
-    def _deliver(self, node: SinkNode, productions: Productions) -> None:
+    def _deliver(self, node: SinkNode, productions: StepOutput) -> None:
         if node.name in self._failed:
             return
         error: BaseException | None = None
@@ -226,7 +226,7 @@ class Deliveries:
         self._ended.append(_Ended(Released(node.name, productions.step), error))
         self.news.set()
 
-    def _receive(self, node: SinkNode, productions: Productions) -> None:
+    def _receive(self, node: SinkNode, productions: StepOutput) -> None:
         rows = productions.table(node.stream, self._store)
         if rows is None:
             return

@@ -9,21 +9,21 @@ from typing import Any
 
 import msgspec
 
-from headrace.coordinator.messages import Poll, PollAgain
+from headrace.coordinator.messages import Poll, PollBackfill
 from headrace.errors import PipelineError, StorageError
 from headrace.errors.user_code import SOURCE_REMEDY, blamed
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
 from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Limit, Offer, Position, Source
-from headrace.protocol.plan import Plan
+from headrace.protocol.plan import StepPlan
 from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
 
 log = logging.getLogger("headrace")
 
 
-class Intake:
+class SourcePoller:
     """Reads the injectors of the drawing that runs.
 
     A source that both the drawing before and the one after have (the same object) stays open.
@@ -163,7 +163,7 @@ class Intake:
         }
         return {name: what for name, what in found.items() if what}
 
-    def offers_again(self, poll: PollAgain) -> dict[str, Offer | None]:
+    def offers_again(self, poll: PollBackfill) -> dict[str, Offer | None]:
         """Return what injectors that are read again have next."""
         found = {}
         for name, at in poll.positions.items():
@@ -184,7 +184,9 @@ class Intake:
                     ready = source.recover(positions[name], offer.end) and ready
         return ready
 
-    def with_splits(self, plan: Plan, divisions: Mapping[str, tuple[Position, Position]]) -> Plan:
+    def with_splits(
+        self, plan: StepPlan, divisions: Mapping[str, tuple[Position, Position]]
+    ) -> StepPlan:
         """Return a plan with the splits of its division."""
         injectors = dict(plan.injectors)
         for name, (start, end) in divisions.items():

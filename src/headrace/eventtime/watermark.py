@@ -132,7 +132,7 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
+class PartitionSeen(msgspec.Struct, frozen=True, array_like=True):
     """What the records of one partition in one step came to.
 
     Attributes:
@@ -143,12 +143,12 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     highest: int
     delays: dict[int, int] = {}
 
-    def plus(self, other: Seen) -> Seen:
+    def plus(self, other: PartitionSeen) -> PartitionSeen:
         """Return what both came to; in any order the same."""
         delays = dict(self.delays)
         for bin_, count in other.delays.items():
             delays[bin_] = delays.get(bin_, 0) + count
-        return Seen(max(self.highest, other.highest), delays)
+        return PartitionSeen(max(self.highest, other.highest), delays)
 
 
 def news(before: Frontiers, after: Frontiers) -> bool:
@@ -206,9 +206,11 @@ def without_ended(of: Frontiers, named: Collection[str], rules: Rules) -> Fronti
     return msgspec.structs.replace(of, parts=parts)
 
 
-def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, dict[str, Seen]]:
+def merged_seen(
+    parts: Iterable[Mapping[str, Mapping[str, PartitionSeen]]],
+) -> dict[str, dict[str, PartitionSeen]]:
     """Return what several readers saw, by injector and partition; in any order the same."""
-    merged: dict[str, dict[str, Seen]] = {}
+    merged: dict[str, dict[str, PartitionSeen]] = {}
     for part in parts:
         for injector, by_partition in part.items():
             into = merged.setdefault(injector, {})
@@ -300,7 +302,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def advance(
-    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, Seen]],
+    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, PartitionSeen]],
     finals: Iterable[str], rules: Mapping[str, Rules], clock_us: int,
 ) -> dict[str, Frontiers]:  # fmt: skip
     """Return what is known of all injectors after a step. Pure: tasks and the coordinator agree.
@@ -337,7 +339,7 @@ def _ended(before: Frontiers) -> Frontiers:
 
 
 def _advanced(
-    before: Frontiers, seen: Mapping[str, Seen], rules: Rules, clock_us: int
+    before: Frontiers, seen: Mapping[str, PartitionSeen], rules: Rules, clock_us: int
 ) -> Frontiers:
     parts = dict(before.parts)
     for name, of in seen.items():

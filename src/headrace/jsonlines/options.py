@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from headrace.schema.forms import Form
-from headrace.schema.nested import Constrained, Dict, Many, Part, Record
+from headrace.schema.nested import Constrained, Dict, FormPart, Many, RecordForm
 
 
-def type_with_options(declared: Any, parts: Mapping[str, Part], also: Iterable[str] = ()) -> Any:
+def type_with_options(
+    declared: Any, parts: Mapping[str, FormPart], also: Iterable[str] = ()
+) -> Any:
     """Return a type for msgspec's decoder that refuses what a class, and those inside of it, are said to.
 
     Args:
@@ -51,7 +53,7 @@ def type_with_options(declared: Any, parts: Mapping[str, Part], also: Iterable[s
 def _type_in(form: Form) -> Any:
     if isinstance(form, Constrained):
         return _type_in(form.inner)
-    if isinstance(form, Record):
+    if isinstance(form, RecordForm):
         if issubclass(form.accepts, tuple):
             return None  # (which may be an array)
         return type_with_options(form.accepts, {part.outside: part for part in form.parts})

@@ -18,7 +18,7 @@ from headrace.jsonlines.scanning import BARE_NUMBERS, NAMED_NUMBERS
 from headrace.jsonlines.writing import json_lines
 from headrace.schema.exact import family_of
 from headrace.schema.forms import Form
-from headrace.schema.nested import Constrained, Dict, Many, Part, Record, relabelled
+from headrace.schema.nested import Constrained, Dict, FormPart, Many, RecordForm, relabelled
 from headrace.schema.shown import as_kept, is_shown, is_sparse
 
 Convert = Callable[[Any], Any]
@@ -54,7 +54,7 @@ def type_as_read(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def arrow_can(kind: pa.DataType, part: Part | None) -> bool:
+def arrow_can(kind: pa.DataType, part: FormPart | None) -> bool:
     """Say whether Arrow's reader can read a column, as :func:`type_as_read` has it."""
     form = _form_of(part)
     family = family_of(kind)
@@ -71,7 +71,7 @@ def arrow_can(kind: pa.DataType, part: Part | None) -> bool:
     return False
 
 
-def has_defaults(part: Part | None) -> bool:
+def has_defaults(part: FormPart | None) -> bool:
     """Say whether a field, or one inside of it, is something where it is absent that null is not."""
     if part is None:
         return False
@@ -81,19 +81,19 @@ def has_defaults(part: Part | None) -> bool:
     return any(map(has_defaults, _parts_of(form).values())) or has_defaults(_item_of(form))
 
 
-def _form_of(part: Part | None) -> Form | None:
+def _form_of(part: FormPart | None) -> Form | None:
     """Return what a field is kept as, without the limits to its values."""
     form = None if part is None else part.form
     return form.inner if isinstance(form, Constrained) else form
 
 
-def _item_of(form: Form | None) -> Part | None:
+def _item_of(form: Form | None) -> FormPart | None:
     """Return what a list or a map has many of."""
     return form.item if isinstance(form, Many | Dict) else None
 
 
-def _parts_of(form: Form | None) -> dict[str, Part]:
-    return {part.outside: part for part in form.parts} if isinstance(form, Record) else {}
+def _parts_of(form: Form | None) -> dict[str, FormPart]:
+    return {part.outside: part for part in form.parts} if isinstance(form, RecordForm) else {}
 
 
 class Shadow:
@@ -111,12 +111,12 @@ class Shadow:
     """
 
     def __init__(
-        self, kind: pa.DataType, part: Part | None = None, *, exactly: bool = False
+        self, kind: pa.DataType, part: FormPart | None = None, *, exactly: bool = False
     ) -> None:
         self.type, self.convert = _shadow(kind, _form_of(part), exactly)
 
 
-def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec.Struct]:
+def row_type(columns: dict[str, Shadow], parts: dict[str, FormPart]) -> type[msgspec.Struct]:
     """Return the shadow of a record, or of a struct: fields are called ``f0``, ``f1``, …"""
     names = list(columns)
     fields: list[Any] = [
@@ -127,7 +127,7 @@ def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec
     return msgspec.defstruct("Row", fields, rename=rename, gc=False)
 
 
-def _absent(part: Part | None, shadow: Any) -> Any:
+def _absent(part: FormPart | None, shadow: Any) -> Any:
     """Return what a field is decoded to where it is absent: its default, as it would stand in JSON."""
     if part is None or part.default is None or not has_defaults(part):
         return None
@@ -251,7 +251,9 @@ def _struct(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert |
             for (_, name, convert), of in zip(each, values, strict=True)
         }
 
-    if isinstance(form, Record) and form.is_tuple and columns:  # (msgspec writes tuples as lists)
+    if (
+        isinstance(form, RecordForm) and form.is_tuple and columns
+    ):  # (msgspec writes tuples as lists)
         made = made | tuple[tuple(shadow.type for shadow in columns.values())]  # type: ignore[misc]
     return made | None, converted
 

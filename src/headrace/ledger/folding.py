@@ -12,7 +12,7 @@ from headrace.ledger.head import RECENT_ANSWERS, Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.migrations import migrations_after
-from headrace.ledger.records import Chain, Counts, Halt, Origin, Slice
+from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice
 from headrace.ledger.retained import (
     Mark,
     lowered,
@@ -209,7 +209,7 @@ def _chains_after(head: Head, manifest: Manifest, since: str) -> dict[str, Chain
     return chains
 
 
-def _halt_after(head: Head, manifest: Manifest) -> Halt | None:
+def _halt_after(head: Head, manifest: Manifest) -> ScheduledStop | None:
     """Return what is to be done later: it is over once a step follows the one that it names."""
     halt = head.halt if manifest.halt is None else manifest.halt
     over = halt is None or halt.kind == "none" or halt.step < manifest.step

@@ -13,9 +13,9 @@ from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.migrations import Migration, under_way
+from headrace.ledger.migrations import RecordedMigration, under_way
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Chain, Counts, Halt, Origin, Slice
+from headrace.ledger.records import CatchUp, Chain, Counts, Origin, ScheduledStop, Slice
 from headrace.ledger.retained import (
     Mark,
 )
@@ -140,12 +140,12 @@ class Head(msgspec.Struct, frozen=True):
     relocated: list[Relocated] = []
     updates: list[Update] = []
     asked: tuple[Workers, Bins] = (0, 0)
-    migrations: list[Migration] = []
+    migrations: list[RecordedMigration] = []
     per_worker: dict[str, dict[WorkerNumber, Held]] = {}
     places: Places = Places()
     drained_hosts: list[str] = []
     checkpoint: StepNumber = -1
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
     clock_us: Micros = 0
     clock_before: dict[StepNumber, Micros] = {}
     clock_ahead: dict[StepNumber, Micros] = {}
@@ -180,7 +180,7 @@ class Head(msgspec.Struct, frozen=True):
         )
 
     @property
-    def migration(self) -> Migration | None:
+    def migration(self) -> RecordedMigration | None:
         """The migration that is under way; others may be queued behind it."""
         return under_way(self.migrations)
 

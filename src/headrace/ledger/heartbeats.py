@@ -156,7 +156,7 @@ def leader_among(beats: Iterable[Beat], epoch: int) -> Beat | None:
     return max(found, key=lambda beat: (beat.epoch, beat.counter), default=None)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class LeaderSeen(msgspec.Struct, frozen=True):
     """What a watcher has read: the newest step, and the beat of who leads (None where none was seen)."""
 
     step: int
@@ -167,7 +167,7 @@ class Seen(msgspec.Struct, frozen=True):
 Verdict = Literal["lives", "gone", "ended"]
 
 
-class Watch:
+class FailureDetector:
     """What a watcher makes of what it sees. Pure: it is told when it looked, by one monotonic clock.
 
     A time without a sign counts from the *end* of the look that saw the last one to the *beginning* of the
@@ -180,12 +180,12 @@ class Watch:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._seen = Seen(-2, None)
+        self._seen = LeaderSeen(-2, None)
         self._looked_s: float | None = None
         self._lived: set[str] = set()
         self.silent_s = 0.0
 
-    def saw(self, seen: Seen, began_s: float, ended_s: float) -> Verdict:
+    def saw(self, seen: LeaderSeen, began_s: float, ended_s: float) -> Verdict:
         """Return what follows from one more look.
 
         Args:
@@ -200,12 +200,12 @@ class Watch:
             self.silent_s += max(0.0, min(began_s - self._looked_s, most))
         self._looked_s = ended_s
         newest = leader if _is_newer(leader, self._seen.leader) else self._seen.leader
-        self._seen = Seen(max(seen.step, self._seen.step), newest)
+        self._seen = LeaderSeen(max(seen.step, self._seen.step), newest)
         if leader is not None and leader.role == "leads":
             self._lived.add(leader.token)
         return self._verdict()
 
-    def _is_sign(self, seen: Seen) -> bool:
+    def _is_sign(self, seen: LeaderSeen) -> bool:
         return seen.step > self._seen.step or _is_newer(seen.leader, self._seen.leader)
 
     @property

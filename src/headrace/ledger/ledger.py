@@ -81,7 +81,7 @@ _AT_ONCE = 16
 Read = tuple[Manifest, str]
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class OpenedLedger(msgspec.Struct, frozen=True):
     """What there is: the newest head, and what leads to it from the last checkpoint.
 
     Attributes:
@@ -210,7 +210,7 @@ class Ledger:
             "manifests were taken away: bring them back",
         )
 
-    def open_stretch(self, on: Head | None = None) -> Stretch:
+    def open_stretch(self, on: Head | None = None) -> OpenedLedger:
         """Return the pipeline as of its newest step, with the steps since its last checkpoint.
 
         Args:
@@ -224,11 +224,11 @@ class Ledger:
         while True:
             head = on or self._open_newest(seen=seen)
             if head is None or not head.is_behind:
-                return Stretch(head)
+                return OpenedLedger(head)
             since = range(head.checkpoint + 1, head.step + 1)
             try:
                 checkpoint = self.open(head.checkpoint)
-                return Stretch(head, checkpoint, [self.read(step)[0] for step in since])
+                return OpenedLedger(head, checkpoint, [self.read(step)[0] for step in since])
             except Damaged:
                 # (a running driver that cleans has gone on, too)
                 seen = self._newest_step(seen=head.step)

@@ -23,9 +23,9 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.envelope import Sealed
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.migrations import Migration
+from headrace.ledger.migrations import RecordedMigration
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Counts, Division, Halt, HeldBy, Origin, Slice
+from headrace.ledger.records import CatchUp, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
 from headrace.ledger.timing import Timing
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
@@ -131,14 +131,14 @@ class Manifest(msgspec.Struct, frozen=True):
     updates: list[Update] = []
     withdrawn: bool = False
     asked: tuple[Workers, Bins] | None = None
-    migrations: list[Migration] = []
+    migrations: list[RecordedMigration] = []
     per_worker: list[HeldBy] = []
     places: Places | None = None
     drained_hosts: list[str] | None = None
     light: bool = False
     intent: Intent | None = None
     unstaged: bool = False
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
     copied: StepNumber = -1
     staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}

@@ -34,7 +34,7 @@ ENDED: frozenset[MigrationState] = frozenset({"done", "aborted"})
 _NAMED = 4
 
 
-class Round(msgspec.Struct, frozen=True, array_like=True):
+class RecordedRound(msgspec.Struct, frozen=True, array_like=True):
     """What of a migration takes effect at one step: an update whose step is not known yet.
 
     Attributes:
@@ -132,7 +132,7 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
     clock_us: Micros
 
 
-class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedMigration(msgspec.Struct, frozen=True, omit_defaults=True):
     """A migration, and how far it is.
 
     Attributes:
@@ -168,7 +168,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     state: MigrationState = "queued"
     goal: Goal | None = None
     estimate: Estimate | None = None
-    rounds: list[Round] | None = None
+    rounds: list[RecordedRound] | None = None
     origin: LayoutWire | None = None
     next: Whole = 0
     effective: StepNumber = -1
@@ -193,7 +193,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.state in ENDED
 
     @property
-    def left(self) -> list[Round]:
+    def left(self) -> list[RecordedRound]:
         """The rounds that have not taken effect yet."""
         return (self.rounds or [])[self.next :]
 
@@ -208,14 +208,14 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.is_under_way and self.state != "paused"
 
 
-def under_way(migrations: Sequence[Migration]) -> Migration | None:
+def under_way(migrations: Sequence[RecordedMigration]) -> RecordedMigration | None:
     """Return the migration that has begun and has not ended."""
     return next((one for one in migrations if one.is_under_way), None)
 
 
 def migrations_after(
-    before: Sequence[Migration], changed: Sequence[Migration]
-) -> Sequence[Migration]:
+    before: Sequence[RecordedMigration], changed: Sequence[RecordedMigration]
+) -> Sequence[RecordedMigration]:
     """Return the migrations after a manifest, by id: the new ones, and what has become of the others.
 
     Of those that have ended only the newest are remembered, and none of their rounds.

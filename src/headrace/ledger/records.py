@@ -147,7 +147,7 @@ class CatchUp(msgspec.Struct, frozen=True):
     retained: StepNumber | None = None
 
 
-class Halt(msgspec.Struct, frozen=True):
+class ScheduledStop(msgspec.Struct, frozen=True):
     """What is to be done once a step is committed.
 
     Attributes:

@@ -16,7 +16,7 @@ from headrace.migration.loads import Load, Prices
 from headrace.migration.measurements import Measurements
 from headrace.migration.moves import Difference, Move, Moves, moves_between
 from headrace.migration.objective import Costs, Estimate, Within, estimate, within
-from headrace.migration.plans import Plan, plan
+from headrace.migration.plans import MigrationPlan, plan
 from headrace.migration.rounds import (
     AllAtOnce,
     Batched,
@@ -41,9 +41,9 @@ __all__ = [
     "Fluid",
     "Load",
     "Measurements",
+    "MigrationPlan",
     "Move",
     "Moves",
-    "Plan",
     "Prices",
     "Reshaping",
     "Round",

@@ -14,7 +14,7 @@ from headrace.migration.rounds import Rounds, Strategy
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class MigrationPlan:
     """The way from one layout to another, as configuration updates.
 
     First there are new workers and splits, then the rounds of moves, then merges, and workers go. What
@@ -74,7 +74,7 @@ def plan(
     *,
     sizes: npt.ArrayLike | None = None,
     pending: npt.ArrayLike | None = None,
-) -> Plan:
+) -> MigrationPlan:
     """Return the way from one layout to another.
 
     Args:
@@ -93,7 +93,9 @@ def plan(
     moves = difference.moves.weighed(
         before, _known(sizes, len(before)), _known(pending, len(before))
     )
-    return Plan(before, after, difference.splits, strategy.rounds(moves), difference.merges)
+    return MigrationPlan(
+        before, after, difference.splits, strategy.rounds(moves), difference.merges
+    )
 
 
 def _known(values: npt.ArrayLike | None, bins: int) -> npt.ArrayLike:

@@ -11,7 +11,7 @@ from headrace.nexmark.columns import (
     FIRST_AUCTION,
     FIRST_CATEGORY,
     TIME,
-    Events,
+    EventColumns,
     not_null,
 )
 from headrace.nexmark.draws import I64
@@ -23,7 +23,7 @@ _DESCRIPTION, _DESCRIPTION_SPREAD = 51, 48
 _EXTRA, _EXTRA_SPREAD = 382, 76
 
 
-class Auctions(Events):
+class Auctions(EventColumns):
     """Something that is for sale until a time."""
 
     kind = Kind.AUCTION

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.nexmark.columns import TIME, Events, not_null
+from headrace.nexmark.columns import TIME, EventColumns, not_null
 from headrace.nexmark.draws import I64, Draws, hit, scaled
 from headrace.nexmark.timeline import Kind
 
@@ -26,7 +26,7 @@ _HOT_BIDDER = 1
 _EXTRA, _EXTRA_SPREAD = 68, 14
 
 
-class Bids(Events):
+class Bids(EventColumns):
     """What somebody would pay."""
 
     kind = Kind.BID

@@ -27,7 +27,7 @@ _HOT_BATCH = 100
 _PRICE_DIGITS, _PRICE_BITS, _CENT = 6, 12, 256
 
 
-class Events:
+class EventColumns:
     """Some events of a kind, one after another.
 
     Args:

@@ -11,13 +11,13 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.nexmark.auctions import Auctions
 from headrace.nexmark.bids import Bids
-from headrace.nexmark.columns import TIME, Events
+from headrace.nexmark.columns import TIME, EventColumns
 from headrace.nexmark.people import People
 from headrace.nexmark.timeline import ROUND, Kind, Timeline, blocks
 
 #: So many events are made at once: what is made of them stays in the processor's cache.
 BLOCK = ROUND * 1024
-_KINDS: dict[Kind, type[Events]] = {of.kind: of for of in (People, Auctions, Bids)}
+_KINDS: dict[Kind, type[EventColumns]] = {of.kind: of for of in (People, Auctions, Bids)}
 _EVENT_TYPE = {Kind.PERSON: 0, Kind.AUCTION: 1, Kind.BID: 2}
 
 
@@ -101,7 +101,7 @@ def _block(
     return table.take(pa.array(arrived[arrived >= 0]))
 
 
-def _some(timeline: Timeline, kind: Kind, low: int, high: int) -> Events:
+def _some(timeline: Timeline, kind: Kind, low: int, high: int) -> EventColumns:
     return _KINDS[kind](timeline, timeline.before(kind, low), timeline.before(kind, high))
 
 
@@ -119,7 +119,7 @@ def _all_kinds(timeline: Timeline, low: int, high: int, columns: Sequence[str]) 
     return table.take(pa.array(np.argsort(numbers)))
 
 
-def _as_event(some: Events, columns: Sequence[str]) -> pa.Table:
+def _as_event(some: EventColumns, columns: Sequence[str]) -> pa.Table:
     """Return events of a kind with the columns of all of them."""
     many = len(some.numbers)
     made: dict[str, Callable[[], Any]] = {
@@ -133,7 +133,7 @@ def _as_event(some: Events, columns: Sequence[str]) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-def _struct(some: Events) -> pa.Array:
+def _struct(some: EventColumns) -> pa.Array:
     own = _own(some.kind)
     columns = some.table(own.names).columns
     return pa.StructArray.from_arrays([one.combine_chunks() for one in columns], fields=list(own))

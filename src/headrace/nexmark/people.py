@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.nexmark.columns import FIRST_PERSON, TIME, Events, not_null
+from headrace.nexmark.columns import FIRST_PERSON, TIME, EventColumns, not_null
 from headrace.nexmark.draws import I64
 from headrace.nexmark.timeline import Kind
 
@@ -35,7 +35,7 @@ LAST_NAMES = [
 _EXTRA, _EXTRA_SPREAD = 137, 27
 
 
-class People(Events):
+class People(EventColumns):
     """Somebody who sells and bids."""
 
     kind = Kind.PERSON

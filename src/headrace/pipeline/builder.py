@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.computation.computation import Late, UserCode
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
-from headrace.computation.shape import Shape, shape_of
+from headrace.computation.shape import Declarations, declarations_of
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike
 from headrace.eventtime.watermark import Strategy
@@ -27,7 +27,7 @@ from headrace.pipeline.arguments import (
 )
 from headrace.pipeline.dead_letters import BY_PLACE, Letters
 from headrace.pipeline.edits import check_replaced, copy_into, removal_problem
-from headrace.pipeline.graph import Drawn
+from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.keys import KeySpec, check_keys, common_key, key_of
 from headrace.pipeline.layers import place_in_layer
 from headrace.pipeline.nodes import Clocked, Injector, Node, OnError, SinkNode
@@ -42,7 +42,7 @@ from headrace.pipeline.watermark_rules import rules_of
 from headrace.schema import value_type_of
 
 
-class Pipeline(Drawn):
+class Pipeline(PipelineGraph):
     """A pipeline: what flows where. Drawing it starts nothing.
 
     Args:
@@ -430,7 +430,7 @@ class Pipeline(Drawn):
             name=full,
             index=len(self.nodes),
             computation=passing,
-            shape=shape_of(passing, place=full, declared=passing.declare([source])),
+            shape=declarations_of(passing, place=full, declared=passing.declare([source])),
             inputs=[source],
             key_columns=[key],
             key_fields=fields,
@@ -469,10 +469,14 @@ class Pipeline(Drawn):
         self.kept.update({stream: keep for stream, keep in retained.items() if keep is not None})
 
 
-def _declared(computation: UserCode, inputs: list[Stream], place: str) -> tuple[UserCode, Shape]:
+def _declared(
+    computation: UserCode, inputs: list[Stream], place: str
+) -> tuple[UserCode, Declarations]:
     """Return a copy of the user's object, which may be drawn twice, and what it declares here."""
     computation = copy.copy(computation)
-    return computation, shape_of(computation, place=place, declared=computation.declare(inputs))
+    return computation, declarations_of(
+        computation, place=place, declared=computation.declare(inputs)
+    )
 
 
 def _users_module() -> str:

@@ -9,13 +9,13 @@ import msgspec
 
 from headrace.errors import PipelineError
 from headrace.pipeline.arguments import not_there
-from headrace.pipeline.graph import Drawn
+from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.nodes import Node
 from headrace.pipeline.streams import Stream
 from headrace.schema import describe
 
 
-def copy_into(made: Drawn, pipeline: Drawn) -> None:
+def copy_into(made: PipelineGraph, pipeline: PipelineGraph) -> None:
     """Draw the same things in an empty drawing, whose streams are its own."""
     streams: dict[int, Stream] = {}
 
@@ -43,7 +43,7 @@ def copy_into(made: Drawn, pipeline: Drawn) -> None:
     made.kept = dict(pipeline.kept)
 
 
-def streams_gone(drawn: Drawn, names: Collection[str]) -> set[str]:
+def streams_gone(drawn: PipelineGraph, names: Collection[str]) -> set[str]:
     """Return the streams that go with computations, and with the injectors that nobody reads then."""
     idle = [drawn.injectors[name] for name in drawn.unread_without(names)]
     nodes = [drawn.nodes[name] for name in names]
@@ -52,7 +52,7 @@ def streams_gone(drawn: Drawn, names: Collection[str]) -> set[str]:
 
 
 def removal_problem(
-    drawn: Drawn, names: Sequence[str], sinks: Sequence[str]
+    drawn: PipelineGraph, names: Sequence[str], sinks: Sequence[str]
 ) -> PipelineError | None:
     """Return why computations and sinks cannot be taken out of a drawing, or None."""
     for name in names:
@@ -79,7 +79,9 @@ def removal_problem(
     )
 
 
-def check_replaced(drawn: Drawn, before: Node, after: Node, place: str, retained: set[str]) -> None:
+def check_replaced(
+    drawn: PipelineGraph, before: Node, after: Node, place: str, retained: set[str]
+) -> None:
     """Check that new code of a computation gives the others what they take.
 
     Args:

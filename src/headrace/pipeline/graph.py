@@ -14,7 +14,7 @@ from headrace.pipeline.retention import Keep
 from headrace.pipeline.streams import Stream
 
 
-class Drawn:
+class PipelineGraph:
     """A drawing as those see it that run it; :class:`Pipeline` is how it comes to be.
 
     Attributes:

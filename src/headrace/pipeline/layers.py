@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.pipeline.graph import Drawn
+from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.nodes import Node
 
 
-def place_in_layer(drawn: Drawn, node: Node) -> None:
+def place_in_layer(drawn: PipelineGraph, node: Node) -> None:
     """Chain the node to its producer where that is sound, or put it a layer below.
 
     Sound means: one input, keyed by the producer's own key, in the producer's group, so that each

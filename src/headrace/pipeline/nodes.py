@@ -10,7 +10,7 @@ from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Late, UserCode
 from headrace.computation.declarations import Declaration
 from headrace.computation.record_ids import IDS
-from headrace.computation.shape import Shape
+from headrace.computation.shape import Declarations
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group
@@ -52,7 +52,7 @@ class Node(msgspec.Struct, eq=False):
     name: str
     index: int
     computation: UserCode
-    shape: Shape
+    shape: Declarations
     inputs: list[Stream]
     key_columns: list[tuple[KeyPartSpec, ...] | None]
     key_fields: tuple[Any, ...]

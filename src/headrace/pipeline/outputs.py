@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.errors import PipelineError
-from headrace.pipeline.graph import Drawn
+from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.nodes import Node
 from headrace.pipeline.retention import Keep
 from headrace.pipeline.streams import DEAD_LETTER, DeadLetter, Stream
 from headrace.schema import ValueType, value_type_of
 
 
-def add_outputs(pipeline: Drawn, node: Node, place: str) -> None:
+def add_outputs(pipeline: PipelineGraph, node: Node, place: str) -> None:
     """Give a computation its output streams: those that it declares, and those of its policies.
 
     Raises:
@@ -73,7 +73,7 @@ def retained_of(
     return {node.outputs[name].name: keep for name, keep in kept.items()}
 
 
-def add_posts(pipeline: Drawn, node: Node, place: str) -> None:
+def add_posts(pipeline: PipelineGraph, node: Node, place: str) -> None:
     """Give a computation its streams of posts.
 
     Raises:

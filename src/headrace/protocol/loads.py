@@ -60,7 +60,7 @@ class BinLoads(msgspec.Struct, frozen=True, array_like=True):
         return shares
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True):
+class OpenedState(msgspec.Struct, frozen=True, array_like=True):
     """What of its state a worker has opened in a step.
 
     Attributes:

@@ -8,10 +8,10 @@ import msgspec
 import pyarrow as pa
 
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.eventtime.watermark import Seen, Watermarks
+from headrace.eventtime.watermark import PartitionSeen, Watermarks
 
 
-class Header(msgspec.Struct):
+class ParcelHeader(msgspec.Struct):
     """Sent by every producer task to every consumer task, also when it has no records.
 
     Attributes:
@@ -33,7 +33,7 @@ class Header(msgspec.Struct):
     try_: int
     local: dict[str, Watermarks] = {}
     known: dict[str, Watermarks] = {}
-    seen: dict[str, dict[str, Seen]] = {}
+    seen: dict[str, dict[str, PartitionSeen]] = {}
     failed: bool = False
     latest: int = MIN_TIME
 
@@ -101,7 +101,7 @@ class Parcel(msgspec.Struct):
         entries: records, for the consumer's layer and (to be passed on) deeper ones.
     """
 
-    header: Header
+    header: ParcelHeader
     entries: list[Entry] = []
 
 

@@ -10,13 +10,13 @@ import msgspec
 from headrace.checkpoints.state_files import StateFiles
 from headrace.computation.per_worker import Held
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.eventtime.watermark import Frontiers, Rules, Seen, advance
+from headrace.eventtime.watermark import Frontiers, PartitionSeen, Rules, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated
 from headrace.ledger.records import Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Split
-from headrace.protocol.loads import BinLoads, Opened
+from headrace.protocol.loads import BinLoads, OpenedState
 from headrace.runfiles.format import FileRef
 from headrace.storage.soft import is_soft
 
@@ -110,7 +110,7 @@ class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
     most_bytes: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class StepPlan(msgspec.Struct, frozen=True):
     """A step to be computed.
 
     The result of a step is a function of: the division (through the splits), the clock reading, the
@@ -189,7 +189,7 @@ class Plan(msgspec.Struct, frozen=True):
         return 1 if self.exchange == "driver" else self.layout.workers
 
     def injectors_after(
-        self, seen: Mapping[str, Mapping[str, Seen]], rules: Mapping[str, Rules]
+        self, seen: Mapping[str, Mapping[str, PartitionSeen]], rules: Mapping[str, Rules]
     ) -> dict[str, Frontiers]:
         """Return what is known of the injectors after the step.
 
@@ -296,14 +296,14 @@ class TaskReport(msgspec.Struct):
     slice_bytes: int = 0
     nodes: dict[str, NodeReport] = {}
     streams: dict[str, StreamReport] = {}
-    seen: dict[str, dict[str, Seen]] = {}
+    seen: dict[str, dict[str, PartitionSeen]] = {}
     read_rows: dict[str, int] = {}
     skipped: dict[str, int] = {}
     read_digests: dict[str, int] = {}
     phases: dict[str, float] = {}
     unread: bool = False
     loads: list[BinLoads] = []
-    opened: Opened | None = None
+    opened: OpenedState | None = None
     notes: dict[str, Any] = {}
     failure: Failure | None = None
     inline_outputs: dict[str, bytes] = {}

@@ -118,7 +118,7 @@ class FileRef(msgspec.Struct, frozen=True):
     layout: str
 
 
-class Part(msgspec.Struct):
+class RunPart(msgspec.Struct):
     """One section to be written: rows sorted by hash, and the lowest timers by row."""
 
     owner: str
@@ -127,7 +127,7 @@ class Part(msgspec.Struct):
     timer_rows: Any = None  # (row indices, times, is_wall) of rows that set a timer
 
 
-def write_run(parts: list[Part], layout: Layout) -> tuple[bytes, str]:
+def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
     """Return the bytes of a run file and the checksum of its footer."""
     chunks: list[bytes | pa.Buffer] = []
     offset = 0
@@ -143,7 +143,7 @@ def write_run(parts: list[Part], layout: Layout) -> tuple[bytes, str]:
     return b"".join(chunks), f"{checksum:016x}"
 
 
-def _section(part: Part, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
+def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
     batch: pa.RecordBatch = part.batch
     hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
     index = layout.bins_of(hashes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from headrace.errors import HeadraceError, PipelineError
 from headrace.ledger.places import Places
 from headrace.pipeline import Pipeline
-from headrace.protocol.plan import Exchange, Plan, TaskReport
+from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.storage.base import Store
 
 
@@ -36,7 +36,7 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         """Run all tasks of a try; return what they report.
 
         Raises:

@@ -29,7 +29,7 @@ from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, Ta
 from headrace.errors.user_code import FromOutside
 from headrace.ledger.envelope import Sealed
 from headrace.protocol.failures import error_of, failure_of
-from headrace.protocol.plan import Failure, Plan
+from headrace.protocol.plan import Failure, StepPlan
 from headrace.runners import last_resort
 from headrace.storage.base import Store
 
@@ -58,23 +58,23 @@ class Note(msgspec.Struct, frozen=True):
 NOTES = Sealed("headrace-ended-task", Note)
 
 
-def cancel_name(plan: Plan) -> str:
+def cancel_name(plan: StepPlan) -> str:
     """Return the name whose existence cancels a try. It is swept like what a lost try leaves."""
     return f"outputs/{plan.file_stem(0, 0, 'cancel')}"
 
 
-def note_name(plan: Plan, attempt: str) -> str:
+def note_name(plan: StepPlan, attempt: str) -> str:
     """Return the name of the note that an attempt leaves."""
     return f"outputs/{plan.file_stem(0, 0, f'ended.{attempt}')}"
 
 
-def cancel(plan: Plan, store: Store) -> None:
+def cancel(plan: StepPlan, store: Store) -> None:
     """Let the tasks of a try end, wherever they run."""
     with contextlib.suppress(StorageError):
         store.write(cancel_name(plan), b"")
 
 
-def ended(plan: Plan, store: Store) -> HeadraceError | None:
+def ended(plan: StepPlan, store: Store) -> HeadraceError | None:
     """Return why a try was ended, if one of its tasks says that it was; forget what they have left."""
     found: HeadraceError | None = None
     try:
@@ -86,7 +86,7 @@ def ended(plan: Plan, store: Store) -> HeadraceError | None:
     return found
 
 
-def timed_out(plan: Plan, place: str = "") -> TaskTimeout:
+def timed_out(plan: StepPlan, place: str = "") -> TaskTimeout:
     """Return the error about a task that has taken too long."""
     return TaskTimeout(
         f"a task of step {plan.step} has not come to its end in {plan.timeout_us / 1e6:g} s",
@@ -96,7 +96,7 @@ def timed_out(plan: Plan, place: str = "") -> TaskTimeout:
     )
 
 
-def cancelled(plan: Plan | None, place: str = "") -> Cancelled:
+def cancelled(plan: StepPlan | None, place: str = "") -> Cancelled:
     """Return the error about a pipeline that was cancelled."""
     step = "" if plan is None else f"step {plan.step}"
     return Cancelled(
@@ -110,7 +110,10 @@ class _Task:
     """A task that is watched."""
 
     def __init__(
-        self, plan: Plan, is_cancelled: Callable[[], bool], tell: Callable[[HeadraceError], None]
+        self,
+        plan: StepPlan,
+        is_cancelled: Callable[[], bool],
+        tell: Callable[[HeadraceError], None],
     ) -> None:
         self.plan = plan
         self.tell = tell
@@ -124,7 +127,7 @@ class _Task:
         self.error: HeadraceError | None = None
 
 
-class Watch:
+class TaskWatch:
     """Watches the task of a process, from a thread of its own; one task at a time.
 
     The thread ends soon after the last task has.
@@ -155,7 +158,7 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(
-        self, plan: Plan, is_cancelled: Callable[[], bool] = lambda: False,
+        self, plan: StepPlan, is_cancelled: Callable[[], bool] = lambda: False,
         tell: Callable[[HeadraceError], None] = lambda error: None,
     ) -> Iterator[None]:  # fmt: skip
         """Watch what is done within a ``with``.
@@ -311,7 +314,7 @@ def _key_of(context: Any) -> str:
         return ""
 
 
-def marked(plan: Plan, store: Store) -> Callable[[], bool]:
+def marked(plan: StepPlan, store: Store) -> Callable[[], bool]:
     """Return what looks whether a try was cancelled, from any process that sees the storage."""
 
     def look() -> bool:
@@ -324,7 +327,7 @@ def marked(plan: Plan, store: Store) -> Callable[[], bool]:
     return look
 
 
-def leave_note(plan: Plan, store: Store, attempt: str, error: HeadraceError) -> None:
+def leave_note(plan: StepPlan, store: Store, attempt: str, error: HeadraceError) -> None:
     """Leave a note of where a task was that was ended."""
     with contextlib.suppress(StorageError):
         store.write(note_name(plan, attempt), NOTES.encode(Note(failure_of(error))))

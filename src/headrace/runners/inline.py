@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from headrace.errors import Cancelled, HeadraceError
 from headrace.pipeline import Pipeline
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
-from headrace.runners.ending import Watch
+from headrace.runners.ending import TaskWatch
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.tasks.state_cache import SoftState
@@ -42,7 +42,7 @@ class InlineRunner(Runner):
         self._soft = [SoftState() for _ in range(processes)]
         self._soft_files = MemoryStore()  # all is on one host
         self._attempts = 0
-        self._watch = Watch(ends_process=ends_process) if watched else None
+        self._watch = TaskWatch(ends_process=ends_process) if watched else None
         self._workers: list[Worker] = []
         self._drawings = 0
 
@@ -73,7 +73,7 @@ class InlineRunner(Runner):
         for soft in self._soft:
             soft.forget()
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         if self._watch is None:
             return self._run(plan)
         with self._watch.watching(plan):
@@ -86,7 +86,7 @@ class InlineRunner(Runner):
     def why_ending(self) -> HeadraceError | None:
         return None if self._watch is None else self._watch.why_ending
 
-    def _run(self, plan: Plan) -> list[TaskReport]:
+    def _run(self, plan: StepPlan) -> list[TaskReport]:
         reports: list[TaskReport] = []
         results = [
             self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)

@@ -23,7 +23,7 @@ from headrace.schema.forms import (
     Bool,
     Bytes,
     Date,
-    Duration,
+    DurationForm,
     Float,
     Form,
     Int,
@@ -33,17 +33,17 @@ from headrace.schema.forms import (
     OneOf,
     Plain,
     PointInTime,
-    Text,
+    TextForm,
     TimeOfDay,
     Uuid,
 )
 from headrace.schema.nested import (
     Constrained,
     Dict,
+    FormPart,
     Json,
     Many,
-    Part,
-    Record,
+    RecordForm,
     by_attribute,
     by_key,
     by_place,
@@ -51,8 +51,8 @@ from headrace.schema.nested import (
 
 #: The forms of types that are not made of others.
 PLAIN: dict[Any, Callable[[], Form]] = {
-    int: Int, float: Float, bool: Bool, str: Text, bytes: Bytes, date: Date, datetime: PointInTime,
-    timedelta: Duration, time: TimeOfDay, Decimal: Number, UUID: Uuid,
+    int: Int, float: Float, bool: Bool, str: TextForm, bytes: Bytes, date: Date, datetime: PointInTime,
+    timedelta: DurationForm, time: TimeOfDay, Decimal: Number, UUID: Uuid,
 }  # fmt: skip
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
@@ -102,7 +102,7 @@ def _unwrapped(kind: Any) -> Any:
 def part_of(
     name: str, kind: Any, place: str, *, outside: str = "",
     default: Callable[[], Any] | None = None, within: tuple[Any, ...] = (),
-) -> Part:  # fmt: skip
+) -> FormPart:  # fmt: skip
     """Return the part that a field of a declared type is.
 
     Args:
@@ -116,17 +116,17 @@ def part_of(
     """
     if isinstance(kind, pa.DataType):
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return Part(name, form_of_arrow(kind), nullable=True, outside=outside)
+        return FormPart(name, form_of_arrow(kind), nullable=True, outside=outside)
     inner, nullable = strip_optional(kind)
     form = form_of(inner, f"{place} field {name!r}", within)
     bare = _bare(inner)
     nullable = nullable or bare in (Any, object) or _may_be_none(bare)
-    part = Part(name, form, nullable=nullable, outside=outside, default=default)
+    part = FormPart(name, form, nullable=nullable, outside=outside, default=default)
     _check_default(part, place)
     return part
 
 
-def _check_default(part: Part, place: str) -> None:
+def _check_default(part: FormPart, place: str) -> None:
     """Check that what a field is where it is absent is of its type.
 
     Raises:
@@ -219,7 +219,7 @@ def _narrowed(form: Form, arrow: pa.DataType, place: str) -> Form:
 
 def _enum(kind: type[Enum], place: str) -> Form:
     values = [member.value for member in kind]
-    for of, inner in ((int, Int), (str, Text)):
+    for of, inner in ((int, Int), (str, TextForm)):
         if all(isinstance(value, of) and not isinstance(value, bool) for value in values):
             return Member(kind, inner())
     raise PipelineError(
@@ -231,7 +231,7 @@ def _enum(kind: type[Enum], place: str) -> Form:
 
 def _literal(values: tuple[Any, ...], place: str) -> Form:
     there = [value for value in values if value is not None]
-    for of, inner in ((int, Int), (str, Text)):
+    for of, inner in ((int, Int), (str, TextForm)):
         if there and all(type(value) is of for value in there):
             return OneOf(there, inner())
     return _json(typing.Literal[tuple(there)], place)
@@ -253,7 +253,7 @@ def _collection(
 ) -> Form | None:
     """Return the form of a list, a set, a tuple or a dict; None for what is none."""
 
-    def item(of: Any) -> Part:
+    def item(of: Any) -> FormPart:
         return part_of("item", of, place, within=within)
 
     if origin in _LISTS:
@@ -277,10 +277,10 @@ def _collection(
     return None
 
 
-class FixedTuple(Record):
+class FixedTuple(RecordForm):
     """Tuples of a fixed length, as structs with the fields ``_1``, ``_2``, … (as Spark names them)."""
 
-    def __init__(self, says: str, parts: Sequence[Part]) -> None:
+    def __init__(self, says: str, parts: Sequence[FormPart]) -> None:
         super().__init__(says, parts, accepts=tuple, get=by_place, make=_tuple)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -332,8 +332,8 @@ def record_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> Form:
         if kind.__optional_keys__:
             return _json(kind, place)
         names = [part.name for part in parts]
-        return Record(says(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names))
-    return Record(says(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind))
+        return RecordForm(says(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names))
+    return RecordForm(says(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind))
 
 
 def record_maker(kind: Any) -> Callable[..., Any]:
@@ -360,7 +360,7 @@ def _by_name(cls: Any) -> bool:
     return dataclasses.is_dataclass(cls) and any(f.kw_only for f in dataclasses.fields(cls))
 
 
-def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[Part]:
+def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[FormPart]:
     """Return the fields of a class as parts.
 
     Raises:
@@ -471,8 +471,8 @@ def _unknown(kind: Any, place: str) -> PipelineError:
 # -- Arrow types ------------------------------------------------------------------------------
 
 _OF_FAMILY: dict[str, type[Plain]] = {
-    "int": Int, "float": Float, "bool": Bool, "text": Text, "bytes": Bytes, "date": Date,
-    "point in time": PointInTime, "duration": Duration, "time of day": TimeOfDay, "decimal": Number,
+    "int": Int, "float": Float, "bool": Bool, "text": TextForm, "bytes": Bytes, "date": Date,
+    "point in time": PointInTime, "duration": DurationForm, "time of day": TimeOfDay, "decimal": Number,
 }  # fmt: skip
 
 
@@ -535,7 +535,7 @@ class ArrowList(ArrowForm):
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        item = Part("item", form_of_arrow(kind.value_type), nullable=kind.value_field.nullable)
+        item = FormPart("item", form_of_arrow(kind.value_type), nullable=kind.value_field.nullable)
         self._many = Many(str(kind), list, (list, tuple), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -547,8 +547,8 @@ class ArrowMap(ArrowForm):
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        item = Part("item", form_of_arrow(kind.item_type), nullable=kind.item_field.nullable)
-        self._dict = Dict(str(kind), Part("key", form_of_arrow(kind.key_type)), item)
+        item = FormPart("item", form_of_arrow(kind.item_type), nullable=kind.item_field.nullable)
+        self._dict = Dict(str(kind), FormPart("key", form_of_arrow(kind.key_type)), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         dicts = [dict(value) if isinstance(value, list | tuple) else value for value in values]
@@ -560,8 +560,8 @@ class ArrowStruct(ArrowForm):
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        parts = [Part(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
-        self._record = Record(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
+        parts = [FormPart(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
+        self._record = RecordForm(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
         self._names = [part.name for part in parts]
         self._absent = {part.name: None for part in parts if part.nullable}
 

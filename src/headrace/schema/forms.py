@@ -200,7 +200,7 @@ class Bool(Plain):
         raise TypeError
 
 
-class Text(Plain):
+class TextForm(Plain):
     """Texts."""
 
     arrow, says, exact = pa.string(), "str", frozenset((str, _NONE))
@@ -291,7 +291,7 @@ class LocalTime(Plain):
         return super().to_python(cast_exactly(column, self.arrow, nullable=True))
 
 
-class Duration(Plain):
+class DurationForm(Plain):
     """Durations, in microseconds."""
 
     arrow, says, exact = pa.duration("us"), "timedelta", frozenset((timedelta, _NONE))
@@ -476,7 +476,7 @@ class OneOf(Mapped):
 class Uuid(Mapped):
     """UUIDs, as their texts of 36 characters: what JSON, CSV, Spark and DuckDB have for them."""
 
-    arrow, says, inner = pa.string(), "UUID", Text()
+    arrow, says, inner = pa.string(), "UUID", TextForm()
 
     def _inward(self, value: Any) -> str:
         if not isinstance(value, uuid.UUID | str):

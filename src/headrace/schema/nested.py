@@ -38,7 +38,7 @@ from headrace.schema.forms import Form, refused, shortened
 from headrace.schema.numbers import plain_number
 
 
-class Part:
+class FormPart:
     """A field of a struct or record, or the items of a list: a form, and whether there may be none.
 
     Args:
@@ -133,7 +133,9 @@ class Many(Form):
         item: what they have many of.
     """
 
-    def __init__(self, says: str, make: type[Any], accepts: tuple[type, ...], item: Part) -> None:
+    def __init__(
+        self, says: str, make: type[Any], accepts: tuple[type, ...], item: FormPart
+    ) -> None:
         self.says = says
         self.arrow = pa.list_(pa.field("item", item.form.arrow))
         self._make, self._accepts, self.item = make, accepts, item
@@ -183,7 +185,7 @@ class Dict(Form):
         key, item: what they have many of.
     """
 
-    def __init__(self, says: str, key: Part, item: Part) -> None:
+    def __init__(self, says: str, key: FormPart, item: FormPart) -> None:
         self.says = says
         self.arrow = pa.map_(key.form.arrow, item.form.arrow)
         self.key, self.item = key, item
@@ -225,7 +227,7 @@ class Dict(Form):
         return cast_maps(column, self.arrow, self.key.read, self.item.read)
 
 
-class Record(Form):
+class RecordForm(Form):
     """Structs, dataclasses, named and fixed tuples, typed dicts: a part for each field.
 
     Args:
@@ -240,7 +242,7 @@ class Record(Form):
     """
 
     def __init__(
-        self, says: str, parts: Sequence[Part], *, accepts: type[Any],
+        self, says: str, parts: Sequence[FormPart], *, accepts: type[Any],
         get: Callable[[str, int], Callable[[Any], Any]], make: Callable[..., Any],
     ) -> None:  # fmt: skip
         self.says = says
@@ -277,13 +279,13 @@ class Record(Form):
             found = pa.array([{}] * len(present), self.arrow)
         return spread(found, np.array(there, dtype=np.int64), len(values))
 
-    def _field_of(self, value: Any, part: Part, at: int, row: int) -> Any:
+    def _field_of(self, value: Any, part: FormPart, at: int, row: int) -> Any:
         try:
             return self._get(part.name, at)(value)
         except (AttributeError, KeyError, IndexError):
             raise Misfit(row, f"it is missing in {str(value)[:80]}") from None
 
-    def _of_mappings(self, values: list[Any], part: Part, at: int) -> list[Any]:
+    def _of_mappings(self, values: list[Any], part: FormPart, at: int) -> list[Any]:
         """Return a field of values that may be given as mappings, by names as outside."""
         found = []
         for row, value in enumerate(values):
@@ -362,7 +364,7 @@ def all_made(make: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[
     return made
 
 
-def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+def part_of_columns(part: FormPart, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """Return a field of what others wrote, or its default where they wrote none.
 
     Raises:
@@ -377,7 +379,7 @@ def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> p
     return found
 
 
-def field_of_mapping(value: Mapping[str, Any], part: Part, row: int) -> Any:
+def field_of_mapping(value: Mapping[str, Any], part: FormPart, row: int) -> Any:
     """Return a field of a mapping with names as outside, or its default.
 
     Raises:

@@ -31,7 +31,7 @@ from headrace.schema.declared import (
 from headrace.schema.exact import Misfit, NotExact
 from headrace.schema.forms import TIMESTAMP
 from headrace.schema.nested import (
-    Part,
+    FormPart,
     all_made,
     field_of_mapping,
     looks_at_itself,
@@ -58,7 +58,7 @@ class ValueType:
     """
 
     def __init__(
-        self, python_type: Any, parts: Sequence[Part], *, is_scalar: bool,
+        self, python_type: Any, parts: Sequence[FormPart], *, is_scalar: bool,
         make: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
         self.python_type = python_type
@@ -116,7 +116,7 @@ class ValueType:
             return [_column(self.parts[0], values, zone)]
         return [_column(part, _attributes(part, values), zone) for part in self.parts]
 
-    def of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def of_mappings(self, part: FormPart, items: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return a field of mappings whose keys are the fields' names outside.
 
         A key that is absent is the field's default, as in JSON; see also :meth:`check_keys`.
@@ -149,11 +149,11 @@ class ValueType:
             why = "there is none" if own is None else f"outside it is called {own.outside!r}"
             raise NotExact(row, f"field {strange!r}: {why}", str(strange))
 
-    def column(self, part: Part, values: Sequence[Any], zone: str | None = None) -> pa.Array:
+    def column(self, part: FormPart, values: Sequence[Any], zone: str | None = None) -> pa.Array:
         """Return the values of one field as its column; see :meth:`to_columns`."""
         return _column(part, values, zone)
 
-    def _is_other(self, part: Part) -> bool:
+    def _is_other(self, part: FormPart) -> bool:
         """Say whether the name of a field is that of another one outside."""
         return any(part.name == other.outside for other in self.parts)
 
@@ -188,7 +188,7 @@ class ValueType:
         own = {p.outside: p.name for p in self.parts if p.name not in there}
         return table.rename_columns([own.get(name, name) for name in table.column_names])
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> FormPart:
         """Return a field by its name in Python.
 
         Raises:
@@ -233,7 +233,7 @@ def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
-def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
+def _attributes(part: FormPart, values: Sequence[Any]) -> list[Any]:
     get = operator.attrgetter(part.name)
     try:
         return list(map(get, values))
@@ -245,14 +245,14 @@ def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
         raise
 
 
-def _column(part: Part, values: Sequence[Any], zone: str | None) -> pa.Array:
+def _column(part: FormPart, values: Sequence[Any], zone: str | None) -> pa.Array:
     try:
         return part.to_arrow(values, zone)
     except Misfit as error:
         raise _not_exact(part, error) from None
 
 
-def _not_exact(part: Part, error: Misfit, *, named: bool = True) -> NotExact:
+def _not_exact(part: FormPart, error: Misfit, *, named: bool = True) -> NotExact:
     path = f"{part.name}{error.path}"
     if named:
         return NotExact(error.row, f"field {path!r} wants {part.form.says}: {error.why}", path)
@@ -273,7 +273,7 @@ def column_of(values: Sequence[Any], field: pa.Field, zone: str | None = None) -
     Raises:
         NotExact: (a TypeError) naming the field, when a value does not have its type.
     """
-    part = Part(field.name, form_of_arrow(field.type), nullable=field.nullable)
+    part = FormPart(field.name, form_of_arrow(field.type), nullable=field.nullable)
     return _column(part, values, zone)
 
 
@@ -333,7 +333,7 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     kind, nullable = strip_optional(declared)
     form = form_of(kind, place)
     nullable = nullable or kind in (Any, object)
-    return ValueType(declared, [Part(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
+    return ValueType(declared, [FormPart(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
 
 
 def _has_fields(declared: Any) -> bool:
@@ -356,7 +356,7 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
     return _row_type(parts, name)
 
 
-def _row_type(parts: list[Part], name: str) -> ValueType:
+def _row_type(parts: list[FormPart], name: str) -> ValueType:
     names = [part.name for part in parts]
     for column in names:
         check_name(column, "")

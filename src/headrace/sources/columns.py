@@ -23,13 +23,13 @@ from headrace.schema.forms import (
     Bool,
     Bytes,
     Date,
-    Duration,
+    DurationForm,
     Float,
     Int,
     PointInTime,
-    Text,
+    TextForm,
 )  # fmt: skip
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.schema.shown import first_not_shown
 from headrace.sources.leaves import convert_leaves
@@ -38,7 +38,7 @@ Place = Callable[[int], str]
 
 _TIMES = ("point in time", "time without a zone")
 #: Columns that already are of the type that is wanted need no look at each value.
-_UNCHECKED = (Int, Float, Bool, Bytes, Duration, Date, PointInTime)
+_UNCHECKED = (Int, Float, Bool, Bytes, DurationForm, Date, PointInTime)
 _NUMBERS = ("int", "float", "decimal")
 
 
@@ -131,7 +131,7 @@ class Columns:
         """Return the column of one field, by its name; as :meth:`convert`."""
         return self._column(self._values.part(name), table, place_of)
 
-    def _column(self, part: Part, table: pa.Table, place_of: Place) -> pa.Array:
+    def _column(self, part: FormPart, table: pa.Table, place_of: Place) -> pa.Array:
         name = self._name(part.name)
         if name not in table.column_names and part.default is not None:
             return self._values.absent(part.name, len(table))
@@ -174,7 +174,7 @@ class Columns:
         times: list[int] = found.to_pylist()
         return times
 
-    def _converted(self, column: pa.Array, name: str, part: Part, place_of: Place) -> pa.Array:
+    def _converted(self, column: pa.Array, name: str, part: FormPart, place_of: Place) -> pa.Array:
         kind = part.form.arrow
         if column.type.equals(kind) and self._needs_no_look(part):
             return column
@@ -202,11 +202,11 @@ class Columns:
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
 
-    def _needs_no_look(self, part: Part) -> bool:
+    def _needs_no_look(self, part: FormPart) -> bool:
         """Say whether all that a column of a field's own type may hold are values of the field."""
         if not self._foreign:
             return True
-        if isinstance(part.form, Text):
+        if isinstance(part.form, TextForm):
             return self._is_text  # (whose reader has checked that)
         return isinstance(part.form, _UNCHECKED) or type(part.form) is Cast
 

@@ -23,13 +23,13 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import LAST_TIMER, Part, RunReader
+from headrace.runfiles.format import LAST_TIMER, RunPart, RunReader
 from headrace.runfiles.merging import StateSources, lower_by_facts, rows_of
 from headrace.runfiles.sections import as_one, due_rows, post_section, waiting_section
 from headrace.schema import ValueType, defaults_of
 from headrace.schema.reserved import HASH
 from headrace.state.buffer import RecordBuffer
-from headrace.state.opening_cost import Opening
+from headrace.state.opening_cost import OpeningCost
 from headrace.state.relayout import Carry
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class BinnedState(ABC):
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins to be loaded when one of them is
-        self.opening = Opening()
+        self.opening = OpeningCost()
 
     # -- what a subclass keeps in a bin -------------------------------------------------------
 
@@ -132,7 +132,7 @@ class BinnedState(ABC):
         """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
 
     @abstractmethod
-    def changed_parts(self) -> list[Part]:
+    def changed_parts(self) -> list[RunPart]:
         """Return what the step changed, to be written, and forget it."""
 
     # -- bins ---------------------------------------------------------------------------------
@@ -428,13 +428,13 @@ class BinnedState(ABC):
         self._unloaded = {of: carry.lowest(lowest) for of, lowest in self._unloaded.items()}
         self.regroup(before)
 
-    def take_changes(self) -> list[Part]:
+    def take_changes(self) -> list[RunPart]:
         """Return what the step changed, with the records that wait, to be written, and forget it."""
         parts = self.changed_parts()
         for section, buffer in self._buffers.items():
             batch = buffer.take_changes()
             if batch is not None:
-                parts.append(Part(self.node.name, section, batch, due_rows(batch, {})))
+                parts.append(RunPart(self.node.name, section, batch, due_rows(batch, {})))
         return parts
 
 

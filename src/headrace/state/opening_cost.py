@@ -11,7 +11,7 @@ def _no_time() -> float:
     return 0.0
 
 
-class Opening:
+class OpeningCost:
     """Adds up what was opened.
 
     Args:

@@ -120,7 +120,7 @@ class CellRows:
         return _with(table, VERSION, pa.array(versions)).filter(pa.array(stays))
 
 
-class TableRows:
+class StoredTableRows:
     """The rows of one table of a columnar computation.
 
     Args:

@@ -12,8 +12,8 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.records import Chain
-from headrace.protocol.plan import Carried, ChainPlan, Plan
-from headrace.runfiles.format import Part
+from headrace.protocol.plan import Carried, ChainPlan, StepPlan
+from headrace.runfiles.format import RunPart
 from headrace.runfiles.merging import Each, StateSources
 from headrace.runfiles.sections import due_rows, whole_section
 from headrace.storage.base import Store
@@ -47,7 +47,7 @@ class Heads:
         self._known.clear()
 
 
-class Committed:
+class CommittedFiles:
     """The files that hold a worker's state as of the step before a plan's; opened when asked for.
 
     Attributes:
@@ -57,7 +57,7 @@ class Committed:
     """
 
     def __init__(
-        self, store: Store, layout: Layout, layer: int, worker: int, plan: Plan, chain: ChainPlan,
+        self, store: Store, layout: Layout, layer: int, worker: int, plan: StepPlan, chain: ChainPlan,
         heads: Heads,
     ) -> None:  # fmt: skip
         self._chain = chain
@@ -72,9 +72,11 @@ class Committed:
         self._files: StateFiles | None = None
         self._readers: StateReaders | None = None
 
-    def again(self) -> Committed:
+    def again(self) -> CommittedFiles:
         """Return the same, not opened yet: for another thread."""
-        return Committed(self.store, self._layout, *self._at, self._plan, self._chain, self._heads)
+        return CommittedFiles(
+            self.store, self._layout, *self._at, self._plan, self._chain, self._heads
+        )
 
     def head(self) -> Head:
         """Return the pipeline as of the newest step: it says which files state is in."""
@@ -150,7 +152,7 @@ class Committed:
         soft = [ref for _, ref, _ in self._chain.soft]
         return msgspec.structs.replace(files, runs=[*files.runs, *soft]) if soft else files
 
-    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[Part]:
+    def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[RunPart]:
         """Return the rows of computations that were removed, to be written again as they are."""
         parts = []
         for item in carried:
@@ -163,5 +165,5 @@ class Committed:
                     continue
                 (batch,) = table.combine_chunks().to_batches()
                 due = due_rows(batch, dated)
-                parts.append(Part(item.name, whole_section(section), batch, due))
+                parts.append(RunPart(item.name, whole_section(section), batch, due))
         return parts

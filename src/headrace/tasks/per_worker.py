@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from headrace.computation.per_worker import NOTHING
 from headrace.ledger.head import Head
-from headrace.protocol.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.state.per_worker import PerWorkerState
 from headrace.tasks.user_code import raise_in_handler
 
 
 def begin_per_worker(
-    state: PerWorkerState, name: str, plan: Plan, worker: int, head: Callable[[], Head],
+    state: PerWorkerState, name: str, plan: StepPlan, worker: int, head: Callable[[], Head],
     report: TaskReport,
 ) -> None:  # fmt: skip
     """Make a computation's per-worker state that of the step before, and take in that of workers gone.

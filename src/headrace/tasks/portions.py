@@ -139,7 +139,7 @@ class KeyPortion:
         self._ways[what] = Stalled(length, event, wall)
 
 
-class Rounds:
+class HandlerRounds:
     """The calls of a columnar computation's handlers in a step, for what is due."""
 
     def __init__(self) -> None:

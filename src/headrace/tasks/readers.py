@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headrace.checkpoints.state_files import StateFiles
-from headrace.protocol.plan import Plan
+from headrace.protocol.plan import StepPlan
 
 
-def newest_runs(plan: Plan, layer: int, after: int, since: str) -> StateFiles | None:
+def newest_runs(plan: StepPlan, layer: int, after: int, since: str) -> StateFiles | None:
     """Return the runs of a layer between a step and a plan's, from the plan alone.
 
     Args:

@@ -253,7 +253,7 @@ class Router:
         stream: Stream,
         batch: pa.RecordBatch | pa.Table,
         layout: Layout,
-        outbox: Outbox,
+        outbox: OutgoingEntries,
         *,
         order: int,
         place: str,
@@ -270,7 +270,7 @@ class Router:
             _send(reader, batch, layout, outbox, order, place)
 
     def route_again(
-        self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: Outbox,
+        self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
         *, order: int, place: str, resting: Collection[str],
     ) -> None:  # fmt: skip
         """Send what was retained to those of its consumers that work; also to those that are chained.
@@ -285,7 +285,7 @@ class Router:
 
 
 def _send(
-    reader: InputFormat, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: Outbox,
+    reader: InputFormat, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
     order: int, place: str,
 ) -> None:  # fmt: skip
     rows = reader.rows(batch, place=place)
@@ -306,7 +306,7 @@ def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
     return pa.array((hashes % np.uint64(salt.parts)).astype(np.int64))
 
 
-class Outbox:
+class OutgoingEntries:
     """Entries on their way, by consuming worker."""
 
     def __init__(self, workers: int) -> None:

@@ -33,7 +33,7 @@ from headrace.tasks.portions import (
     MOST_PORTIONS_AT_THE_END,
     MOST_ROUNDS,
     Endless,
-    Rounds,
+    HandlerRounds,
     endless,
     without_end,
 )
@@ -199,7 +199,7 @@ class BatchVisitor:
 
     def _fire(self, until: dict[TimeDomain, int], report: NodeReport) -> bool:
         """Fire what is due, and again what those have set behind the clock; say whether some is left."""
-        rounds = Rounds()
+        rounds = HandlerRounds()
         while True:
             fired: dict[TimeDomain, list[tuple[Any, Any]]] = {}
             for batch in self._posts.due(until[EVENT_TIME]):

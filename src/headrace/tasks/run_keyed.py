@@ -66,7 +66,7 @@ from headrace.tasks.user_code import (
 Handler = Callable[[Any, Any], None]
 
 
-class Produced:
+class ProducedRecords:
     """What a computation produced on one output, in order of emission."""
 
     __slots__ = ("check", "copied", "hashes", "keys", "times", "values")
@@ -85,10 +85,10 @@ class Produced:
             del column[length:]
 
 
-class KeyContext(StepContext[Produced]):
+class KeyContext(StepContext[ProducedRecords]):
     """The context of a handler; one object a computation, moved from key to key."""
 
-    def __init__(self, node: Node, outputs: dict[str, Produced]) -> None:
+    def __init__(self, node: Node, outputs: dict[str, ProducedRecords]) -> None:
         super().__init__(node, outputs)
         self.key: Any = None
         self._hash = 0
@@ -173,7 +173,9 @@ class Visitor:
         computation.__dict__.update(handles, _handles=handles)
         self._process_record, self._process_timer = self._handlers()
         self.outputs = {
-            name: Produced(checker(stream.values.python_type), copier(stream.values.python_type))
+            name: ProducedRecords(
+                checker(stream.values.python_type), copier(stream.values.python_type)
+            )
             for name, stream in node.outputs.items()
             if not stream.is_late
         }
@@ -491,7 +493,7 @@ class Visitor:
                 output.cut(0)
         return taken
 
-    def _batch(self, name: str, output: Produced) -> pa.RecordBatch:
+    def _batch(self, name: str, output: ProducedRecords) -> pa.RecordBatch:
         stream = self.node.outputs[name]
         keys: list[Any] = output.keys
         parts = [keys] if len(stream.key_fields) == 1 else list(zip(*keys, strict=True))

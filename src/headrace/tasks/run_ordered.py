@@ -31,7 +31,7 @@ from headrace.tasks.reordering import OrderedInputs
 from headrace.tasks.routing import key_names, stream_schema
 from headrace.tasks.run_keyed import (
     KeyContext,
-    Produced,
+    ProducedRecords,
     Visitor,
     Work,
     checker,
@@ -78,7 +78,7 @@ class TimelineContext(KeyContext):
         posted: what was posted to the key at hand in this step: (time, stream, value).
     """
 
-    def __init__(self, node: Node, outputs: dict[str, Produced]) -> None:
+    def __init__(self, node: Node, outputs: dict[str, ProducedRecords]) -> None:
         super().__init__(node, outputs)
         self.streams = {name: PostedStream(stream) for name, stream in node.posts.items()}
         self.posted: list[tuple[int, str, Any]] = []

@@ -26,8 +26,8 @@ from headrace.keyspace.ranges import Ranges
 from headrace.ledger.head import Head
 from headrace.ledger.records import slice_range
 from headrace.pipeline import Node, Pipeline
-from headrace.protocol.plan import ChainPlan, Plan, SlicePlan
-from headrace.runfiles.format import Part, RunReader
+from headrace.protocol.plan import ChainPlan, SlicePlan, StepPlan
+from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.sections import due_rows, whole_section
 from headrace.schema.reserved import HASH
 from headrace.state.ids.ids import IdState
@@ -36,7 +36,7 @@ from headrace.state.relayout import refined
 from headrace.state.tables.table_set import TableSet
 from headrace.storage.base import Store
 from headrace.storage.reading import InTurn, Reading
-from headrace.tasks.committed_files import Committed, Heads
+from headrace.tasks.committed_files import CommittedFiles, Heads
 from headrace.tasks.deduplication import IdCheck
 from headrace.tasks.prefetch.arriving import Arrival, gathered
 from headrace.tasks.prefetch.kept import Sections
@@ -70,7 +70,7 @@ class WorkerState:
         self.version = version
         self.ahead = Ahead()
         self._coming = Ranges.of([])
-        self._committed: Committed | None = None
+        self._committed: CommittedFiles | None = None
         self._go_by(layout)
         self.visitors = {
             node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
@@ -86,7 +86,7 @@ class WorkerState:
         for name, visitor in self.visitors.items():
             visitor.state.attach(partial(readers.sources, name), self.owned)
 
-    def moved_until(self, plan: Plan, layout: Layout) -> Ranges | None:
+    def moved_until(self, plan: StepPlan, layout: Layout) -> Ranges | None:
         """Return what came to this worker, or left it, between its layout and a plan's.
 
         Returns:
@@ -107,7 +107,9 @@ class WorkerState:
         # (a try that was abandoned may have had another change under the same number)
         return None if len(differs.without(moved)) else moved
 
-    def relayout(self, layout: Layout, version: int, moved: Ranges, committed: Committed) -> None:
+    def relayout(
+        self, layout: Layout, version: int, moved: Ranges, committed: CommittedFiles
+    ) -> None:
         """Follow live changes of layout; bins that are to be merged wait for :meth:`settle`.
 
         Args:
@@ -125,7 +127,9 @@ class WorkerState:
                 before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
             )
 
-    def foresee(self, plan: Plan, layout: Layout, committed: Committed, reading: Reading) -> None:
+    def foresee(
+        self, plan: StepPlan, layout: Layout, committed: CommittedFiles, reading: Reading
+    ) -> None:
         """Begin to gather what a plan's layout brings of what was read ahead, before its task comes.
 
         Nothing is changed by it; where it is not known what comes, nothing is begun.
@@ -151,7 +155,7 @@ class WorkerState:
             )
             self.ahead.arriving.begin(arrival, gather, reading)
 
-    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: Committed) -> Ranges:
+    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: CommittedFiles) -> Ranges:
         """Return the bins that come and that were read ahead in full, if the tail can be had as well."""
         prepared = self.ahead.prepared
         if not len(prepared.ranges) or committed.after(prepared) is None:
@@ -162,12 +166,12 @@ class WorkerState:
         comes = owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
         return layout.ranges_of_bins(np.flatnonzero(comes))
 
-    def _arrival(self, coming: Ranges, committed: Committed) -> Arrival:
+    def _arrival(self, coming: Ranges, committed: CommittedFiles) -> Arrival:
         own = {name: of.node.group.own(coming) for name, of in self.visitors.items()}
         ranges = {name: found for name, found in own.items() if len(found)}
         return Arrival(ranges, committed.names_of_layer())
 
-    def settle(self, layout: Layout, committed: Committed) -> None:
+    def settle(self, layout: Layout, committed: CommittedFiles) -> None:
         """End what :meth:`relayout` began, once the chain of files has been caught up with.
 
         Raises:
@@ -181,7 +185,7 @@ class WorkerState:
         for name, visitor in self.visitors.items():
             visitor.state.merge(layout, self.owned, partial(committed.sources, name))
 
-    def _take_prepared(self, committed: Committed) -> None:
+    def _take_prepared(self, committed: CommittedFiles) -> None:
         arrival = self._arrival(self._coming, committed)
         rows = self.ahead.arriving.take(arrival)
         if rows is None:
@@ -234,7 +238,7 @@ class WorkerState:
             visitor.state.catch_up(reader)
         self.digest = after
 
-    def begin_step(self, plan: Plan, committed: Committed) -> None:
+    def begin_step(self, plan: StepPlan, committed: CommittedFiles) -> None:
         """Begin a step, keeping to the bound on what is remembered."""
         self._committed = committed
         for name, visitor in self.visitors.items():
@@ -242,7 +246,7 @@ class WorkerState:
                 plan.cached_bytes, self.owned, partial(committed.sources, name)
             )
 
-    def slice_parts(self, slice_: SlicePlan, step: int, changes: list[Part]) -> list[Part]:
+    def slice_parts(self, slice_: SlicePlan, step: int, changes: list[RunPart]) -> list[RunPart]:
         """Return this worker's rows of a slice as of a step, as sections to be written.
 
         Args:
@@ -264,14 +268,14 @@ class WorkerState:
                 batches = table.combine_chunks().to_batches()
                 ensure(len(batches) == 1, "a slice is too large for one batch")
                 due = due_rows(batches[0], node.shape.dated_cells)
-                parts.append(Part(node.name, whole_section(section), batches[0], due))
+                parts.append(RunPart(node.name, whole_section(section), batches[0], due))
         if self.layer == 1 and slice_.carried:
             assert self._committed is not None
             parts += self._committed.carried_parts(slice_.carried, ranges)
         return parts
 
     def _whole_from_files(
-        self, node: Node, ranges: Ranges, step: int, changes: list[Part]
+        self, node: Node, ranges: Ranges, step: int, changes: list[RunPart]
     ) -> dict[str, pa.Table]:
         """Return the same from files and the step's changes, with what memory does not know of."""
         assert self._committed is not None
@@ -327,7 +331,7 @@ class SoftState:
         self._used_s: dict[str, float] = {}  # storage -> when it was, last
 
     def take(
-        self, pipeline: Pipeline, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        self, pipeline: Pipeline, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
         store: Store,
     ) -> tuple[WorkerState, str]:  # fmt: skip
         """Return what the plan's chain stands for, and how it was had; the caller gives it back.
@@ -337,7 +341,7 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+        committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
         ahead = self._ahead.setdefault(at, Ahead())
         ahead.collect()
         how = ""
@@ -353,7 +357,7 @@ class SoftState:
         entry.begin_step(plan, committed)
         return entry, how
 
-    def foresee(self, code: str, plan: Plan, layout: Layout, store: Store) -> None:
+    def foresee(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
         """Begin to gather what a plan's layout brings to those that this process remembers.
 
         To be called as soon as the plan is seen; what is being gathered is not gathered twice.
@@ -364,10 +368,12 @@ class SoftState:
                 continue
             chain = plan.chains.get(f"{layer}/{worker}")
             if chain is not None:
-                committed = Committed(store, layout, layer, worker, plan, chain, self._heads)
+                committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
                 entry.foresee(plan, layout, committed, self.reading)
 
-    def give_back(self, code: str, plan: Plan, layer: int, worker: int, entry: WorkerState) -> None:
+    def give_back(
+        self, code: str, plan: StepPlan, layer: int, worker: int, entry: WorkerState
+    ) -> None:
         """Remember an entry under the digest that it now stands for."""
         self._entries[(plan.store, code, layer, worker)] = entry
 
@@ -403,8 +409,8 @@ class SoftState:
         self._heads.forget()
 
     def _cold(
-        self, pipeline: Pipeline, plan: Plan, layout: Layout, layer: int, worker: int,
-        committed: Committed,
+        self, pipeline: Pipeline, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        committed: CommittedFiles,
     ) -> WorkerState:  # fmt: skip
         self.let_go = True  # what was there instead, or was not given back
         version = plan.layout_version
@@ -416,7 +422,7 @@ class SoftState:
 
 
 def _brought_up(
-    entry: WorkerState, plan: Plan, layout: Layout, chain: ChainPlan, committed: Committed
+    entry: WorkerState, plan: StepPlan, layout: Layout, chain: ChainPlan, committed: CommittedFiles
 ) -> str:
     """Bring an entry to the plan's layout and chain; say how, or nothing when what it needs is not at hand.
 

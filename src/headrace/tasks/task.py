@@ -26,7 +26,7 @@ from headrace.eventtime.timestamps import (
 )
 from headrace.eventtime.watermark import (
     Frontier,
-    Seen,
+    PartitionSeen,
     Watermarks,
     check_number_of_partitions,
     lowest,
@@ -41,32 +41,32 @@ from headrace.pipeline import Injector, Node, Pipeline, Stream
 from headrace.pipeline.sifting import BadRecord, Sifted
 from headrace.pipeline.source import Source, Split
 from headrace.protocol.failures import failure_of
-from headrace.protocol.loads import Opened, loads_of
+from headrace.protocol.loads import OpenedState, loads_of
 from headrace.protocol.parcels import (
-    Header,
     Parcel,
+    ParcelHeader,
     ParcelLost,
     Spool,
     decode_parcel,
     encode_parcel,
     spool_large,
 )
-from headrace.protocol.plan import NodeReport, Plan, StreamReport, TaskReport
-from headrace.runfiles.format import FileRef, Part, RunReader
+from headrace.protocol.plan import NodeReport, StepPlan, StreamReport, TaskReport
+from headrace.runfiles.format import FileRef, RunPart, RunReader
 from headrace.schema import describe
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
-from headrace.state.opening_cost import Opening
+from headrace.state.opening_cost import OpeningCost
 from headrace.storage.base import Store
 from headrace.storage.soft import WithSoftFiles, soft_folder
 from headrace.tasks.inputs import input_batches
 from headrace.tasks.per_worker import begin_per_worker, end_per_worker
-from headrace.tasks.routing import ORDER, Outbox, Router, positions, stream_schema
+from headrace.tasks.routing import ORDER, OutgoingEntries, Router, positions, stream_schema
 from headrace.tasks.source_seen import I64, times_by_partition
 from headrace.tasks.state_cache import SoftState, WorkerState
 from headrace.tasks.user_code import wall_cause
 from headrace.tasks.writing import (
     OUTPUT,
-    Files,
+    AttemptFiles,
     drop_soft_files,
     note_changes,
     since_checkpoint,
@@ -108,7 +108,7 @@ class Worker:
         self._timer = timer
         self._layout: tuple[LayoutWire, Layout] | None = None
 
-    def layout(self, plan: Plan) -> Layout:
+    def layout(self, plan: StepPlan) -> Layout:
         """Return the plan's layout; built when it changes."""
         if self._layout is None or self._layout[0] != plan.layout:
             self._layout = (plan.layout, Layout.from_wire(plan.layout))
@@ -116,13 +116,13 @@ class Worker:
 
     # -- layer 0 ------------------------------------------------------------------------------
 
-    def read(self, plan: Plan, reader: int, attempt: str) -> TaskResult:
+    def read(self, plan: StepPlan, reader: int, attempt: str) -> TaskResult:
         """Read this reader's share of the division and route it.
 
         The division's splits are dealt out in turn; who read a split leaves no trace in the result.
         """
         report = TaskReport(layer=0, worker=reader, attempt=attempt)
-        outbox = Outbox(plan.layout.workers)
+        outbox = OutgoingEntries(plan.layout.workers)
         with self._guard(report):
             self.soft.foresee(self.code, plan, self.layout(plan), self.store)
             for name, injected in plan.injectors.items():
@@ -137,8 +137,14 @@ class Worker:
         return self._result(plan, report, header, outbox)
 
     def _read_split(
-        self, plan: Plan, name: str, number: int, split: Split, report: TaskReport, outbox: Outbox
-    ) -> None:  # fmt: skip
+        self,
+        plan: StepPlan,
+        name: str,
+        number: int,
+        split: Split,
+        report: TaskReport,
+        outbox: OutgoingEntries,
+    ) -> None:
         injector = self.pipeline.injectors[name]
         with self._phase(report, "read"):
             table, bad = _read(injector, split)
@@ -164,8 +170,8 @@ class Worker:
             )
 
     def _route_letters(
-        self, plan: Plan, letters: Node, number: int, split: Split, bad: list[BadRecord],
-        outbox: Outbox,
+        self, plan: StepPlan, letters: Node, number: int, split: Split, bad: list[BadRecord],
+        outbox: OutgoingEntries,
     ) -> None:  # fmt: skip
         """Send on the records that could not be read; at a time that is late for nobody."""
         (stream,) = letters.inputs
@@ -178,8 +184,8 @@ class Worker:
         self.router.route(stream, table, self.layout(plan), outbox, order=number, place=split.place)
 
     def _read_retained(
-        self, plan: Plan, retained: Retained, number: int, file: FileRef, report: TaskReport,
-        outbox: Outbox,
+        self, plan: StepPlan, retained: Retained, number: int, file: FileRef, report: TaskReport,
+        outbox: OutgoingEntries,
     ) -> None:  # fmt: skip
         """Read what a worker of then produced on some streams, and route it."""
         with self._phase(report, "read"):
@@ -200,14 +206,14 @@ class Worker:
                 )  # fmt: skip
 
     def _see(
-        self, plan: Plan, name: str, partition: str, place: str, times: I64, report: TaskReport
+        self, plan: StepPlan, name: str, partition: str, place: str, times: I64, report: TaskReport
     ) -> None:
         """Note what a partition's records in a split come to for the injector's watermark.
 
         Raises:
             BadInput: for a time that no record can have.
         """
-        seen = Seen(int(times.max()))
+        seen = PartitionSeen(int(times.max()))
         lowest_us = int(times.min())
         if lowest_us < FIRST_DATE_US or seen.highest > LAST_DATE_US:
             wrong = lowest_us if lowest_us < FIRST_DATE_US else seen.highest
@@ -218,14 +224,14 @@ class Worker:
             )
         if self.pipeline.injectors[name].rules.percentile is not None:
             before = plan.injectors[name].before.parts.get(partition, Frontier())
-            seen = Seen(seen.highest, delays_of(times, before.highest))
+            seen = PartitionSeen(seen.highest, delays_of(times, before.highest))
         parts = report.seen.setdefault(name, {})
         parts[partition] = seen.plus(parts[partition]) if partition in parts else seen
 
     # -- layers of computations ---------------------------------------------------------------
 
     def apply(
-        self, plan: Plan, layer: int, worker: int, attempt: str, payload: list[bytes]
+        self, plan: StepPlan, layer: int, worker: int, attempt: str, payload: list[bytes]
     ) -> TaskResult:
         """Apply a layer's computations to this worker's records and due timers.
 
@@ -241,7 +247,7 @@ class Worker:
         report.consumed = [
             (parcel.header.layer, parcel.header.worker, parcel.header.attempt) for parcel in parcels
         ]
-        outbox = Outbox(plan.layout.workers)
+        outbox = OutgoingEntries(plan.layout.workers)
         known: dict[str, Watermarks] = {}
         local: dict[str, Watermarks] = {}
         latest = MIN_TIME
@@ -258,8 +264,8 @@ class Worker:
         return self._result(plan, report, header, outbox)
 
     def _apply(
-        self, plan: Plan, layer: int, worker: int, parcels: list[Parcel],
-        known: dict[str, Watermarks], latest: int, report: TaskReport, outbox: Outbox,
+        self, plan: StepPlan, layer: int, worker: int, parcels: list[Parcel],
+        known: dict[str, Watermarks], latest: int, report: TaskReport, outbox: OutgoingEntries,
     ) -> dict[str, Watermarks]:  # fmt: skip
         """Run the computations of the layer; return the output watermarks of each of their streams."""
         layout = self.layout(plan)
@@ -268,7 +274,7 @@ class Worker:
                 self.pipeline, self.code, plan, layout, layer, worker, self.store
             )
         report.notes["soft_state"] = how
-        opening = Opening(self._timer)
+        opening = OpeningCost(self._timer)
         for visitor in entry.visitors.values():
             visitor.state.opening = opening
         relaid = report.phases["state"] if how.startswith("moved") else 0.0
@@ -293,14 +299,14 @@ class Worker:
                     self.router.route(stream, batch, layout, outbox, order=worker, place=place)
         if opening.bins or relaid:
             took_us = opening.seconds * 1e6
-            report.opened = Opened(opening.bins, opening.nbytes, took_us, relaid * 1e6)
+            report.opened = OpenedState(opening.bins, opening.nbytes, took_us, relaid * 1e6)
         self._write(plan, layer, worker, layout, entry, staged, report)
         self._read_ahead(plan, worker, entry, report, again=how == "hit")
         self.soft.give_back(self.code, plan, layer, worker, entry)
         return local
 
     def _read_ahead(
-        self, plan: Plan, worker: int, entry: WorkerState, report: TaskReport, *, again: bool
+        self, plan: StepPlan, worker: int, entry: WorkerState, report: TaskReport, *, again: bool
     ) -> None:
         """Read of what the worker is to own soon; forget what it is not to own any more."""
         wanted = next((part for part in plan.ahead if part.worker == worker), None)
@@ -312,7 +318,7 @@ class Worker:
             report.unread = not entry.prepare(ranges, most, self.soft.reading)
 
     def _run_node(
-        self, plan: Plan, worker: int, node: Node, entry: WorkerState, parcels: list[Parcel],
+        self, plan: StepPlan, worker: int, node: Node, entry: WorkerState, parcels: list[Parcel],
         watermarks: dict[str, Watermarks], latest: int, produced: dict[str, pa.RecordBatch],
         report: TaskReport,
     ) -> dict[str, pa.RecordBatch]:  # fmt: skip
@@ -372,7 +378,7 @@ class Worker:
         return outputs
 
     def _write(
-        self, plan: Plan, layer: int, worker: int, layout: Layout, entry: WorkerState,
+        self, plan: StepPlan, layer: int, worker: int, layout: Layout, entry: WorkerState,
         staged: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> None:  # fmt: skip
         """Write the files of this attempt: state changes and slice, staged and retained productions."""
@@ -380,7 +386,7 @@ class Worker:
         with self._phase(report, "state"):
             changes = [part for v in entry.visitors.values() for part in v.state.take_changes()]
             note_changes(changes, report)
-        whole: list[Part] = []
+        whole: list[RunPart] = []
         if plan.slice is not None:
             with self._phase(report, "slice"):
                 whole = entry.slice_parts(plan.slice, plan.step, changes)
@@ -388,7 +394,7 @@ class Worker:
             folder = soft_folder(self.store, layer, worker) if plan.light else "runs/"
             if not plan.light and chain.soft:
                 changes = since_checkpoint(changes, chain, self.store, self.pipeline)
-            files = Files(plan, layout, report)
+            files = AttemptFiles(plan, layout, report)
             report.run = files.add(folder, [*changes, *whole])
             report.in_slice = bool(whole)
             report.slice_bytes = sum(part.batch.nbytes for part in whole)
@@ -404,7 +410,7 @@ class Worker:
     # -- watermarks, headers, parcels ---------------------------------------------------------
 
     def _known_watermarks(
-        self, plan: Plan, layer: int, parcels: list[Parcel]
+        self, plan: StepPlan, layer: int, parcels: list[Parcel]
     ) -> dict[str, Watermarks]:
         """Return the output watermarks, over all workers, of each stream of earlier layers."""
         headers = [parcel.header for parcel in parcels]
@@ -421,15 +427,17 @@ class Worker:
         return known
 
     def _header(
-        self, plan: Plan, report: TaskReport,
+        self, plan: StepPlan, report: TaskReport,
         local: dict[str, Watermarks], known: dict[str, Watermarks],
-    ) -> Header:  # fmt: skip
-        return Header(
+    ) -> ParcelHeader:  # fmt: skip
+        return ParcelHeader(
             report.layer, report.worker, report.attempt, plan.epoch, plan.step, plan.try_,
             local, known, report.seen, report.failure is not None,
         )  # fmt: skip
 
-    def _pass_on(self, layer: int, worker: int, parcels: list[Parcel], outbox: Outbox) -> None:
+    def _pass_on(
+        self, layer: int, worker: int, parcels: list[Parcel], outbox: OutgoingEntries
+    ) -> None:
         """Send on what is for deeper layers: it is already with the right worker number."""
         nodes = {node.name for node in self.pipeline.nodes_of(layer)}
         for parcel in parcels:
@@ -437,7 +445,9 @@ class Worker:
                 if entry.node not in nodes:
                     outbox.add(worker, entry)
 
-    def _result(self, plan: Plan, report: TaskReport, header: Header, outbox: Outbox) -> TaskResult:
+    def _result(
+        self, plan: StepPlan, report: TaskReport, header: ParcelHeader, outbox: OutgoingEntries
+    ) -> TaskResult:
         if report.layer == self.pipeline.layers:
             return TaskResult(report, [])
         with self._phase(report, "send"):
@@ -487,7 +497,7 @@ def _read(injector: Injector, split: Split) -> Sifted:
         return source.sift(split)
 
 
-def _latest(plan: Plan, layer: int, parcels: list[Parcel]) -> int:
+def _latest(plan: StepPlan, layer: int, parcels: list[Parcel]) -> int:
     """Return the latest event time that the pipeline has worked with, this step's records included."""
     if layer > 1:
         return parcels[0].header.latest
@@ -508,7 +518,7 @@ def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:
         )
 
 
-def _check_complete(plan: Plan, layer: int, parcels: list[Parcel]) -> None:
+def _check_complete(plan: StepPlan, layer: int, parcels: list[Parcel]) -> None:
     """Check that there is one parcel from each producer, of this very try."""
     expected = list(range(plan.readers if layer == 1 else plan.layout.workers))
     producers = [parcel.header.worker for parcel in parcels]

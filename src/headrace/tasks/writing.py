@@ -13,8 +13,8 @@ from headrace.keyspace.digests import add_digests, digest_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Pipeline
-from headrace.protocol.plan import ChainPlan, Plan, TaskReport
-from headrace.runfiles.format import FileRef, Part, RunReader, write_run
+from headrace.protocol.plan import ChainPlan, StepPlan, TaskReport
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
 from headrace.runfiles.merging import Dated, newest
 from headrace.runfiles.sections import due_rows
 from headrace.storage.base import Store
@@ -25,7 +25,7 @@ OUTPUT = "output"
 INLINE_BYTES = 1 << 18
 
 
-class Files:
+class AttemptFiles:
     """The files of one attempt; all are written at once.
 
     Args:
@@ -34,14 +34,14 @@ class Files:
         report: of the attempt.
     """
 
-    def __init__(self, plan: Plan, layout: Layout, report: TaskReport) -> None:
+    def __init__(self, plan: StepPlan, layout: Layout, report: TaskReport) -> None:
         self._plan = plan
         self._layout = layout
         self._at = report.layer, report.worker
         self._stem = plan.file_stem(*self._at, report.attempt)
         self._files: dict[str, bytes] = {}
 
-    def add(self, folder: str, parts: list[Part]) -> FileRef | None:
+    def add(self, folder: str, parts: list[RunPart]) -> FileRef | None:
         """Add a file in a folder; return what names it. None, and no file, for no parts."""
         if not parts:
             return None
@@ -57,7 +57,7 @@ class Files:
         store.write_all(self._files)
 
 
-def note_changes(changes: list[Part], report: TaskReport) -> None:
+def note_changes(changes: list[RunPart], report: TaskReport) -> None:
     """Note in a report what changes of state add up to."""
     for part in changes:
         node = report.nodes[part.owner]
@@ -65,8 +65,8 @@ def note_changes(changes: list[Part], report: TaskReport) -> None:
 
 
 def since_checkpoint(
-    changes: list[Part], chain: ChainPlan, store: Store, pipeline: Pipeline
-) -> list[Part]:
+    changes: list[RunPart], chain: ChainPlan, store: Store, pipeline: Pipeline
+) -> list[RunPart]:
     """Return what has changed since the last checkpoint, of each row the newest change.
 
     Args:
@@ -101,20 +101,20 @@ def since_checkpoint(
     ]
 
 
-def _part(owner: str, kind: str, dated: list[Dated], pipeline: Pipeline) -> Part:
+def _part(owner: str, kind: str, dated: list[Dated], pipeline: Pipeline) -> RunPart:
     (batch,) = newest(dated).combine_chunks().to_batches()
-    return Part(owner, kind, batch, due_rows(batch, pipeline.nodes[owner].shape.dated_cells))
+    return RunPart(owner, kind, batch, due_rows(batch, pipeline.nodes[owner].shape.dated_cells))
 
 
 def stage(
-    staged: dict[str, pa.RecordBatch], pipeline: Pipeline, files: Files, report: TaskReport, *,
+    staged: dict[str, pa.RecordBatch], pipeline: Pipeline, files: AttemptFiles, report: TaskReport, *,
     light: bool,
 ) -> None:  # fmt: skip
     """Add the productions that sinks and later readers are to get; small ones go with the report."""
     sinks = pipeline.sink_streams
     small = {name for name, batch in staged.items() if batch.nbytes <= INLINE_BYTES}
     unstaged = small & (set(sinks) if light else set(pipeline.weak_only))
-    parts = {name: Part(name, OUTPUT, batch) for name, batch in staged.items()}
+    parts = {name: RunPart(name, OUTPUT, batch) for name, batch in staged.items()}
     report.outputs = files.add(
         "outputs/", [of for name, of in parts.items() if name in sinks and name not in unstaged]
     )
@@ -126,7 +126,7 @@ def stage(
         told[name] = staged[name].serialize().to_pybytes()
 
 
-def drop_soft_files(plan: Plan, layer: int, worker: int, store: Store) -> None:
+def drop_soft_files(plan: StepPlan, layer: int, worker: int, store: Store) -> None:
     """Delete the soft files of a worker that no step needs any more: those up to the last checkpoint."""
     folder = soft_folder(store, layer, worker)
     for name in store.list(folder):

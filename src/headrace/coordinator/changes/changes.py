@@ -15,15 +15,15 @@ import msgspec
 from headrace.coordinator.changes.halting import NOT_RUNNING, halt_after
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.migrations.drained_hosts import drained_after
-from headrace.coordinator.migrations.layout_state import Course
+from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.migrations.steering import Bounds
 from headrace.coordinator.migrations.steering import decide as steer
-from headrace.coordinator.migrations.step_times import StepTimes
+from headrace.coordinator.migrations.step_times import RecentStepTimes
 from headrace.coordinator.state_compatibility import changes_of
 from headrace.errors import PipelineError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Halt
+from headrace.ledger.records import CatchUp, ScheduledStop
 from headrace.ledger.retained import producer_of
 from headrace.pipeline import Pipeline
 from headrace.pipeline.edits import streams_gone
@@ -283,7 +283,7 @@ def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
 # -- commands ---------------------------------------------------------------------------------
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ControlState(msgspec.Struct, frozen=True):
     """What commands change.
 
     Attributes:
@@ -297,13 +297,13 @@ class Standing(msgspec.Struct, frozen=True):
     forgotten: frozenset[str] = frozenset()
     paused: bool = False
     drained_hosts: frozenset[str] = frozenset()
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
 
 
 def obey(
-    standing: Standing, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
+    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
     step: int, places: Places | None = None,
-) -> Standing | str:  # fmt: skip
+) -> ControlState | str:  # fmt: skip
     """Return how things stand after a command, or why it is refused.
 
     Args:
@@ -333,7 +333,9 @@ def obey(
             return "the pipeline has no layout yet"
 
 
-def _halt(standing: Standing, command: Command, *, running: bool, step: int) -> Standing | str:
+def _halt(
+    standing: ControlState, command: Command, *, running: bool, step: int
+) -> ControlState | str:
     """Return how things stand after a stop, a pause or a resumption, at once or at a step."""
     halt = halt_after(command, running=running, step=step)
     if isinstance(halt, str):
@@ -344,8 +346,8 @@ def _halt(standing: Standing, command: Command, *, running: bool, step: int) -> 
 
 
 def _remove(
-    standing: Standing, stored: Identity, drawing: Pipeline, command: Command
-) -> Standing | str:
+    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command
+) -> ControlState | str:
     known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
     if not command.names:
         return "it names no computation"
@@ -375,8 +377,8 @@ def _remove(
 
 
 def _restore(
-    standing: Standing, drawing: Pipeline, command: Command, *, running: bool
-) -> Standing | str:
+    standing: ControlState, drawing: Pipeline, command: Command, *, running: bool
+) -> ControlState | str:
     if not command.names:
         return "it names no computation"
     for name in command.names:
@@ -436,18 +438,18 @@ def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | Non
     return None
 
 
-class Opening(msgspec.Struct, frozen=True):
+class CommandsAtStart(msgspec.Struct, frozen=True):
     """What the commands come to that were there before the pipeline was started."""
 
-    standing: Standing
+    standing: ControlState
     answers: list[Answer]
-    course: Course | None = None
+    course: LayoutState | None = None
 
 
 def at_opening(
-    standing: Standing, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
-    course: Course | None = None, bounds: Bounds | None = None,
-) -> Opening:  # fmt: skip
+    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
+    course: LayoutState | None = None, bounds: Bounds | None = None,
+) -> CommandsAtStart:  # fmt: skip
     """Return how things stand after commands that nobody has answered yet.
 
     Args:
@@ -459,28 +461,28 @@ def at_opening(
     answers = []
     for item in asked:
         if course is not None and item.command is not None and item.command.kind in MOVING:
-            decided = steer(course, item, StepTimes(), None, bounds)
+            decided = steer(course, item, RecentStepTimes(), None, bounds)
             course = decided.course
             answers.append(decided.answer)
             continue
         result = decide(standing, stored, drawing, item, running=False, step=step)
-        if isinstance(result, Standing):
+        if isinstance(result, ControlState):
             standing = result
         answers.append(answer_to(item, result, step))
-    return Opening(standing, answers, course)
+    return CommandsAtStart(standing, answers, course)
 
 
 def decide(
-    standing: Standing, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
+    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
     step: int, places: Places | None = None,
-) -> Standing | str:  # fmt: skip
+) -> ControlState | str:  # fmt: skip
     """Return how things stand after a command that was found, or why it is refused."""
     if asked.command is None:
         return asked.problem
     return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
 
 
-def answer_to(asked: Asked, result: Standing | str, step: int) -> Answer:
+def answer_to(asked: Asked, result: ControlState | str, step: int) -> Answer:
     """Return the answer to a command."""
     text = "?" if asked.command is None else asked.command.text
     why = result if isinstance(result, str) else ""

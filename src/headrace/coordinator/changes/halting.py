@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headrace.ledger.commands import Command
-from headrace.ledger.records import Halt
+from headrace.ledger.records import ScheduledStop
 
 NOT_RUNNING = "the pipeline was not running"
-_NOTHING = Halt("none", 0)
+_NOTHING = ScheduledStop("none", 0)
 
 
-def halt_after(command: Command, *, running: bool, step: int) -> Halt | str:
+def halt_after(command: Command, *, running: bool, step: int) -> ScheduledStop | str:
     """Return what is to be done later once a command is obeyed, or why it is refused.
 
     A command without a step takes effect at once, and takes back what was to be done later.
@@ -28,4 +28,4 @@ def halt_after(command: Command, *, running: bool, step: int) -> Halt | str:
         return "it lets the pipeline go on at once, and not at a step"
     if at < step:
         return f"step {at} is committed already; the next one is {step}"
-    return Halt("pause" if command.kind == "pause" else "stop", at)
+    return ScheduledStop("pause" if command.kind == "pause" else "stop", at)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from headrace.coordinator.load.decay import HALF_LIFE_US, Fading
+from headrace.coordinator.load.decay import HALF_LIFE_US, ExponentialDecay
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.migration.loads import Load, regroup
 from headrace.protocol.loads import BinLoads
@@ -28,7 +28,7 @@ class BinMeter:
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = Fading(half_life_us)
+        self._fading = ExponentialDecay(half_life_us)
         self._wire: LayoutWire | None = None
         self._layout = Layout([0], [0], 1)
         self._records = np.zeros(1)

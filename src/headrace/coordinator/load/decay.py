@@ -17,7 +17,7 @@ _MOST_DOUBLINGS = 512.0
 _MOST_HALF_LIVES = 64
 
 
-class Fading:
+class ExponentialDecay:
     """How much more counts what is noted now than what was noted first.
 
     Instead of letting all sums fade with time, which would cost as much as there is, what is added is

@@ -22,7 +22,7 @@ from headrace.ledger.migrations import Latency
 from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
-from headrace.protocol.plan import Plan
+from headrace.protocol.plan import StepPlan
 
 
 def measured_outside(head: Head, layout: Layout, seen: Published | None) -> Measured:
@@ -88,7 +88,7 @@ class Meter:
         """How many bins workers have opened since measuring began."""
         return self._opening.bins
 
-    def note(self, plan: Plan, adopted: Adopted, *, more: bool) -> None:
+    def note(self, plan: StepPlan, adopted: Adopted, *, more: bool) -> None:
         """Note a step that is adopted.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S, OpeningRates
-from headrace.protocol.loads import Opened
+from headrace.protocol.loads import OpenedState
 
 #: Assumptions weigh as much as having seen so long a time of opening, in microseconds.
 _TRUST_US = 1_000.0
@@ -39,7 +39,7 @@ class OpeningMeter:
         self._rounds = np.zeros(2)  # how many, how long
         self.bins = 0
 
-    def note(self, opened: Opened) -> None:
+    def note(self, opened: OpenedState) -> None:
         """Note what one worker has opened in a step."""
         if opened.relaid_us:
             self._rounds = self._rounds * _FADING + np.array([1.0, opened.relaid_us])

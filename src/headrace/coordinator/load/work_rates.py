@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headrace.coordinator.load.decay import HALF_LIFE_US, Fading
+from headrace.coordinator.load.decay import HALF_LIFE_US, ExponentialDecay
 from headrace.protocol.plan import TaskReport
 
 F64 = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ class WorkRates:
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = Fading(half_life_us)
+        self._fading = ExponentialDecay(half_life_us)
         # of each worker: steps, records, time, time in user code, records squared, records by time
         self._sums = np.zeros((6, 0))
 
@@ -101,7 +101,7 @@ class Arrivals:
     """How many records come in, by the readings of the steps' clock; and what they lead to."""
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = Fading(half_life_us)
+        self._fading = ExponentialDecay(half_life_us)
         self._longest_us = _LONGEST_PAUSE * half_life_us
         self._sums = np.zeros(5)  # records read, time, records worked on, steps, steps behind
         self._last_us: int | None = None

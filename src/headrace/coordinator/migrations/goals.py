@@ -14,7 +14,7 @@ from headrace.errors import ChangeRefused
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.updates import Update, updated
-from headrace.ledger.migrations import Goal, Round
+from headrace.ledger.migrations import Goal, RecordedRound
 from headrace.migration.loads import BY_STATE, PRICES, Load
 from headrace.migration.objective import (
     estimate,
@@ -49,7 +49,8 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
         strategy = within(goal.objective_us, measured.costs, gap=goal.strategy.gap)
     found = plan(layout, target, strategy, sizes=measured.sizes, pending=_wanted(measured))
     rounds = [
-        Round(part.workers, part.splits, part.moves, part.merges) for part in found.updates(0)
+        RecordedRound(part.workers, part.splits, part.moves, part.merges)
+        for part in found.updates(0)
     ]
     for at, round_ in enumerate(found.rounds, found.ahead):
         rounds[at] = msgspec.structs.replace(
@@ -58,7 +59,7 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
     if goal.prepare and rounds and rounds[0].workers > layout.workers and rounds[0].moves:
         # (they must be there before anything can be prepared on them)
         first = msgspec.structs.replace(rounds[0], workers=0)
-        rounds = [Round(workers=rounds[0].workers), first, *rounds[1:]]
+        rounds = [RecordedRound(workers=rounds[0].workers), first, *rounds[1:]]
     expected = estimate(found.rounds, measured.costs)
     if expected.largest is not None:
         name, opening_us = expected.largest

@@ -15,10 +15,10 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update, updated
 from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.migrations import Migration, Moment, under_way
+from headrace.ledger.migrations import Moment, RecordedMigration, under_way
 
 
-class Course(msgspec.Struct, frozen=True):
+class LayoutState(msgspec.Struct, frozen=True):
     """Where the layout is, and where it is headed.
 
     Attributes:
@@ -33,7 +33,7 @@ class Course(msgspec.Struct, frozen=True):
     step: int
     clock_us: int
     now: LayoutNow
-    migrations: dict[int, Migration] = {}
+    migrations: dict[int, RecordedMigration] = {}
     published: list[Update] = []
     withdrawn: bool = False
 
@@ -43,7 +43,7 @@ class Course(msgspec.Struct, frozen=True):
         return Layout.from_wire(self.now.wire)
 
     @property
-    def under_way(self) -> Migration | None:
+    def under_way(self) -> RecordedMigration | None:
         """The migration that has begun and has not ended."""
         return under_way(list(self.migrations.values()))
 
@@ -54,7 +54,7 @@ class Course(msgspec.Struct, frozen=True):
         return bool(published) and current is not None and current.left[0].at(update.step) == update
 
     @property
-    def queued(self) -> list[Migration]:
+    def queued(self) -> list[RecordedMigration]:
         """Those that wait for their turn, in order."""
         return [one for _, one in sorted(self.migrations.items()) if one.state == "queued"]
 
@@ -68,13 +68,13 @@ class Course(msgspec.Struct, frozen=True):
         """The step and the time, as a migration notes them."""
         return Moment(self.step, self.clock_us)
 
-    def knowing(self, migration: Migration) -> Course:
+    def knowing(self, migration: RecordedMigration) -> LayoutState:
         """Return it with what has become of a migration."""
         return msgspec.structs.replace(
             self, migrations={**self.migrations, migration.id: migration}
         )
 
-    def publishing(self, update: Update) -> Course:
+    def publishing(self, update: Update) -> LayoutState:
         """Return it with an update of a later step.
 
         Raises:
@@ -86,7 +86,7 @@ class Course(msgspec.Struct, frozen=True):
         layout_at(now)
         return msgspec.structs.replace(self, now=now, published=[*self.published, update])
 
-    def withdrawing(self, update: Update) -> Course:
+    def withdrawing(self, update: Update) -> LayoutState:
         """Return it without an update that was published for a later step; the rest stays published."""
         kept = [one for one in self.now.updates if one != update]
         now = self.now.with_published(kept, withdrawn=True)
@@ -103,10 +103,10 @@ class Course(msgspec.Struct, frozen=True):
         return {"migrations": changed, "updates": self.published, "withdrawn": self.withdrawn}
 
 
-def course_of(head: Head, clock_us: int) -> Course:
+def course_of(head: Head, clock_us: int) -> LayoutState:
     """Return the course at the manifest after a head."""
     step = head.step + 1
-    return Course(step, clock_us, head.layout_now.at(step), {m.id: m for m in head.migrations})
+    return LayoutState(step, clock_us, head.layout_now.at(step), {m.id: m for m in head.migrations})
 
 
 def layout_at(now: LayoutNow, step: int | None = None) -> Layout:
@@ -122,7 +122,7 @@ def layout_at(now: LayoutNow, step: int | None = None) -> Layout:
     return layout
 
 
-def _shortened(migration: Migration, before: Migration | None) -> Migration:
+def _shortened(migration: RecordedMigration, before: RecordedMigration | None) -> RecordedMigration:
     if before is None:
         return migration
     known = {

@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from headrace.coordinator.migrations.layout_state import Course
-from headrace.coordinator.migrations.step_times import LEVEL_STEPS, StepTimes, Told
+from headrace.coordinator.migrations.layout_state import LayoutState
+from headrace.coordinator.migrations.step_times import LEVEL_STEPS, RecentStepTimes, StepStats
 from headrace.errors import HeadraceError
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.head import Head
-from headrace.ledger.migrations import Latency, Migration, MigrationState, Round
+from headrace.ledger.migrations import Latency, MigrationState, RecordedMigration, RecordedRound
 from headrace.migration.objective import Estimate
 
 #: After a round the backlog has drained when a step takes at most so many times what steps used to.
@@ -45,7 +45,7 @@ MOST_GAP_STEPS = 64
 MOST_PREPARING_STEPS = 1_024
 
 #: What is known between two steps of what the next round needs.
-_NOTHING_READY = Told(0, prepared=False)
+_NOTHING_READY = StepStats(0, prepared=False)
 
 _replace = msgspec.structs.replace
 
@@ -60,7 +60,7 @@ class Planned(msgspec.Struct, frozen=True):
         why: without rounds, why nothing is to be done.
     """
 
-    rounds: list[Round]
+    rounds: list[RecordedRound]
     estimate: Estimate | None = None
     gap: bool = True
     why: str = ""
@@ -69,7 +69,7 @@ class Planned(msgspec.Struct, frozen=True):
 # -- with a step ------------------------------------------------------------------------------
 
 
-def after_step(course: Course, told: Told, times: StepTimes) -> Course:
+def after_step(course: LayoutState, told: StepStats, times: RecentStepTimes) -> LayoutState:
     """Return the course with the manifest of a step that was computed.
 
     Args:
@@ -91,7 +91,9 @@ def after_step(course: Course, told: Told, times: StepTimes) -> Course:
     return moved
 
 
-def _go_on(course: Course, current: Migration, told: Told, times: StepTimes) -> Course:
+def _go_on(
+    course: LayoutState, current: RecordedMigration, told: StepStats, times: RecentStepTimes
+) -> LayoutState:
     if current.effective > course.step:
         return course
     if current.effective >= 0:
@@ -109,7 +111,7 @@ def _go_on(course: Course, current: Migration, told: Told, times: StepTimes) -> 
     return course
 
 
-def _drained(migration: Migration, told: Told, level: bool) -> bool:
+def _drained(migration: RecordedMigration, told: StepStats, level: bool) -> bool:
     """Say whether after a step nothing is left of what a round has held up."""
     if not told.usual:
         return False
@@ -118,7 +120,7 @@ def _drained(migration: Migration, told: Told, level: bool) -> bool:
     return soon and (migration.more_before or not told.more)
 
 
-def _completed(course: Course, current: Migration, told: Told) -> Course:
+def _completed(course: LayoutState, current: RecordedMigration, told: StepStats) -> LayoutState:
     """Return the course when the round that was published has taken place."""
     done = current.left[0]
     back = current.state == "aborting"
@@ -137,8 +139,12 @@ def _completed(course: Course, current: Migration, told: Told) -> Course:
 
 
 def proceed(
-    course: Course, current: Migration, told: Told = _NOTHING_READY, *, late: bool = False
-) -> Course:
+    course: LayoutState,
+    current: RecordedMigration,
+    told: StepStats = _NOTHING_READY,
+    *,
+    late: bool = False,
+) -> LayoutState:
     """Return the course with what comes next of a migration of which no round is published.
 
     Args:
@@ -161,7 +167,7 @@ def proceed(
     return course.knowing(_replace(moving, effective=course.step + 1))
 
 
-def _others(course: Course) -> str:
+def _others(course: LayoutState) -> str:
     """Return what else is published, for people who are told why a round does not fit."""
     steps = [str(update.step) for update in course.now.updates]
     if not steps:
@@ -169,7 +175,7 @@ def _others(course: Course) -> str:
     return f" (updates are published for steps {', '.join(steps)}: headrace updates withdraw)"
 
 
-def _is_ready(course: Course, current: Migration, told: Told) -> bool:
+def _is_ready(course: LayoutState, current: RecordedMigration, told: StepStats) -> bool:
     """Say whether the next round can take place: its workers are there, and all that it moves."""
     coming = current.left[0]
     if coming.workers > course.now.wire.workers and told.workers < coming.workers:
@@ -187,18 +193,22 @@ def workers_to_come(head: Head) -> int:
     return coming if coming > head.layout.workers else 0
 
 
-def _standing(migration: Migration, state: MigrationState, course: Course) -> Migration:
+def _standing(
+    migration: RecordedMigration, state: MigrationState, course: LayoutState
+) -> RecordedMigration:
     return _replace(migration, state=state, since=course.step)
 
 
-def _ended(migration: Migration, state: MigrationState, course: Course, why: str = "") -> Migration:
+def _ended(
+    migration: RecordedMigration, state: MigrationState, course: LayoutState, why: str = ""
+) -> RecordedMigration:
     return _replace(
         migration, state=state, since=course.step, ended=course.moment, effective=-1, rounds=[],
         next=0, origin=None, paused=False, why=why or migration.why,
     )  # fmt: skip
 
 
-def _noted_after(course: Course, settled: tuple[int, Latency] | None) -> Course:
+def _noted_after(course: LayoutState, settled: tuple[int, Latency] | None) -> LayoutState:
     if settled is None or settled[0] not in course.migrations:
         return course
     id_, latency = settled
@@ -208,7 +218,7 @@ def _noted_after(course: Course, settled: tuple[int, Latency] | None) -> Course:
 # -- between steps ----------------------------------------------------------------------------
 
 
-def begin(course: Course, id_: int, planned: Planned, times: StepTimes) -> Course:
+def begin(course: LayoutState, id_: int, planned: Planned, times: RecentStepTimes) -> LayoutState:
     """Return the course when the turn of a queued migration has come.
 
     Args:
@@ -231,12 +241,12 @@ def begin(course: Course, id_: int, planned: Planned, times: StepTimes) -> Cours
     return proceed(course, begun)
 
 
-def refused(course: Course, id_: int, why: str) -> Course:
+def refused(course: LayoutState, id_: int, why: str) -> LayoutState:
     """Return the course when there turns out to be no way to the goal of a queued migration."""
     return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
 
 
-def _pause(course: Course, found: Migration) -> Course | str:
+def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     """Return the course when a migration is to stop after the round at hand; or why it cannot."""
     if found.state == "aborting":
         return f"migration {found.id} is being aborted"
@@ -248,7 +258,7 @@ def _pause(course: Course, found: Migration) -> Course | str:
     return course.knowing(paused)
 
 
-def _resume(course: Course, found: Migration) -> Course | str:
+def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     """Return the course when a paused migration is to go on; or why it cannot."""
     if not found.paused:
         return f"migration {found.id} is not paused"
@@ -260,7 +270,7 @@ def _resume(course: Course, found: Migration) -> Course | str:
     return proceed(course, going)
 
 
-def _abort(course: Course, found: Migration) -> Course | str:
+def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     """Return the course when what a migration has moved is to go back; or why it cannot.
 
     Rounds that were not begun are dropped. Those that were go back in the opposite order, as rounds
@@ -283,7 +293,7 @@ def _abort(course: Course, found: Migration) -> Course | str:
     return proceed(course, back)
 
 
-def _hasten(course: Course, found: Migration) -> Course | str:
+def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     """Return the course when all that is left of a migration is to move at once; or why it cannot."""
     if found.state == "aborting":
         return f"migration {found.id} is being aborted"
@@ -296,7 +306,7 @@ def _hasten(course: Course, found: Migration) -> Course | str:
     return course.knowing(hurried) if found.effective >= 0 else proceed(course, hurried)
 
 
-def give_up(course: Course, ids: Iterable[int], why: str) -> Course:
+def give_up(course: LayoutState, ids: Iterable[int], why: str) -> LayoutState:
     """Return the course when some migrations, under way or queued, make no sense any more."""
     for id_ in ids:
         migration = course.migrations[id_]
@@ -305,7 +315,7 @@ def give_up(course: Course, ids: Iterable[int], why: str) -> Course:
     return course
 
 
-_KINDS: dict[str, Callable[[Course, Migration], Course | str]] = {
+_KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState | str]] = {
     "pause_migration": _pause,
     "resume_migration": _resume,
     "abort_migration": _abort,
@@ -313,7 +323,7 @@ _KINDS: dict[str, Callable[[Course, Migration], Course | str]] = {
 }
 
 
-def steered(course: Course, kind: str, id_: int) -> Course | str:
+def steered(course: LayoutState, kind: str, id_: int) -> LayoutState | str:
     """Return the course after a command to a migration, or why that is refused."""
     found = course.migrations.get(id_)
     if found is None:
@@ -326,7 +336,7 @@ def steered(course: Course, kind: str, id_: int) -> Course | str:
 # -- rounds -----------------------------------------------------------------------------------
 
 
-def undone(migration: Migration) -> list[Round]:
+def undone(migration: RecordedMigration) -> list[RecordedRound]:
     """Return the rounds that take back what a migration has done, in order.
 
     A migration moves a bin once, so the worker that it goes back to is the one that had it first.
@@ -338,7 +348,7 @@ def undone(migration: Migration) -> list[Round]:
     for done in (migration.rounds or [])[: migration.next]:
         before, workers = workers, done.workers or workers
         back.append(
-            Round(
+            RecordedRound(
                 workers=before if workers != before else 0,
                 splits=done.merges[::-1],
                 moves=[part for moved in done.moves for part in _back(moved, origin)],
@@ -368,11 +378,11 @@ def _back(moved: tuple[int, int, int, int], origin: Layout) -> list[tuple[int, i
     ]
 
 
-def _as_one(rounds: list[Round]) -> list[Round]:
+def _as_one(rounds: list[RecordedRound]) -> list[RecordedRound]:
     """Return rounds as a single one (or none)."""
     if not rounds:
         return []
-    joined = Round(
+    joined = RecordedRound(
         workers=next((part.workers for part in reversed(rounds) if part.workers), 0),
         splits=[split for part in rounds for split in part.splits],
         moves=[move for part in rounds for move in part.moves],

@@ -17,19 +17,19 @@ from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.meter import Meter
 from headrace.coordinator.migrations.drained_hosts import must_leave
 from headrace.coordinator.migrations.goals import plan_goal
-from headrace.coordinator.migrations.layout_state import Course, course_of, layout_at
+from headrace.coordinator.migrations.layout_state import LayoutState, course_of, layout_at
 from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
-from headrace.coordinator.migrations.step_times import StepTimes, Told
+from headrace.coordinator.migrations.step_times import RecentStepTimes, StepStats
 from headrace.coordinator.settings import Settings
 from headrace.errors import HeadraceError
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer, Asked, Command
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
-from headrace.ledger.migrations import Migration, under_way
+from headrace.ledger.migrations import RecordedMigration, under_way
 from headrace.migration.measurements import Measurements
 from headrace.pipeline.source import Limit, Offer
-from headrace.protocol.plan import Plan
+from headrace.protocol.plan import StepPlan
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Bounds(msgspec.Struct, frozen=True):
         """Return those of a run."""
         return cls(settings.most_workers, settings.update_within_steps)
 
-    def problem(self, course: Course, update: Update) -> str:
+    def problem(self, course: LayoutState, update: Update) -> str:
         """Return why an update is beyond them; "" where it is not."""
         if update.workers > self.workers:
             return _too_many(update.workers, self)
@@ -68,17 +68,17 @@ class Decided(msgspec.Struct, frozen=True):
         answer: the answer.
     """
 
-    course: Course
+    course: LayoutState
     answer: Answer
 
 
-class Steering:
+class MigrationController:
     """What the coordinator remembers of steps for those who move state, and asks of them."""
 
     def __init__(self, meter: Meter | None = None, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
         self.meter = meter or Meter()
-        self._times = StepTimes()
+        self._times = RecentStepTimes()
         self._more = False
         self._commit_us = 0  # from the end of the newest try to when its step was committed
 
@@ -90,13 +90,13 @@ class Steering:
             if not offer.empty
         )
 
-    def measured(self, plan: Plan) -> Plan:
+    def measured(self, plan: StepPlan) -> StepPlan:
         """Return the plan of a step that reports tell more of, if it is its turn."""
         if plan.replays or not self.meter.wants(plan.clock_us):
             return plan
         return msgspec.structs.replace(plan, measured=True)
 
-    def adopted(self, plan: Plan, result: Adopted) -> None:
+    def adopted(self, plan: StepPlan, result: Adopted) -> None:
         """Note what a step that is adopted tells of loads."""
         self.meter.note(plan, result, more=self._more)
 
@@ -104,7 +104,7 @@ class Steering:
         """Note how long after its try a step was committed; it counts for the next one."""
         self._commit_us = after_us
 
-    def after_step(self, head: Head, clock_us: int, told: Told) -> dict[str, Any]:
+    def after_step(self, head: Head, clock_us: int, told: StepStats) -> dict[str, Any]:
         """Return what the manifest of a step that was computed says of migrations.
 
         Args:
@@ -121,12 +121,12 @@ class Steering:
         course = course_of(head, now_us)
         return decide(course, asked, self._times, self._measured(head, course), self._bounds)
 
-    def next_turn(self, head: Head, now_us: int) -> Course:
+    def next_turn(self, head: Head, now_us: int) -> LayoutState:
         """Return the course when the first of those that are queued is planned."""
         course = course_of(head, now_us)
         return _next_turn(course, self._times, self._measured(head, course), self._bounds)
 
-    def _measured(self, head: Head, course: Course) -> Measured:
+    def _measured(self, head: Head, course: LayoutState) -> Measured:
         return self.meter.measured(head, course.layout, self._times.before)
 
     def published(self, head: Head, seen: Measurements) -> Published:
@@ -146,7 +146,7 @@ def wants_steps(head: Head) -> bool:
     return (current is not None and current.wants_steps) or must_leave(head)
 
 
-def without_excess(course: Course, bounds: Bounds) -> tuple[Course, list[str]]:
+def without_excess(course: LayoutState, bounds: Bounds) -> tuple[LayoutState, list[str]]:
     """Return the course without published updates that are beyond bounds, and why each was withdrawn.
 
     (Whoever can write to the storage can write such a manifest. Rounds of migrations stay: they were
@@ -162,7 +162,7 @@ def without_excess(course: Course, bounds: Bounds) -> tuple[Course, list[str]]:
 
 
 def decide(
-    course: Course, asked: Asked, times: StepTimes, measured: Measured | None,
+    course: LayoutState, asked: Asked, times: RecentStepTimes, measured: Measured | None,
     bounds: Bounds | None = None,
 ) -> Decided:  # fmt: skip
     """Return what becomes of a command that is about the layout.
@@ -178,16 +178,16 @@ def decide(
     command = asked.command
     assert command is not None
     if command.kind == "update" and measured is None:
-        result: Course | str = "the pipeline was not running"
+        result: LayoutState | str = "the pipeline was not running"
     else:
         result = _obeyed(course, asked.number, command, bounds)
     id_ = command.migration
     why = ""
-    if isinstance(result, Course) and command.goal is not None:
+    if isinstance(result, LayoutState) and command.goal is not None:
         id_ = course.next_id
         if measured is not None:
             result = _with_turn(result, id_, times, measured)
-        if isinstance(result, Course):
+        if isinstance(result, LayoutState):
             why = _told(result.migrations[id_])
     if isinstance(result, str):
         answer = Answer(asked.number, command.text, False, course.step, result)
@@ -196,7 +196,9 @@ def decide(
     return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
 
 
-def _obeyed(course: Course, number: int, command: Command, bounds: Bounds) -> Course | str:
+def _obeyed(
+    course: LayoutState, number: int, command: Command, bounds: Bounds
+) -> LayoutState | str:
     if command.kind == "update":
         return _published(course, command, bounds)
     if command.kind == "withdraw_update":
@@ -211,7 +213,7 @@ def _obeyed(course: Course, number: int, command: Command, bounds: Bounds) -> Co
     if busy is not None and command.if_busy == "refuse":
         return f"migration {busy.id} is {busy.state}"
     goal = command.goal
-    migration = Migration(
+    migration = RecordedMigration(
         id=course.next_id,
         what=str(goal),
         by=command.by or f"command {number}",
@@ -239,7 +241,7 @@ def _strategy(command: Command) -> str:
     return words if bins is None else f"{words}, {bins} bins a round"
 
 
-def _published(course: Course, command: Command, bounds: Bounds) -> Course | str:
+def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState | str:
     """Return the course with a configuration update of somebody else's, for the very step it names."""
     update = command.update
     if update is None:
@@ -257,7 +259,7 @@ def _published(course: Course, command: Command, bounds: Bounds) -> Course | str
         return error.what
 
 
-def _withdrawn(course: Course, step: int) -> Course | str:
+def _withdrawn(course: LayoutState, step: int) -> LayoutState | str:
     """Return the course without an update that is published for a later step, or why it stays."""
     found = [update for update in course.now.updates if update.step == step]
     if not found:
@@ -276,7 +278,7 @@ def _withdrawn(course: Course, step: int) -> Course | str:
     return course
 
 
-def _told(migration: Migration) -> str:
+def _told(migration: RecordedMigration) -> str:
     """Return what is worth knowing of a migration that was just asked for."""
     text = f"migration {migration.id}"
     if migration.state == "queued":
@@ -287,7 +289,9 @@ def _told(migration: Migration) -> str:
     return text if found is None else f"{text}: {found.bins} bins in {found.rounds} rounds"
 
 
-def _with_turn(course: Course, id_: int, times: StepTimes, measured: Measured) -> Course | str:
+def _with_turn(
+    course: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
+) -> LayoutState | str:
     """Return the course when a new goal is planned, if its turn has come; or why there is no way to it."""
     if course.under_way is not None or any(one.id != id_ for one in course.queued):
         return course
@@ -300,7 +304,9 @@ def _with_turn(course: Course, id_: int, times: StepTimes, measured: Measured) -
     return begin(course, id_, planned, times)
 
 
-def _next_turn(course: Course, times: StepTimes, measured: Measured, bounds: Bounds) -> Course:
+def _next_turn(
+    course: LayoutState, times: RecentStepTimes, measured: Measured, bounds: Bounds
+) -> LayoutState:
     id_ = next(one.id for one in course.queued if not one.paused)
     goal = course.migrations[id_].goal
     assert goal is not None

@@ -20,7 +20,7 @@ LEVEL_STEPS = 3
 WINDOW = 64
 
 
-class Told(msgspec.Struct, frozen=True):
+class StepStats(msgspec.Struct, frozen=True):
     """What a step that was computed tells those who move state.
 
     Attributes:
@@ -38,7 +38,7 @@ class Told(msgspec.Struct, frozen=True):
     workers: int = 0
 
 
-class StepTimes:
+class RecentStepTimes:
     """The newest steps, and those of a migration.
 
     Attributes:
@@ -46,7 +46,7 @@ class StepTimes:
     """
 
     def __init__(self) -> None:
-        self._quiet: deque[Told] = deque(maxlen=WINDOW)
+        self._quiet: deque[StepStats] = deque(maxlen=WINDOW)
         self._during: list[int] = []
         self._newest: deque[int] = deque(maxlen=LEVEL_STEPS)
         self._of = 0  # the migration that these are of
@@ -64,7 +64,7 @@ class StepTimes:
         """Whether more input waits than a step takes, in most steps while nothing moves."""
         return bool(self._quiet) and median(told.more for told in self._quiet) >= 1
 
-    def quiet(self, told: Told) -> tuple[int, Latency] | None:
+    def quiet(self, told: StepStats) -> tuple[int, Latency] | None:
         """Note a step in which nothing moves; return how they are after a migration, once that is known."""
         if not told.usual:
             return None
@@ -82,7 +82,7 @@ class StepTimes:
         self._settling, self._after = 0, []
         return found
 
-    def moving(self, id_: int, told: Told, known: Latency, *, paused: bool = False) -> None:
+    def moving(self, id_: int, told: StepStats, known: Latency, *, paused: bool = False) -> None:
         """Note a step of a migration, of which an earlier driver may have noted something.
 
         (Steps while it is paused are none of it, and there may be any number of them.)

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.observed import Moved, Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Moved, Observations
 
 #: What a migration has held up is done so long after its end.
 _AFTER_S = 1.0
@@ -35,7 +35,7 @@ class Compared(msgspec.Struct, frozen=True):
         return self.moving.max_ms / longest if longest else float("nan")
 
 
-def compared(seen: Seen, load: Load) -> Compared:
+def compared(seen: Observations, load: LoadTest) -> Compared:
     """Compare what was seen while state moved with what was seen before.
 
     A migration's window ends where that of the next begins.

@@ -15,7 +15,7 @@ from headrace.nexmark.timeline import Timeline
 from headrace.pipeline import Node, Pipeline
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
     """What is run, and how much of it is looked at.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.ledger.migrations import Migration
+from headrace.ledger.migrations import RecordedMigration
 from headrace.nexmark.harness.latency import Done, Latencies
 from headrace.nexmark.harness.load import Workload
 from headrace.nexmark.pace import Pace, now_us
@@ -38,7 +38,7 @@ class Moved(msgspec.Struct, frozen=True):
         return self.ended_s - self.began_s
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Observations(msgspec.Struct, frozen=True):
     """What was seen of a query under load.
 
     Attributes:
@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
     answers: int
 
 
-class Watch:
+class Observer:
     """Notes what is done, and when; and what has moved."""
 
     def __init__(self, workload: Workload) -> None:
@@ -68,7 +68,7 @@ class Watch:
         self._workload = workload
         self._committed: dict[int, Done] = {}
         self._delivered_us: dict[int, int] = {}
-        self._migrations: dict[int, Migration] = {}
+        self._migrations: dict[int, RecordedMigration] = {}
 
     def take(self, step: int, rows: Any) -> None:
         """Take a step's answers, once it is committed."""
@@ -97,7 +97,7 @@ class Watch:
         """Return the migrations that have ended."""
         return [self._as_it_went(one, pace) for one in self._migrations.values() if one.is_over]
 
-    def _as_it_went(self, one: Migration, pace: Pace) -> Moved:
+    def _as_it_went(self, one: RecordedMigration, pace: Pace) -> Moved:
         assert one.began is not None and one.ended is not None
         began_us = one.began.clock_us
         before = max((done.events for done in self.done() if done.at_us <= began_us), default=0)

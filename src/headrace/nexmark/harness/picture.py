@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.nexmark.harness.latency import Latencies, ccdf
-from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.observed import Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Observations
 
 TIME = "s since events began to come"
 #: Percentiles of each 250 ms, the highest first.
@@ -21,7 +21,7 @@ def kinds() -> set[str]:
     return {*Figure().canvas.get_supported_filetypes()}
 
 
-def draw(seen: Seen, load: Load, title: str, file: Path) -> None:
+def draw(seen: Observations, load: LoadTest, title: str, file: Path) -> None:
     """Draw it into a file: latency, memory, and the long tail. Grey is when state moves."""
     picture, (late, memory, rare) = figure(3, 1, figsize=(9, 8), height_ratios=[3, 1, 2])
     over_time(late, seen, load)
@@ -34,7 +34,7 @@ def draw(seen: Seen, load: Load, title: str, file: Path) -> None:
     save(picture, file)
 
 
-def draw_ways(ways: dict[str, Seen], load: Load, file: Path) -> None:
+def draw_ways(ways: dict[str, Observations], load: LoadTest, file: Path) -> None:
     """Draw the latencies of several runs below each other, on one scale."""
     picture, axes = figure(
         len(ways), 1, figsize=(9, 0.6 + 1.9 * len(ways)), sharex=True, sharey=True, squeeze=False
@@ -47,7 +47,7 @@ def draw_ways(ways: dict[str, Seen], load: Load, file: Path) -> None:
     save(picture, file)
 
 
-def over_time(axis: Any, seen: Seen, load: Load) -> None:
+def over_time(axis: Any, seen: Observations, load: LoadTest) -> None:
     """Draw the latencies of each 250 ms."""
     buckets = list(_window(seen, load).buckets())
     for at, (share, colour) in enumerate(_SHOWN.items()):
@@ -58,7 +58,7 @@ def over_time(axis: Any, seen: Seen, load: Load) -> None:
     _mark(axis, seen, load)
 
 
-def memory_over_time(axis: Any, seen: Seen, load: Load, **how: Any) -> None:
+def memory_over_time(axis: Any, seen: Observations, load: LoadTest, **how: Any) -> None:
     """Draw what all Python workers had in memory."""
     first, last = _span(seen, load)
     when = [(at, gib) for at, gib in seen.memory if first <= at < last]
@@ -89,17 +89,17 @@ def save(picture: Any, file: Path) -> None:
     plt.close(picture)
 
 
-def _mark(axis: Any, seen: Seen, load: Load) -> None:
+def _mark(axis: Any, seen: Observations, load: LoadTest) -> None:
     for one in seen.moved:
         axis.axvspan(one.began_s, one.ended_s, color="#cccccc", alpha=0.6)
     axis.set_xlim(*_span(seen, load))
 
 
-def _window(seen: Seen, load: Load) -> Latencies:
+def _window(seen: Observations, load: LoadTest) -> Latencies:
     return seen.latencies.between(*_span(seen, load))
 
 
-def _span(seen: Seen, load: Load) -> tuple[float, float]:
+def _span(seen: Observations, load: LoadTest) -> tuple[float, float]:
     """Return what is shown, in seconds: a migration that took longer than expected to its end."""
     first, last = load.window
     return first, max([last, *(one.ended_s for one in seen.moved)])

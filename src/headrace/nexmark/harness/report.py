@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from headrace.nexmark.harness.compared import compared
 from headrace.nexmark.harness.latency import Latencies, ccdf
-from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.observed import Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Observations
 
 _SHARES = [50.0, 90.0, 99.0, 99.9, 100.0]
 _NAMES = [f"p{share:g}" if share < 100 else "max" for share in _SHARES]
 
 
-def told(seen: Seen, load: Load) -> dict[str, Any]:
+def told(seen: Observations, load: LoadTest) -> dict[str, Any]:
     """Return what was seen: latencies of each window and of every 250 ms, migrations, memory.
 
     Returns:
@@ -43,7 +43,7 @@ def told(seen: Seen, load: Load) -> dict[str, Any]:
     }
 
 
-def share_left_over(seen: Seen, load: Load) -> float:
+def share_left_over(seen: Observations, load: LoadTest) -> float:
     """Return which share of the events looked at was done only when no more came: the rate was too high."""
     first, last = load.window
     window = seen.latencies.between(first, last)
@@ -74,7 +74,7 @@ def _ccdf(window: Latencies) -> list[list[float]]:
     return [[ms, round(share, 9)] for ms, share in zip(late.tolist(), above.tolist(), strict=True)]
 
 
-def _windows(seen: Seen, load: Load) -> dict[str, Latencies]:
+def _windows(seen: Observations, load: LoadTest) -> dict[str, Latencies]:
     """Return the windows that have events, by name."""
     window, found = seen.latencies.between(*load.window), compared(seen, load)
     if found.moved is None:

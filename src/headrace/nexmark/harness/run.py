@@ -12,9 +12,9 @@ from headrace.errors import PipelineError
 from headrace.job import RunnerName
 from headrace.keyspace.layout import Layout
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load, Workload
+from headrace.nexmark.harness.load import LoadTest, Workload
 from headrace.nexmark.harness.memory import GIB, MemoryWatch
-from headrace.nexmark.harness.observed import Seen, Watch
+from headrace.nexmark.harness.observed import Observations, Observer
 from headrace.nexmark.pace import Pace, now_us
 from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
@@ -24,9 +24,9 @@ _LOOK_EVERY_S = 0.05
 
 
 def run(
-    workload: Workload, load: Load, *, runner: RunnerName | Runner, storage: Path | Store,
+    workload: Workload, load: LoadTest, *, runner: RunnerName | Runner, storage: Path | Store,
     settings: hr.Settings | None = None, listeners: Sequence[Listener] = (),
-) -> Seen:  # fmt: skip
+) -> Observations:  # fmt: skip
     """Run a workload under load.
 
     Args:
@@ -41,7 +41,7 @@ def run(
         HeadraceError: what made the pipeline fail.
     """
     pipeline, pace = hr.Pipeline("load"), Pace(load.rate)
-    node, watch = workload.draw(pipeline, pace), Watch(workload)
+    node, watch = workload.draw(pipeline, pace), Observer(workload)
     pipeline.sink("answers", node, hr.sinks.Calls(watch.take))
     job = hr.run(
         pipeline, storage=storage, workers=load.workers, bins=load.bins, runner=runner,
@@ -59,10 +59,10 @@ def run(
     latencies = Latencies.of(done, pace)
     first, last = load.window
     steps = sum(first <= (step.at_us - begin) / 1e6 < last for step in done)
-    return Seen(begin, latencies, watch.moved(pace), memory, busy, steps, watch.answers)
+    return Observations(begin, latencies, watch.moved(pace), memory, busy, steps, watch.answers)
 
 
-def _follow(job: hr.Job, load: Load, pace: Pace) -> None:
+def _follow(job: hr.Job, load: LoadTest, pace: Pace) -> None:
     """Let time pass, and state move when it is time; return when all that was to be seen was.
 
     That is a third of what is looked at from the last migration on, however late it begins.

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.pipeline import Injector, Node, SinkNode, Stream
-from headrace.pipeline.graph import Drawn
+from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Source
 from headrace.runners.fingerprint.code import said_by
@@ -248,5 +248,5 @@ _AND_BELOW: list[tuple[Any, Callable[[Walk, Any], Parts]]] = [
         ),
         _weak,
     ),
-    ((Drawn, Source, Sink, Node, Injector, SinkNode, Stream), _drawn),
+    ((PipelineGraph, Source, Sink, Node, Injector, SinkNode, Stream), _drawn),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.runners.spark import private_api, task_entry
 from headrace.runners.spark.anchor import make_anchor, same
-from headrace.runners.spark.homes import Homes
+from headrace.runners.spark.homes import PreferredHosts
 
 #: So many crews are kept: that at work, and one that will be or was.
 _CREWS = 2
@@ -19,7 +19,7 @@ _CREWS = 2
 _REHEARSALS = 8
 
 
-class Crew:
+class WorkerSet:
     """So many workers, and the jobs that run a pipeline's layers on them.
 
     Args:
@@ -31,7 +31,7 @@ class Crew:
     """
 
     def __init__(
-        self, context: Any, homes: Homes, code: task_entry.Code, layers: int, workers: int
+        self, context: Any, homes: PreferredHosts, code: task_entry.Code, layers: int, workers: int
     ) -> None:
         self._sc = context
         self._homes = homes
@@ -149,16 +149,18 @@ class Crews:
         layers: how many layers it has.
     """
 
-    def __init__(self, context: Any, homes: Homes, code: task_entry.Code, layers: int) -> None:
+    def __init__(
+        self, context: Any, homes: PreferredHosts, code: task_entry.Code, layers: int
+    ) -> None:
         self.code = code
         self._sc = context
         self._homes = homes
         self._layers = layers
         self._lock = threading.Lock()
-        self._ready: dict[int, Crew] = {}
+        self._ready: dict[int, WorkerSet] = {}
         self._closed = False
 
-    def of(self, workers: int) -> Crew:
+    def of(self, workers: int) -> WorkerSet:
         """Return a crew of so many workers, all at home; of others, those of one number stay ready."""
         with self._lock:
             crew = self._ready.pop(workers, None)
@@ -220,5 +222,5 @@ class Crews:
                 crew.close()
             self._ready = {}
 
-    def _made(self, workers: int) -> Crew:
-        return Crew(self._sc, self._homes, self.code, self._layers, workers)
+    def _made(self, workers: int) -> WorkerSet:
+        return WorkerSet(self._sc, self._homes, self.code, self._layers, workers)

@@ -24,7 +24,7 @@ log = logging.getLogger("headrace.spark")
 LOOK_EVERY_S = 5.0
 
 
-class Homes:
+class PreferredHosts:
     """Where workers live: made for as many as anybody asked for, and kept.
 
     A host has come or gone when two looks in a row agree on it. So an executor that is started again at

@@ -37,13 +37,13 @@ from headrace.errors import (
     StorageNotShared,
 )
 from headrace.pipeline import Pipeline
-from headrace.protocol.plan import Exchange, Plan, TaskReport
+from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
-from headrace.runners.spark.crews import Crew, Crews
-from headrace.runners.spark.homes import Homes
+from headrace.runners.spark.crews import Crews, WorkerSet
+from headrace.runners.spark.homes import PreferredHosts
 from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
@@ -112,7 +112,7 @@ class SparkRunner(Runner):
         self._owned = False
         self._sc = context or self._find_context()
         self._worker: Worker | None = None
-        self._homes = Homes(self._sc, clock)
+        self._homes = PreferredHosts(self._sc, clock)
         self._crews: Crews | None = None
         self._spool: HostSpool | None = None
         self._spool_directory = ""
@@ -120,7 +120,7 @@ class SparkRunner(Runner):
         self._frozen = False
         self._group = f"headrace-{uuid.uuid4().hex}"
         self._named: int | None = None  # the thread whose jobs bear it
-        self._running: Plan | None = None
+        self._running: StepPlan | None = None
         self._ending: HeadraceError | None = None
 
     # -- session ------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class SparkRunner(Runner):
             self._frozen = False
             gc.unfreeze()
 
-    def _crew(self, workers: int) -> Crew:
+    def _crew(self, workers: int) -> WorkerSet:
         """Return the workers that a plan is for, each at home."""
         assert self._crews is not None
         with self._homes.lock:
@@ -280,7 +280,7 @@ class SparkRunner(Runner):
 
     # -- a try --------------------------------------------------------------------------------
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self._name_jobs()
         self._running, self._ending = plan, None
         try:
@@ -315,7 +315,7 @@ class SparkRunner(Runner):
         if force:
             self._sc.cancelJobGroup(self._group)
 
-    def _why_ended(self, plan: Plan) -> HeadraceError | None:
+    def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
         """Return why a try was ended, if somebody has ended it, or one of its tasks itself."""
         assert self._worker is not None
         return ended(plan, self._worker.store) or self._ending
@@ -330,7 +330,7 @@ class SparkRunner(Runner):
         self._sc.setLocalProperty(name, task_entry.pack(data))
         self._properties.add(name)
 
-    def _send_plan(self, plan: Plan, *, with_splits: bool) -> None:
+    def _send_plan(self, plan: StepPlan, *, with_splits: bool) -> None:
         if not with_splits:
             injectors = {
                 name: msgspec.structs.replace(item, splits=[])
@@ -339,7 +339,7 @@ class SparkRunner(Runner):
             plan = msgspec.structs.replace(plan, injectors=injectors)
         self._set(task_entry.PLAN, _encoder.encode(plan))
 
-    def _run_by_jobs(self, plan: Plan) -> list[TaskReport]:
+    def _run_by_jobs(self, plan: StepPlan) -> list[TaskReport]:
         """Run a one-stage job for each layer; parcels, or where they are, go through the driver."""
         crew = self._crew(plan.layout.workers)
         self._forget_payloads(crew.workers)
@@ -365,7 +365,7 @@ class SparkRunner(Runner):
             self._sc.setLocalProperty(name, None)
             self._properties.discard(name)
 
-    def _read(self, plan: Plan, crew: Crew) -> list[TaskResult]:
+    def _read(self, plan: StepPlan, crew: WorkerSet) -> list[TaskResult]:
         assert self._worker is not None
         if plan.exchange == "driver":
             result = self._worker.read(plan, 0, "driver")
@@ -380,7 +380,7 @@ class SparkRunner(Runner):
         self._send_plan(plan, with_splits=True)
         return [_RESULT.decode(data) for data in crew.read()]
 
-    def _run_by_shuffle(self, plan: Plan) -> list[TaskReport]:
+    def _run_by_shuffle(self, plan: StepPlan) -> list[TaskReport]:
         for name in self._properties - {task_entry.PLAN}:
             self._sc.setLocalProperty(name, None)
         self._properties = {task_entry.PLAN}
@@ -420,7 +420,7 @@ def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
     return [[found.parcels[worker] for found in results] for worker in range(workers)]
 
 
-def _never_ran(plan: Plan, layers: int) -> list[TaskReport]:
+def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
     """Return reports for tasks that were not started because the input could not be read."""
     return [
         TaskReport(layer=layer, worker=worker, attempt="none")

@@ -19,8 +19,8 @@ from pyspark import TaskContext
 
 from headrace.errors import Cancelled, NotFound, TaskTimeout
 from headrace.errors.user_code import has_no_terminal
-from headrace.protocol.plan import Plan, TaskReport
-from headrace.runners.ending import Watch, leave_note, marked
+from headrace.protocol.plan import StepPlan, TaskReport
+from headrace.runners.ending import TaskWatch, leave_note, marked
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
@@ -32,14 +32,14 @@ PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
 _PARCEL, _REPORTS = b"P", b"R"
 
-_plan_decoder = msgspec.msgpack.Decoder(Plan)
+_plan_decoder = msgspec.msgpack.Decoder(StepPlan)
 _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
 _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: pipelines by code and storage, and their soft state.
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
-_watch = Watch()
+_watch = TaskWatch()
 _rehearsed: set[str] = set()  # for which code
 
 
@@ -85,7 +85,7 @@ def _begin() -> None:
     gc.disable()
 
 
-def _worker(code: Code, plan: Plan) -> Worker:
+def _worker(code: Code, plan: StepPlan) -> Worker:
     _soft.use(plan.store, time.monotonic())
     at = (code.digest, plan.store, code.spool)
     worker = _workers.get(at)
@@ -115,12 +115,12 @@ def _soft_directory(code: Code) -> str:
     return os.path.join(own if alone else os.path.dirname(own), "headrace")
 
 
-def _plan(context: Any) -> Plan:
+def _plan(context: Any) -> StepPlan:
     return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
 
 
 @contextlib.contextmanager
-def _watched(plan: Plan, context: Any) -> Iterator[None]:
+def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
     """Let a task end that takes too long, or that was cancelled; leave a note of where it was."""
     store = open_store(plan.store)
     note = functools.partial(leave_note, plan, store, str(context.taskAttemptId()))

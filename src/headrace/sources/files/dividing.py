@@ -37,7 +37,7 @@ from headrace.sources.files.position import (
 from headrace.sources.files.settling import is_settled
 from headrace.sources.files.tracking import State, Tracker, Waiting
 from headrace.sources.files.whereabouts import Whereabouts
-from headrace.sources.formats import Cut, FileFormat, Opened
+from headrace.sources.formats import Cut, FileFormat, OpenedFile
 from headrace.sources.formats.base import Wanted
 from headrace.storage.base import Store
 
@@ -446,7 +446,7 @@ class Divider:
             offset = self._after_newline(entry, file)
         recorded = Recorded(file.opened.file)
         opened = (
-            Opened(file.opened.name, cast(BinaryIO, recorded), file.facts)
+            OpenedFile(file.opened.name, cast(BinaryIO, recorded), file.facts)
             if is_text
             else file.opened
         )

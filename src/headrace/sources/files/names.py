@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 _SURROGATE = re.compile("[\udc80-\udcff]|\\\\")
 
 
-class Kind(NamedTuple):
+class NameEndings(NamedTuple):
     """What the endings of a name say.
 
     Attributes:
@@ -47,13 +47,13 @@ class Kind(NamedTuple):
     compression: str | None
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> NameEndings:
     """Return what the endings of a name say, such as those of ``hits.jsonl.gz``."""
     stem, ending = os.path.splitext(name.rpartition("/")[2].lower())
     compression = COMPRESSIONS.get(ending)
     if compression is not None:
         ending = os.path.splitext(stem)[1]
-    return Kind(BY_SUFFIX.get(ending), compression)
+    return NameEndings(BY_SUFFIX.get(ending), compression)
 
 
 def is_hidden(part: str) -> bool:

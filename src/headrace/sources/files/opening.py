@@ -21,7 +21,7 @@ from headrace.sources.files.compression import KEPT, Unpacked
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.names import kind_of
 from headrace.sources.files.position import FileRead
-from headrace.sources.formats import Opened
+from headrace.sources.formats import OpenedFile
 
 #: What a print is made of: so many bytes at the beginning, and before where reading ended.
 PRINT_BYTES = 1024
@@ -40,7 +40,7 @@ class OpenFile:
         raw: its bytes as they are stored.
     """
 
-    opened: Opened
+    opened: OpenedFile
     facts: Facts
     raw: BinaryIO
 
@@ -61,7 +61,7 @@ def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
     if compression is None:
         raw, facts = folder.open(name)
         with raw:
-            yield OpenFile(Opened(folder.shown(name), raw, facts), facts, raw)
+            yield OpenFile(OpenedFile(folder.shown(name), raw, facts), facts, raw)
         return
     raw, facts = folder.open(name)
     key = (use, folder.location, name, facts)
@@ -72,7 +72,7 @@ def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
         raw.close()
     try:
         kept.seek(0)
-        yield OpenFile(Opened(folder.shown(name), cast(BinaryIO, kept), facts), facts, raw)
+        yield OpenFile(OpenedFile(folder.shown(name), cast(BinaryIO, kept), facts), facts, raw)
     except BaseException:
         kept.close()
         raise

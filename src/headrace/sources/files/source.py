@@ -43,7 +43,7 @@ from headrace.sources.formats import (
     FileFormat,
     FormatName,
     JsonLines,
-    Opened,
+    OpenedFile,
     Parquet,
 )  # fmt: skip
 from headrace.sources.formats.base import Wanted
@@ -298,7 +298,7 @@ class Files(Source):
             return self._reader.sift(opened, part.first, part.last, self._records.wanted, finish)
 
     @contextmanager
-    def _part(self, split: Split) -> Iterator[tuple[PartToRead, Opened, dict[str, str | None]]]:
+    def _part(self, split: Split) -> Iterator[tuple[PartToRead, OpenedFile, dict[str, str | None]]]:
         """Open the file of a split; what is read of it, and the columns that its folders stand for."""
         part = PartToRead(*split.spec)
         folder = _folder_at(unescaped(part.location))

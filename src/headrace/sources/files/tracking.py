@@ -31,7 +31,14 @@ from headrace.sources.files.copies import (
 from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Known
 from headrace.sources.files.matching import Matches, Remembered, Untold, match
-from headrace.sources.files.names import Kind, Pattern, escaped, is_hidden, kind_of, unescaped
+from headrace.sources.files.names import (
+    NameEndings,
+    Pattern,
+    escaped,
+    is_hidden,
+    kind_of,
+    unescaped,
+)
 from headrace.sources.files.opening import (
     OpenFile,
     has_head,
@@ -411,7 +418,7 @@ class Tracker:
         )
 
 
-def reads(format: str, kind: Kind) -> bool:
+def reads(format: str, kind: NameEndings) -> bool:
     """Say whether a file of a kind is read as a format. (Parquet is compressed inside.)"""
     return kind.format == format and not (format == "parquet" and kind.compression)
 

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace.sources.formats.base import Cut, FileFormat, Opened
+from headrace.sources.formats.base import Cut, FileFormat, OpenedFile
 from headrace.sources.formats.csv import Csv
 from headrace.sources.formats.jsonl import JsonLines
 from headrace.sources.formats.parquet import Parquet
 
-__all__ = ["BY_SUFFIX", "Csv", "Cut", "FileFormat", "FormatName", "JsonLines", "Opened", "Parquet"]
+__all__ = [
+    "BY_SUFFIX",
+    "Csv",
+    "Cut",
+    "FileFormat",
+    "FormatName",
+    "JsonLines",
+    "OpenedFile",
+    "Parquet",
+]
 
 FormatName = Literal["jsonl", "csv", "parquet"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import SourceChanged
 from headrace.pipeline.sifting import Sifted
 from headrace.pipeline.source import Limit
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Place
 
 #: Makes records as the pipeline wants them of the columns that were read; errors say which row is at fault.
@@ -23,7 +23,7 @@ Wanted = dict[str, pa.DataType]
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedFile:
     """A file that is open for reading.
 
     Attributes:
@@ -75,7 +75,7 @@ class FileFormat(ABC):
     unit: str = "bytes"
     is_text: bool = True
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         """Learn which fields columns are read for: column → field."""
 
     def keep_to(self, declared: Any, also: Iterable[str]) -> None:
@@ -89,7 +89,7 @@ class FileFormat(ABC):
         """
 
     @abstractmethod
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         """Return the columns of a file and their types, as its beginning shows them.
 
         Args:
@@ -101,7 +101,7 @@ class FileFormat(ABC):
 
     @abstractmethod
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         """Cut a file into parts, each for one task.
 
@@ -116,7 +116,9 @@ class FileFormat(ABC):
         """
 
     @abstractmethod
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
         """Return a part's records, and what names the place of a row as long as the file is open.
 
         Raises:
@@ -126,7 +128,9 @@ class FileFormat(ABC):
         """
 
     @abstractmethod
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
         """Return a part's records that can be read, finished, and those that cannot.
 
         Args:

@@ -12,9 +12,9 @@ import pyarrow.csv
 
 from headrace.errors import BadInput, PipelineError
 from headrace.schema.decimals import decimals_of_texts
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.schema.shown import first_code, first_not_shown, has_sparse
-from headrace.sources.formats.base import Opened, Wanted
+from headrace.sources.formats.base import OpenedFile, Wanted
 from headrace.sources.formats.text import INFER_BYTES, Text
 from headrace.sources.lines import (
     Quoting,
@@ -73,7 +73,7 @@ class Csv(Text):
             "decimal_point": decimal_point,
         }
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._optional = {name for name, part in parts.items() if part.default is not None}
 
     def check_can_hold(self, wanted: Wanted) -> None:
@@ -86,13 +86,13 @@ class Csv(Text):
 
     # -- names --------------------------------------------------------------------------------
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         found = self._columns_of(opened)
         if only is None:
             self._inferred = {of.name for of in found if _may_say_less(of.type)}
         return found
 
-    def _columns_of(self, opened: Opened) -> pa.Schema:
+    def _columns_of(self, opened: OpenedFile) -> pa.Schema:
         header = self._header(opened, whole=True)
         if header is None:
             return pa.schema([])
@@ -118,14 +118,14 @@ class Csv(Text):
             fields.append(field.with_type(pa.string()) if lossy else field)
         return pa.schema(fields)
 
-    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
+    def begin(self, opened: OpenedFile, wanted: Wanted, *, may_grow: bool) -> int | None:
         header = self._header(opened, whole=not may_grow)
         if header is None:
             return None
         self._check(header[0], opened, wanted)
         return header[1]
 
-    def _header(self, opened: Opened, *, whole: bool = False) -> tuple[list[str], int] | None:
+    def _header(self, opened: OpenedFile, *, whole: bool = False) -> tuple[list[str], int] | None:
         """Return a file's column names and the offset of its first record; None without any.
 
         Args:
@@ -150,7 +150,7 @@ class Csv(Text):
             return None  # empty, or still being written
         return self._names_of(opened, line), begin + len(line)
 
-    def _names_of(self, opened: Opened, line: bytes) -> list[str]:
+    def _names_of(self, opened: OpenedFile, line: bytes) -> list[str]:
         place = f"{opened.name}, line {self._skip_rows + 1}"
         try:
             text = self._utf8(line.rstrip(b"\r\n"))
@@ -180,7 +180,7 @@ class Csv(Text):
         names: list[str] = self._table(text + b"\n", None, {}).column_names
         return names
 
-    def _check(self, names: list[str], opened: Opened, wanted: Wanted) -> None:
+    def _check(self, names: list[str], opened: OpenedFile, wanted: Wanted) -> None:
         may_be_missing = self._optional | opened.by_folders
         for column in wanted:
             if names.count(column) == 1 or (column in may_be_missing and column not in names):
@@ -204,7 +204,7 @@ class Csv(Text):
 
     # -- records ------------------------------------------------------------------------------
 
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
         header = self._header(opened, whole=True)
         assert header is not None  # the division has records of it
         data = self._utf8(data)

@@ -30,9 +30,9 @@ from headrace.jsonlines.scanning import (
     with_texts_for_numbers,
 )
 from headrace.jsonlines.shadows import Convert
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.schema.shown import has_minus_zero, has_sparse
-from headrace.sources.formats.base import Opened, Wanted
+from headrace.sources.formats.base import OpenedFile, Wanted
 from headrace.sources.formats.text import Text
 
 #: A line that is none, and what files from elsewhere may begin with.
@@ -54,12 +54,12 @@ class JsonLines(Text):
     name = "jsonl"
 
     def __init__(self) -> None:
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, FormPart] = {}
         self._options: tuple[Any, list[str]] | None = None
         self._options_decoder: msgspec.json.Decoder[Any] | None = None
         self._decoders: dict[bool, tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]]] = {}
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._parts, self._decoders = dict(parts), {}
 
     def keep_to(self, declared: Any, also: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class JsonLines(Text):
             self._decoded(head, numbers, exactly=True)  # (or they would not be what they are)
         return table.schema
 
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
         by_folders = opened.by_folders & wanted.keys()
         own = [name for name in by_folders if _may_name(data, name)]
         wanted = {of: kind for of, kind in wanted.items() if of not in by_folders or of in own}
@@ -109,7 +109,7 @@ class JsonLines(Text):
         parts = {of: self._parts[of] for of in names if of in self._parts}
         other = JsonLines()
         other.expect(
-            self._parts | {of: Part(of, part.form, nullable=True) for of, part in parts.items()}
+            self._parts | {of: FormPart(of, part.form, nullable=True) for of, part in parts.items()}
         )
         other._options = self._options
         return other

@@ -12,13 +12,13 @@ import pyarrow.parquet
 from headrace.errors import BadInput
 from headrace.pipeline.sifting import BadRecord, Sifted, by_halves, text_of_row, together
 from headrace.pipeline.source import Limit
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import (
     Cut,
     FileFormat,
     Finish,
-    Opened,
+    OpenedFile,
     Wanted,
     check_not_cut,
 )
@@ -45,14 +45,14 @@ class Parquet(FileFormat):
         other._optional = self._optional
         return other
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._optional = {name for name, part in parts.items() if part.default is not None}
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         return _open(opened).schema_arrow
 
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         facts = _open(opened).metadata
         check_not_cut(opened.name, offset, facts.num_rows, self.unit)
@@ -63,7 +63,9 @@ class Parquet(FileFormat):
     def place_of_part(self, first: int) -> str:
         return f"row {first + 1}"
 
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
         file = _open(opened)
         groups, at, start, end = [], 0, None, 0
         for group in range(file.metadata.num_row_groups):
@@ -84,7 +86,9 @@ class Parquet(FileFormat):
         table = table.slice(first - (start or 0), last - first)
         return table, lambda row: f"{opened.name}, row {first + row + 1}"
 
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
         table, place_of = self.read(opened, first, last, wanted)
         found = by_halves(len(table), lambda a, b: finish(table.slice(a, b - a)))
         return Sifted(
@@ -93,7 +97,7 @@ class Parquet(FileFormat):
         )
 
     def _row_groups(
-        self, file: Any, opened: Opened, groups: list[int], wanted: Wanted, *, keep: bool
+        self, file: Any, opened: OpenedFile, groups: list[int], wanted: Wanted, *, keep: bool
     ) -> pa.Table:
         """Return some row groups; those that the next step will want the rest of are remembered.
 
@@ -111,12 +115,12 @@ class Parquet(FileFormat):
         return table
 
 
-def _open(opened: Opened) -> Any:
+def _open(opened: OpenedFile) -> Any:
     # INT96 in nanoseconds, which is Arrow's default, ends in the year 2262: 9999 would be 1816.
     return pa.parquet.ParquetFile(opened.file, coerce_int96_timestamp_unit="us")
 
 
-def _check_columns(names: list[str], opened: Opened, wanted: Wanted) -> None:
+def _check_columns(names: list[str], opened: OpenedFile, wanted: Wanted) -> None:
     for column in wanted:
         if names.count(column) != 1:
             many = "no column" if column not in names else "more than one column"

@@ -24,7 +24,7 @@ from headrace.sources.formats.base import (
     Cut,
     FileFormat,
     Finish,
-    Opened,
+    OpenedFile,
     Wanted,
     check_not_cut,
 )
@@ -52,7 +52,7 @@ class Text(FileFormat):
 
     quoting: Quoting | None = None
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         opened.file.seek(0)
         head = opened.file.read(INFER_BYTES)
         ends = record_ends(head, self.quoting)
@@ -62,12 +62,12 @@ class Text(FileFormat):
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
         """Return the columns that the first records of a file have, or the one that is asked for."""
 
-    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
+    def begin(self, opened: OpenedFile, wanted: Wanted, *, may_grow: bool) -> int | None:
         """Return where a file's first record begins; None when it has none (so far, if it may grow)."""
         return 0
 
     @abstractmethod
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
         """Return the records of some whole lines.
 
         Raises:
@@ -75,7 +75,7 @@ class Text(FileFormat):
         """
 
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         if offset == 0:
             begin = self.begin(opened, wanted, may_grow=may_grow)
@@ -99,7 +99,9 @@ class Text(FileFormat):
     def _has_record_end(self, data: bytes) -> bool:
         return len(record_ends(data, self.quoting)) > 0
 
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
         data = _bytes(opened, first, last)
 
         def place_of(row: int) -> str:
@@ -118,7 +120,9 @@ class Text(FileFormat):
                 "nothing of this step was committed",
             ) from error
 
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
         data = _bytes(opened, first, last)
         try:
             return Sifted(finish(self.parse(opened, data, wanted)), [])
@@ -144,7 +148,7 @@ class Text(FileFormat):
         return Sifted(together(tables), letters)
 
     def _parsed(
-        self, opened: Opened, texts: list[bytes], wanted: Wanted
+        self, opened: OpenedFile, texts: list[bytes], wanted: Wanted
     ) -> tuple[list[tuple[list[int], pa.Table]], list[tuple[int, str]]]:
         """Return the records that can be parsed, with their numbers; and why others cannot."""
 
@@ -179,7 +183,7 @@ class Text(FileFormat):
         return text.decode("utf-8", "backslashreplace")
 
 
-def _bytes(opened: Opened, first: int, last: int) -> bytes:
+def _bytes(opened: OpenedFile, first: int, last: int) -> bytes:
     opened.file.seek(first)
     data = opened.file.read(last - first)
     if len(data) != last - first:

@@ -38,7 +38,7 @@ _LINK_BYTES = 4
 _MEND = "restore the file, or remove it and let its producer append this sequence again"
 
 
-class Header(msgspec.Struct, frozen=True):
+class BatchHeader(msgspec.Struct, frozen=True):
     """What a batch says of itself.
 
     Attributes:
@@ -64,7 +64,7 @@ class Header(msgspec.Struct, frozen=True):
     seal: int
     mended: bool = False
 
-    def follows(self, before: Header) -> bool | None:
+    def follows(self, before: BatchHeader) -> bool | None:
         """Say whether its producer saw that batch before it.
 
         None where nothing tells: where an older version wrote it, or that batch came later.
@@ -87,9 +87,9 @@ def encode_records(table: pa.Table) -> bytes:
 
 
 def encode_batch(
-    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: Header | None,
+    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: BatchHeader | None,
     random: bytes, mended: bool = False,
-) -> tuple[bytes, Header]:  # fmt: skip
+) -> tuple[bytes, BatchHeader]:  # fmt: skip
     """Return the bytes of a batch, and its header.
 
     Args:
@@ -102,11 +102,11 @@ def encode_batch(
     nonce = random + _link(before)
     fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
     seal = _seal_of(name, fields)
-    header = Header(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
+    header = BatchHeader(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
     return fields + _SEAL.pack(seal) + records, header
 
 
-def read_batch(store: Store, name: str, place: str) -> tuple[Header, bytes]:
+def read_batch(store: Store, name: str, place: str) -> tuple[BatchHeader, bytes]:
     """Return a batch's header and its bytes; of these no more than the header says there are.
 
     Raises:
@@ -122,7 +122,7 @@ def read_batch(store: Store, name: str, place: str) -> tuple[Header, bytes]:
     return header, data
 
 
-def decode_header(name: str, data: bytes, place: str) -> Header:
+def decode_header(name: str, data: bytes, place: str) -> BatchHeader:
     """Return a batch's header from its first bytes.
 
     Args:
@@ -151,10 +151,10 @@ def decode_header(name: str, data: bytes, place: str) -> Header:
         raise Damaged(what, place=place, remedy=_MEND)
     final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
     mended = bool(flags & _MENDED)
-    return Header(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
+    return BatchHeader(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
 
 
-def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
+def decode_records(header: BatchHeader, data: bytes, place: str) -> pa.Table:
     """Return the records of a whole batch's bytes.
 
     Raises:
@@ -180,12 +180,12 @@ def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
     return table
 
 
-def has_promise(header: Header) -> bool:
+def has_promise(header: BatchHeader) -> bool:
     """Say whether a batch's producer has made a promise."""
     return header.promise_us > MIN_TIME
 
 
-def _link(before: Header | None) -> bytes:
+def _link(before: BatchHeader | None) -> bytes:
     """Return what a batch has of the seal of the one before."""
     return bytes(_LINK_BYTES) if before is None else _SEAL.pack(before.seal)[:_LINK_BYTES]
 

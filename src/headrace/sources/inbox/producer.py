@@ -35,7 +35,7 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike, checked_micros
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
-    Header,
+    BatchHeader,
     decode_header,
     decode_records,
     encode_batch,
@@ -113,7 +113,7 @@ class Producer:
         self._next, self._last = 0, None
         self._find_next()
 
-    _last: Header | None
+    _last: BatchHeader | None
 
     # -- appending ----------------------------------------------------------------------------
 
@@ -193,7 +193,9 @@ class Producer:
     def _promised_us(self) -> int:
         return MIN_TIME if self._last is None else self._last.promise_us
 
-    def _content(self, records: Any, promise: TimeLike | None, before: Header | None) -> _Content:
+    def _content(
+        self, records: Any, promise: TimeLike | None, before: BatchHeader | None
+    ) -> _Content:
         """Return what a batch holds that comes after another one."""
         promised_us = MIN_TIME if before is None else before.promise_us
         table = self._records.table(records, promised_us)
@@ -214,7 +216,7 @@ class Producer:
         self._mend(content, sequence, before)
         return sequence
 
-    def _mend(self, content: _Content, sequence: int, before: Header | None) -> None:
+    def _mend(self, content: _Content, sequence: int, before: BatchHeader | None) -> None:
         """Fill a gap: a batch was removed by hand."""
         newest = self._next, self._last
         self._next, self._last = sequence, before
@@ -255,7 +257,7 @@ class Producer:
         if self._last is None and self._exists(cleaned_mark(self.name)):
             return False  # the list lags behind: the first batch was there, and is gone
         name = batch_name(self.name, self._next)
-        untold: list[Header] = []
+        untold: list[BatchHeader] = []
         there = self._send(name, content, untold, mended)
         if there is None and not untold:
             return False
@@ -266,8 +268,8 @@ class Producer:
         return True
 
     def _send(
-        self, name: str, content: _Content, untold: list[Header], mended: bool
-    ) -> Header | None:
+        self, name: str, content: _Content, untold: list[BatchHeader], mended: bool
+    ) -> BatchHeader | None:
         """Create a name; return what is there if it is this content, or None where it is another's.
 
         Each time that it is sent it has another nonce. So what was sent again, and comes after the name was
@@ -320,7 +322,9 @@ class Producer:
             )
         return before is not None
 
-    def _overtaken(self, name: str, there: Header | None, untold: list[Header]) -> Header | None:
+    def _overtaken(
+        self, name: str, there: BatchHeader | None, untold: list[BatchHeader]
+    ) -> BatchHeader | None:
         """Return what was appended of that which was sent, or None; others went on meanwhile.
 
         What came before was cleaned away. So the batch after it was there, and was recorded; it says what
@@ -357,7 +361,7 @@ class Producer:
             remedy=f"append it again with sequence={sequence}; and give each process a name of its own",
         )
 
-    def _is_behind_a_gap(self, there: Header | None) -> bool:
+    def _is_behind_a_gap(self, there: BatchHeader | None) -> bool:
         """Say whether what was created is still there, and later batches, but not the one after it."""
         later = listed(self._store, self.name)[-1:]
         return self._header(self._next) == there and bool(later) and later[0] > self._next + 1
@@ -384,7 +388,7 @@ class Producer:
             "is there; or newer batches were taken away: bring them back",
         )
 
-    def _is_newest(self, sequence: int, last: Header | None) -> bool:
+    def _is_newest(self, sequence: int, last: BatchHeader | None) -> bool:
         """Say whether a batch that none seems to follow was not cleaned away: the last two stay.
 
         It may be there all the same, as the ghost of a process that has ended.
@@ -432,7 +436,7 @@ class Producer:
             )
         return True
 
-    def _header(self, sequence: int) -> Header | None:
+    def _header(self, sequence: int) -> BatchHeader | None:
         name = batch_name(self.name, sequence)
         try:
             data = self._store.read(name, 0, HEADER_BYTES)

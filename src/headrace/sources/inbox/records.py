@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, in_zone, value_type_of
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Columns
 
 _MEND = "mend the record; nothing was appended"
@@ -121,7 +121,7 @@ class Records:
             columns[self._event_time] = pa.array(in_zone(times, self._zone))
         return pa.table(columns)
 
-    def _column(self, items: list[Any], part: Part, values: ValueType) -> pa.Array:
+    def _column(self, items: list[Any], part: FormPart, values: ValueType) -> pa.Array:
         """Return a field of mappings as a column; times may also be text, which is parsed later."""
         found = values.of_mappings(part, items)
         is_time = pa.types.is_timestamp(part.form.arrow)

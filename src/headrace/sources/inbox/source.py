@@ -22,7 +22,7 @@ from headrace.schema import ValueType, value_type_of
 from headrace.sources.columns import Columns
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
-    Header,
+    BatchHeader,
     decode_header,
     decode_records,
     has_promise,
@@ -119,7 +119,9 @@ class Inbox(Source):
     def _forget(self) -> None:
         """Begin anew: what is remembered between calls is only there to save reads."""
         self._id: str | None = None
-        self._headers: dict[tuple[str, int], Header] = {}  # of batches that no committed step has
+        self._headers: dict[
+            tuple[str, int], BatchHeader
+        ] = {}  # of batches that no committed step has
         self._seen: set[str] = set()  # producers whose place in the inbox was checked
         self._first: dict[str, int] = {}  # the first batch that was not deleted, where we clean
         self._told: dict[str, Part] = {}
@@ -216,13 +218,15 @@ class Inbox(Source):
             )
         return there.union(self._expected)
 
-    def _take(self, at: InboxPosition, known: set[str], limit: Limit) -> dict[str, list[Header]]:
+    def _take(
+        self, at: InboxPosition, known: set[str], limit: Limit
+    ) -> dict[str, list[BatchHeader]]:
         """Return the headers of the batches that a step takes: one of each producer in turn.
 
         Who begins depends on how much was read before; so none waits for ever, however little a step may
         take.
         """
-        taken: dict[str, list[Header]] = {}
+        taken: dict[str, list[BatchHeader]] = {}
         rows = size = count = 0
         waiting = deque(sorted(known - {*at.ended} - limit.paused))
         waiting.rotate(-sum(at.next.values()))
@@ -244,7 +248,7 @@ class Inbox(Source):
                 waiting.append(name)
         return taken
 
-    def _after(self, at: InboxPosition, taken: dict[str, list[Header]]) -> InboxPosition:
+    def _after(self, at: InboxPosition, taken: dict[str, list[BatchHeader]]) -> InboxPosition:
         after = {name: at.next.get(name, 0) + len(headers) for name, headers in taken.items()}
         ended = [name for name, headers in taken.items() if headers[-1].final]
         return InboxPosition(self._id, {**at.next, **after}, sorted({*at.ended, *ended}))
@@ -259,7 +263,7 @@ class Inbox(Source):
                 self._store.settle(batch_name(name, number - 1))
                 self._settled[name] = number
 
-    def _header(self, producer: str, sequence: int) -> Header | None:
+    def _header(self, producer: str, sequence: int) -> BatchHeader | None:
         """Return a batch's header, read once; None when it is not there yet."""
         known = self._headers.get((producer, sequence))
         if known is not None:
@@ -410,7 +414,7 @@ class _Batches(InTasks):
         return self._reader.read(open_store(split.spec[0]), split)
 
 
-def _promise(headers: list[Header]) -> int | None:
+def _promise(headers: list[BatchHeader]) -> int | None:
     """Return what a producer has promised in the last of these batches; what came before, holds."""
     return headers[-1].promise_us if headers and has_promise(headers[-1]) else None
 

@@ -41,7 +41,7 @@ _FEWEST = 1_024
 _CHUNK = 16_384
 
 
-class Filter:
+class BloomFilter:
     """Says of a hash that it was never added, or that it may have been.
 
     Args:
@@ -102,7 +102,7 @@ class _Generation:
     """A filter, the newest time that was added to it, and the watermark at which it was begun."""
 
     def __init__(self, capacity: int, since: int) -> None:
-        self.filter = Filter(capacity)
+        self.filter = BloomFilter(capacity)
         self.newest = MIN_TIME
         self.since = since
 

@@ -24,7 +24,7 @@ from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import Part, RunReader
+from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.merging import merge
 from headrace.runfiles.sections import COLUMN_PREFIX
 from headrace.schema.columns import Column, ColumnType
@@ -116,10 +116,10 @@ class IdState(BinnedState):
         perhaps = ~self._told[bins[away]] | self._filter.test(hashes[away])
         return away[perhaps]
 
-    def changed_parts(self) -> list[Part]:
+    def changed_parts(self) -> list[RunPart]:
         """Return what the step added, to be written, and forget that it was added now."""
         batch = self._rows.take_changes()
-        return [] if batch is None else [Part(self.node.name, IDS, batch)]
+        return [] if batch is None else [RunPart(self.node.name, IDS, batch)]
 
     # -- bins ---------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import LAST_TIMER, Part
+from headrace.runfiles.format import LAST_TIMER, RunPart
 from headrace.runfiles.sections import (
     CELL,
     CELLS,
@@ -757,7 +757,7 @@ class KeyedState(BinnedState):
             for value in values:
                 cell.codec.encode(value)
 
-    def changed_parts(self) -> list[Part]:
+    def changed_parts(self) -> list[RunPart]:
         """Return what the step changed, to be written, and forget it."""
         delta, self._delta = self._delta, []
         until, self._until = self._until, {}
@@ -768,7 +768,7 @@ class KeyedState(BinnedState):
             self._has_expired = False
         batch = self._batch(delta, until)
         due = self._due(delta) if not until else due_rows(batch, self.node.shape.dated_cells)
-        return [Part(self.node.name, CELLS, batch, due)]
+        return [RunPart(self.node.name, CELLS, batch, due)]
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""

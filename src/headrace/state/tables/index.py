@@ -40,7 +40,7 @@ _NEWCOMERS = 1 / 8
 _FAR = 256
 
 
-class Homes:
+class SlotHint:
     """Maps hashes to [0, 1), in order, so that a worker's own hashes are spread evenly.
 
     Args:
@@ -58,7 +58,7 @@ class Homes:
         self._bends: tuple[F64, F64] | None = None
 
     @classmethod
-    def fitted(cls, ranges: Ranges, hashes: U64) -> Homes:
+    def fitted(cls, ranges: Ranges, hashes: U64) -> SlotHint:
         """Return homes for rows that are there: as many places as they need where they are dense.
 
         (They are denser in some ranges when of the bins there some are at hand and others are not.)
@@ -110,7 +110,7 @@ class Segment:
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
-        self._homes = Homes(ranges)
+        self._homes = SlotHint(ranges)
         self._resize(_FEWEST_BITS)
 
     def _resize(self, bits: int) -> None:
@@ -258,7 +258,7 @@ class Segment:
         self._resize(max(_FEWEST_BITS, int(2 * rows - 1).bit_length()))
         order = order_by_hash(hashes)
         hashes = hashes[order]
-        self._homes = Homes.fitted(self.ranges, hashes)
+        self._homes = SlotHint.fitted(self.ranges, hashes)
         self.taken = len(slots)
         if not self._place(hashes, slots[order], most_rounds=_FAR):  # (they have the same hash)
             self._places.fill(NO_SLOT)

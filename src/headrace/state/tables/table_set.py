@@ -19,19 +19,19 @@ from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.format import LAST_TIMER, Part
+from headrace.runfiles.format import LAST_TIMER, RunPart
 from headrace.runfiles.sections import due_rows, table_section, timer_section
 from headrace.schema.columns import Column, ColumnType
 from headrace.state.bins import BinnedState
 from headrace.state.tables.due import Times
 from headrace.state.tables.index import NO_SLOT, Slots
 from headrace.state.tables.table import Mask, Table, rows_are_distinct
-from headrace.state.upgrading import TableRows
+from headrace.state.upgrading import StoredTableRows
 
 _TAG = "tag"
 
 
-class Clock:
+class StepClock:
     """The clock reading of the step at hand, for what lives by wall time."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class BoundTable:
             table_section(name), state.key_types, sub, columns, domain, state.ranges,
             hash_is_key=state.node.hash_is_key, version=declared.version,
         )  # fmt: skip
-        self.stored = TableRows(
+        self.stored = StoredTableRows(
             sub, columns, declared.version, declared.upgrades,
             place=f"computation {place!r}, table {name!r}",
         )  # fmt: skip
@@ -281,7 +281,7 @@ class TableSet(BinnedState):
     def __init__(self, node: Node, layout: Layout, worker: int) -> None:
         super().__init__(node, layout)
         self.ranges = node.group.own(layout.ranges_of(worker))
-        self.clock = Clock()
+        self.clock = StepClock()
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
         shape = node.shape
         self.states = {
@@ -400,12 +400,12 @@ class TableSet(BinnedState):
         for table, mark in zip(self.tables.values(), marks, strict=True):
             table.undo(mark)
 
-    def changed_parts(self) -> list[Part]:
+    def changed_parts(self) -> list[RunPart]:
         """Return what the step changed, to be written, and forget it."""
         parts = []
         for section, table in self.tables.items():
             batch = table.take_changes()
             if batch is not None:
                 due = due_rows(batch, {})
-                parts.append(Part(self.node.name, section, batch, due))
+                parts.append(RunPart(self.node.name, section, batch, due))
         return parts

@@ -19,7 +19,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles.merging import rows_of
 from headrace.storage.reading import Reading
-from headrace.tasks.committed_files import Committed
+from headrace.tasks.committed_files import CommittedFiles
 from headrace.tasks.prefetch.kept import Sections
 from headrace.tasks.prefetch.prepared import Prepared
 
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 
 
 def gathered(
-    arrival: Arrival, sections: Sections, prepared: Prepared, committed: Committed,
+    arrival: Arrival, sections: Sections, prepared: Prepared, committed: CommittedFiles,
     layout: Layout, worker: int,
 ) -> Rows:  # fmt: skip
     """Return the rows that arrive.

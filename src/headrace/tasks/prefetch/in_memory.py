@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.format import FileRef, Part, RunReader, Section, inside
+from headrace.runfiles.format import FileRef, RunPart, RunReader, Section, inside
 
 
 class RowsInMemory(RunReader):
@@ -23,7 +23,7 @@ class RowsInMemory(RunReader):
         step: which step they are of.
     """
 
-    def __init__(self, parts: Sequence[Part], step: int) -> None:
+    def __init__(self, parts: Sequence[RunPart], step: int) -> None:
         self._rows = {(part.owner, part.kind): _own(part.batch) for part in parts}
         owners = list(dict.fromkeys(part.owner for part in parts))
         length = sum(rows.nbytes for rows in self._rows.values())

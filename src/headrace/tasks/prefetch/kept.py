@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.format import Part, RunReader
+from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.merging import Each, StateSources
 from headrace.tasks.prefetch.in_memory import RowsInMemory
 
@@ -83,14 +83,16 @@ class KeptRuns:
         return sources.with_runs(known), sources.with_runs(others)
 
 
-def parts_of(reader: RunReader, sections: Sections, ranges: Ranges) -> list[Part]:
+def parts_of(reader: RunReader, sections: Sections, ranges: Ranges) -> list[RunPart]:
     """Return the rows of some hashes in a file, by computation and section."""
     tables = (
         (owner, section, reader.rows_in(owner, section, ranges))
         for owner, kinds in sections.items()
         for section in kinds
     )
-    return [Part(owner, kind, one_batch(rows)) for owner, kind, rows in tables if rows is not None]
+    return [
+        RunPart(owner, kind, one_batch(rows)) for owner, kind, rows in tables if rows is not None
+    ]
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.format import Part, RunReader
+from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.merging import Each, StateSources, rows_of
 from headrace.tasks.prefetch.in_memory import RowsInMemory
 from headrace.tasks.prefetch.kept import KeptRuns, Sections, one_batch, parts_of
@@ -39,7 +39,7 @@ _SHORT = 1 << 20
 _ALIKE = 4
 
 
-class Piece(NamedTuple):
+class PreparedPiece(NamedTuple):
     """Rows that were read ahead.
 
     Attributes:
@@ -77,8 +77,8 @@ class Prepared:
         """Forget everything."""
         self.ranges = Ranges.of([])
         self.as_of, self.since = _NEVER, ""
-        self._whole: list[Piece] = []  # all rows of their hashes
-        self._tail: list[Piece] = []  # the changes since, ascending by step
+        self._whole: list[PreparedPiece] = []  # all rows of their hashes
+        self._tail: list[PreparedPiece] = []  # the changes since, ascending by step
         self.all_is_read()
 
     def all_is_read(self) -> None:
@@ -169,7 +169,7 @@ class Prepared:
         block = min(_BLOCK_BYTES, left // _LEAST_BLOCKS)
         part = affordable(_blocks(unread, missing, sections, block), missing, left, least)
         rows = [
-            Part(owner, section, one_batch(table))
+            RunPart(owner, section, one_batch(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(known[owner], kinds, part)
         ]
@@ -236,7 +236,7 @@ class Prepared:
             _shorten(self._tail, -1, sections)
             return 0
         rows = [
-            Part(owner, section, one_batch(table))
+            RunPart(owner, section, one_batch(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(self.sources(owner), kinds, self.ranges)
         ]
@@ -267,12 +267,12 @@ class Prepared:
         return StateSources(owner, [], runs, ranges, each)
 
 
-def _piece(parts: list[Part], step: int, ranges: Ranges, turns: int = 1) -> Piece:
+def _piece(parts: list[RunPart], step: int, ranges: Ranges, turns: int = 1) -> PreparedPiece:
     """Return rows as a run file in memory."""
-    return Piece(RowsInMemory(parts, step), ranges, turns)
+    return PreparedPiece(RowsInMemory(parts, step), ranges, turns)
 
 
-def _shorten(pieces: list[Piece], at: int, sections: Sections) -> None:
+def _shorten(pieces: list[PreparedPiece], at: int, sections: Sections) -> None:
     """Merge the last pieces as long as they came of as many turns each.
 
     Args:
@@ -288,17 +288,17 @@ def _shorten(pieces: list[Piece], at: int, sections: Sections) -> None:
         pieces[-_ALIKE:] = [_piece(parts, step, ranges, turns)] if parts else []
 
 
-def _are_alike(pieces: list[Piece]) -> bool:
+def _are_alike(pieces: list[PreparedPiece]) -> bool:
     few = sum(piece.nbytes for piece in pieces) <= _SHORT
     return len(pieces) == _ALIKE and few and len({piece.turns for piece in pieces}) == 1
 
 
-def _merged(pieces: list[Piece], sections: Sections) -> tuple[list[Part], Ranges]:
+def _merged(pieces: list[PreparedPiece], sections: Sections) -> tuple[list[RunPart], Ranges]:
     """Return what is in several pieces, and of which hashes it may be."""
     runs, extents = [piece.reader for piece in pieces], [piece.ranges for piece in pieces]
     ranges = functools.reduce(Ranges.plus, extents)
     parts = [
-        Part(owner, section, one_batch(table))
+        RunPart(owner, section, one_batch(table))
         for owner, kinds in sections.items()
         for section in kinds
         if (table := StateSources(owner, [], runs, extents).changes(section, ranges)) is not None
@@ -306,7 +306,7 @@ def _merged(pieces: list[Piece], sections: Sections) -> tuple[list[Part], Ranges
     return parts, ranges
 
 
-def _within(pieces: list[Piece], ranges: Ranges) -> list[Piece]:
+def _within(pieces: list[PreparedPiece], ranges: Ranges) -> list[PreparedPiece]:
     """Return what is left of pieces when only some hashes are wanted."""
     kept = [piece._replace(ranges=piece.ranges.within(ranges)) for piece in pieces]
     return [piece for piece in kept if len(piece.ranges)]

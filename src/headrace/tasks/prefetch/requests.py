@@ -18,7 +18,7 @@ from headrace.errors import Damaged, NotFound, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.storage.reading import Reading
-from headrace.tasks.committed_files import Committed
+from headrace.tasks.committed_files import CommittedFiles
 from headrace.tasks.prefetch.arriving import Arriving
 from headrace.tasks.prefetch.kept import Sections
 from headrace.tasks.prefetch.prepared import Prepared
@@ -85,7 +85,11 @@ class Ahead:
         self.read_bytes += result.nbytes
 
     def ask(
-        self, wanted: Wanted, committed: Committed, fresh: Callable[[], Committed], reading: Reading
+        self,
+        wanted: Wanted,
+        committed: CommittedFiles,
+        fresh: Callable[[], CommittedFiles],
+        reading: Reading,
     ) -> bool:
         """Go on reading ahead; say whether all is at hand that will not be in the tail.
 
@@ -121,7 +125,7 @@ class Ahead:
 
 
 def _turn_from(
-    prepared: Prepared, wanted: Wanted, committed: Committed, reading: Reading
+    prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading
 ) -> Callable[[], Turn]:
     """Return what goes on from something that was read ahead; it is this function's to change."""
 
@@ -136,7 +140,7 @@ def _turn_from(
     return turn
 
 
-def _follow(prepared: Prepared, wanted: Wanted, committed: Committed, reading: Reading) -> int:
+def _follow(prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading) -> int:
     """Bring what was read ahead up to the step before; forget it if that cannot be done."""
     if not len(prepared.ranges) or prepared.as_of == committed.step:
         return 0
@@ -151,7 +155,7 @@ def _follow(prepared: Prepared, wanted: Wanted, committed: Committed, reading: R
 
 
 def _read_more(
-    prepared: Prepared, wanted: Wanted, committed: Committed, reading: Reading, done: int
+    prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading, done: int
 ) -> int:
     """Read some more of what is missing, for what is left of the budget and half of it at least.
 
