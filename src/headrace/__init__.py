@@ -1,12 +1,8 @@
 """Headrace: stateful stream processing on Apache Spark, exactly once, with state that can move.
 
-General layout, from the inside out:
-
-* ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
-* ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
-* ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
-* ``topology``, ``computation``, ``forms``: what the user draws and writes; ``ops``: what is ready made
-  of that; ``api``, ``cli``: how it is run; ``testing``: how it is driven in a test.
+What you need is here: :class:`Pipeline` to build a pipeline, :class:`Computation` and
+:class:`ColumnarComputation` to write what it computes, ``sources``, ``sinks`` and ``ops`` for what is ready
+made, :func:`run` to run it, and ``testing`` to drive it in a test. ARCHITECTURE.md shows what lies behind.
 """
 
 from headrace import ops, policies, sinks, sources, testing
