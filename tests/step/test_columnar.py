@@ -78,7 +78,7 @@ def test_an_error_stops_the_pipeline_with_the_users_line() -> None:
     assert text.startswith("[HR102] ValueError: thirteen")
     assert "computation 'it', 5 records of 3 keys of stream 'items'" in text
     assert 'raise ValueError("thirteen")' in text
-    assert "headrace/step" not in text
+    assert "headrace/tasks" not in text
     assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
 
 

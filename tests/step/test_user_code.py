@@ -71,7 +71,7 @@ def test_an_error_stops_the_pipeline_with_the_users_line_first() -> None:
     assert text.startswith("[HR102] ValueError: thirteen")
     assert "computation 'it', key '" in text
     assert 'raise ValueError("thirteen")' in text
-    assert "headrace/step" not in text
+    assert "headrace/tasks" not in text
     assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
 
 

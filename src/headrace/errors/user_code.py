@@ -18,14 +18,14 @@ from headrace.errors import BadInput, HeadraceError, InvariantBroken, UserCodeEr
 from headrace.errors.printable import HIDDEN, hides_values
 
 #: What calls code of others; a traceback without it begins with their own lines.
-_CALLERS = (
-    "/headrace/step/",
+CALLERS = (
+    "/headrace/tasks/",
     "/headrace/state/",
     "/headrace/sources/",
     "/headrace/sinks/",
-    "/headrace/delivery.py",
-    "/headrace/intake.py",
-    "/headrace/raised.py",
+    "/headrace/driver/sink_delivery.py",
+    "/headrace/driver/source_polling.py",
+    "/headrace/errors/user_code.py",
 )
 
 
@@ -113,7 +113,7 @@ def own_traceback(error: BaseException, *, values: bool = True) -> str:
         values: whether to show what the error says of itself, too.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not any(part in frame.filename for part in _CALLERS)]
+    own = [frame for frame in frames if not any(part in frame.filename for part in CALLERS)]
     lines = traceback.format_list(own or frames[-1:])
     if values:
         lines += traceback.format_exception_only(error)
