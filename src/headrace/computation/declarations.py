@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, overload
+
+from typing_extensions import TypeVar
 
 from headrace.computation.handles import ListHandle, MapHandle, TimerHandle, ValueHandle
 from headrace.errors import PipelineError
@@ -13,8 +15,9 @@ from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.schema import ValueType, value_type_of
 from headrace.schema.upgrades import Upgrade, UpgradeLike, upgrades_of
 
-V = TypeVar("V")
-K = TypeVar("K")
+K = TypeVar("K", default=Any)
+T = TypeVar("T")
+V = TypeVar("V", default=Any)
 
 #: The kind of a declaration that is not kept by key; see :class:`headrace.PerWorker`.
 PER_WORKER = "per worker"
@@ -119,8 +122,29 @@ class ValueState(Lasting, Generic[V]):
 
     kind = "value"
 
+    # Without a default, ``value`` may be None. Types that are no classes, such as ``int | None``, are not
+    # inferred: annotate the attribute, as in ``last: ValueState[int | None] = ValueState(int | None)``.
+    @overload
     def __init__(
-        self, type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
+        self: ValueState[T], type: type[T], *, default: T, codec: Codec[T] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ValueState[T | None], type: type[T], *, default: None = None,
+        codec: Codec[T] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ValueState[Any], type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, type: Any, *, default: Any = None, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
@@ -133,7 +157,7 @@ class ValueState(Lasting, Generic[V]):
     @overload
     def __get__(self, instance: None, owner: type) -> ValueState[V]: ...
     @overload
-    def __get__(self, instance: Declares, owner: type) -> ValueHandle: ...
+    def __get__(self, instance: Declares, owner: type) -> ValueHandle[V]: ...
     def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
@@ -147,8 +171,20 @@ class ListState(Lasting, Generic[V]):
 
     kind = "list"
 
+    @overload
     def __init__(
-        self, type: Any, *, codec: Codec[V] | None = None,
+        self, type: type[V], *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ListState[Any], type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, type: Any, *, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
@@ -160,7 +196,7 @@ class ListState(Lasting, Generic[V]):
     @overload
     def __get__(self, instance: None, owner: type) -> ListState[V]: ...
     @overload
-    def __get__(self, instance: Declares, owner: type) -> ListHandle: ...
+    def __get__(self, instance: Declares, owner: type) -> ListHandle[V]: ...
     def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
@@ -174,8 +210,20 @@ class MapState(Lasting, Generic[K, V]):
 
     kind = "map"
 
+    @overload
     def __init__(
-        self, key_type: Any, type: Any, *, codec: Codec[V] | None = None,
+        self, key_type: type[K], type: type[V], *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: MapState[Any, Any], key_type: Any, type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, key_type: Any, type: Any, *, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
     ) -> None:  # fmt: skip
@@ -188,7 +236,7 @@ class MapState(Lasting, Generic[K, V]):
     @overload
     def __get__(self, instance: None, owner: type) -> MapState[K, V]: ...
     @overload
-    def __get__(self, instance: Declares, owner: type) -> MapHandle: ...
+    def __get__(self, instance: Declares, owner: type) -> MapHandle[K, V]: ...
     def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
 
@@ -233,7 +281,7 @@ class Timer(Declaration):
         return self if instance is None else self._handle(instance)
 
 
-class Output:
+class Output(Generic[V]):
     """A named output stream of a computation, with the type of its values.
 
     Args:
@@ -242,6 +290,10 @@ class Output:
 
     name: str = ""
 
+    @overload
+    def __init__(self, type: type[V]) -> None: ...
+    @overload
+    def __init__(self: Output[Any], type: Any) -> None: ...
     def __init__(self, type: Any) -> None:
         self.type = type
 
@@ -253,7 +305,7 @@ class Output:
         return value_type_of(self.type, place=f"output {self.name!r}")
 
 
-class Posted(Output):
+class Posted(Output[V]):
     """Records that a key sends to itself, to arrive at a later event time (*post-dated*).
 
     ``ctx.post(time, value)`` sends one. It is kept with the key's bin, and arrives as a record whose

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
+from typing_extensions import TypeVar
 
 from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 
+V = TypeVar("V", default=Any)
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+
+class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """A record as a handler sees it.
 
     Attributes:
@@ -20,7 +23,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         stream: the name of the input stream; of a post the name that declares it.
     """
 
-    value: Any
+    value: V
     timestamp_us: int
     stream: str
 

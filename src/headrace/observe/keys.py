@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.computation.columnar import ColumnarComputation
-from headrace.computation.handles import MISSING
 from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
@@ -26,6 +25,7 @@ from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column, table_section
 from headrace.schema import column_to_python
 from headrace.schema.reserved import HASH
 from headrace.state.keyed.cells import KeyCells
+from headrace.state.keyed.handles import MISSING
 from headrace.state.keyed.keyed import CellType, KeyedState
 from headrace.state.tables.table_set import TableSet
 

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.computation.handles import MISSING, Cursor, FrozenValueHandle, ValueHandle
 from headrace.computation.per_worker import NOTHING, Held
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import Put
+from headrace.state.keyed.handles import MISSING, BoundFrozenValue, BoundValue, Cursor
 from headrace.state.upgrading import ValueUpgrades
 
 #: They travel in manifests.
@@ -39,7 +39,7 @@ class PerWorkerState:
         #: Whether there are values that can be changed in place.
         self.owns = any(not codec.immutable for codec in self._codecs)
         self.handles = {
-            name: (FrozenValueHandle if codec.immutable else ValueHandle)(
+            name: (BoundFrozenValue if codec.immutable else BoundValue)(
                 self._cursor, slot, codec, item.default
             )
             for slot, (codec, (name, item)) in enumerate(

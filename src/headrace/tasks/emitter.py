@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import Keys
-from headrace.computation.handles import before_cause
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US, OUTSIDE
 from headrace.pipeline import Node, Stream
 from headrace.runfiles.batches import as_one_batch
@@ -16,6 +15,7 @@ from headrace.schema import NotExact, ValueType, exact_cast
 from headrace.schema.columns import ColumnType
 from headrace.schema.exact import Misfit
 from headrace.schema.forms import Plain
+from headrace.state.keyed.handles import before_cause
 from headrace.tasks.late_records import in_key_order
 from headrace.tasks.routing import stream_schema
 

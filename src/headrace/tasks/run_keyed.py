@@ -21,7 +21,6 @@ import pyarrow as pa
 import xxhash
 
 from headrace.computation.computation import Computation
-from headrace.computation.handles import before_cause
 from headrace.computation.records import Fired, Record
 from headrace.errors import BadInput, HeadraceError, UserCodeError
 from headrace.errors.user_code import goes_on, shown
@@ -43,6 +42,7 @@ from headrace.schema.forms import Mapped, Plain
 from headrace.schema.owned import owning
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.keyed.cells import KeyCells
+from headrace.state.keyed.handles import before_cause
 from headrace.state.keyed.keyed import KeyedState
 from headrace.state.per_worker import PerWorkerState
 from headrace.tasks.late_records import LateRecords

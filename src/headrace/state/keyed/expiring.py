@@ -13,11 +13,12 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from headrace.computation.handles import MISSING, Change, Cursor
+from headrace.computation.handles import ListHandle, MapHandle, ValueHandle
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import ATOMS
+from headrace.state.keyed.handles import MISSING, Change, Cursor
 
 #: When something expires that was stored before its state had a time to live.
 NEVER = MAX_TIME + 1
@@ -165,7 +166,7 @@ class _Expiring:
         self._lifetime = lifetime
 
 
-class ExpiringValueHandle(_Expiring):
+class ExpiringValue(_Expiring, ValueHandle[Any]):
     """A ``ValueState`` with a time to live, of the key at hand."""
 
     __slots__ = ("_default",)
@@ -258,8 +259,9 @@ class _EntriesHandle(_Expiring):
             self._touch(key, read=True)
         return entry[0]
 
-    def _put(self, key: Any, value: Any) -> None:
-        until = self._lifetime.until(self._one(key))
+    def _put(self, key: Any, value: Any, *, until: int | None = None) -> None:
+        if until is None:
+            until = self._lifetime.until(self._one(key))
         entries = self._touch(key)
         entries.put(key, (value, until))
         if not self._codec.immutable and type(value) not in ATOMS:
@@ -278,7 +280,7 @@ class _EntriesHandle(_Expiring):
             self._remove(key)
 
 
-class ExpiringMapHandle(_EntriesHandle):
+class ExpiringMap(_EntriesHandle, MapHandle[Any, Any]):
     """A ``MapState`` with a time to live for each entry. Iterates in ascending order of its keys."""
 
     __slots__ = ("_order",)
@@ -309,10 +311,22 @@ class ExpiringMapHandle(_EntriesHandle):
             raise KeyError(key)
         self._remove(key)
 
-    def pop(self, key: Any, default: Any = None) -> Any:
-        """Remove the entry and return it, or ``default``."""
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Return the entry; if there is none, ``default`` becomes the entry."""
+        if self._one(key) is None:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: Any, default: Any = MISSING) -> Any:
+        """Remove the entry and return it; if there is none, return ``default``.
+
+        Raises:
+            KeyError: when there is neither.
+        """
         entry = self._one(key)
         if entry is None:
+            if default is MISSING:
+                raise KeyError(key)
             return default
         value = self._read(key, entry)
         self._remove(key)
@@ -324,13 +338,16 @@ class ExpiringMapHandle(_EntriesHandle):
     def __iter__(self) -> Iterator[Any]:
         return iter(sorted(self._live(), key=self._order))
 
-    def items(self) -> list[tuple[Any, Any]]:
-        """Return the entries, in ascending order of their keys."""
+    def _shown(self) -> dict[Any, Any]:
+        live = self._live()
+        return {key: live[key][0] for key in sorted(live, key=self._order)}
+
+    def _pairs(self) -> list[tuple[Any, Any]]:
         live = self._live()
         return [(key, self._read(key, live[key])) for key in sorted(live, key=self._order)]
 
 
-class ExpiringListHandle(_EntriesHandle):
+class ExpiringList(_EntriesHandle, ListHandle[Any]):
     """A ``ListState`` with a time to live for each element."""
 
     __slots__ = ()
@@ -349,10 +366,12 @@ class ExpiringListHandle(_EntriesHandle):
     def extend(self, elements: Iterable[Any]) -> None:
         """Add elements at the end."""
         added = list(elements)
-        entries: Entries | None = self._cursor.slots[self._slot]
-        first = 0 if entries is None else entries.next_position
-        for position, element in enumerate(added, first):
+        for position, element in enumerate(added, self._next()):
             self._put(position, element)
+
+    def _next(self) -> int:
+        entries: Entries | None = self._cursor.slots[self._slot]
+        return 0 if entries is None else entries.next_position
 
     def replace(self, elements: Iterable[Any]) -> None:
         """Make these the list's elements."""
@@ -363,9 +382,29 @@ class ExpiringListHandle(_EntriesHandle):
     def __iter__(self) -> Iterator[Any]:
         return iter([self._read(position, entry) for position, entry in self._ordered()])
 
-    def __getitem__(self, index: int) -> Any:
+    def _shown(self) -> list[Any]:
+        return [entry[0] for _, entry in self._ordered()]
+
+    def _at(self, index: int) -> Any:
         position, entry = self._ordered()[index]
         return self._read(position, entry)
+
+    def _set(self, index: int, value: Any) -> None:
+        self._put(self._ordered()[index][0], value)
+
+    def _delete(self, index: int) -> None:
+        self._remove(self._ordered()[index][0])
+
+    def insert(self, index: int, value: Any) -> None:
+        """Insert an element before an index. The elements behind it move, and live as long as before."""
+        ordered = self._ordered()
+        tail = ordered[slice(index, None).indices(len(ordered))[0] :]
+        for position, entry in tail:
+            self._read(position, entry)
+            self._remove(position)
+        self.append(value)
+        for _, (element, until) in tail:
+            self._put(self._next(), element, until=until)
 
 
 #: A row of what an expiring state holds: sub, value (None when it is gone), when it expires.

@@ -1,4 +1,11 @@
-"""The handles by which per-record handlers read and change state, and set timers."""
+"""The handles of :mod:`headrace.computation.handles`, over the cells of the key at hand.
+
+A handle belongs to a declaration and looks at whatever key the *cursor* stands on; moving to the next key
+is two assignments. Handles note what they *touched*, so that a step writes what changed and nothing else.
+
+Where an error is to leave no trace, handles also keep a *log*: how to undo each change, in order. So
+undoing costs what the handler touched, however much the key has.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from headrace.computation.handles import ListHandle, MapHandle, TimerHandle, ValueHandle
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
     MAX_TIME,
@@ -113,6 +121,22 @@ def _set_item(of: Any, at: Any, value: Any) -> None:
     of[at] = value
 
 
+def _set_tail(elements: list[Any], first: int, tail: list[Any]) -> None:
+    elements[first:] = tail
+
+
+def _position(elements: list[Any], index: int) -> int:
+    """Return an index counted from the front.
+
+    Raises:
+        IndexError: when there is no such element.
+    """
+    try:
+        return range(len(elements))[index]
+    except IndexError:
+        raise IndexError(f"index {index} of a list with {len(elements)} elements") from None
+
+
 def _cut(elements: list[Any], length: int, _: Any) -> None:
     del elements[length:]
 
@@ -130,7 +154,7 @@ class _Handle:
         self._codec = codec
 
 
-class ValueHandle(_Handle):
+class BoundValue(_Handle, ValueHandle[Any]):
     """A ``ValueState`` of the key at hand."""
 
     __slots__ = ("_default",)
@@ -189,7 +213,7 @@ class ValueHandle(_Handle):
         self._cursor.slots[self._slot] = MISSING
 
 
-class FrozenValueHandle(ValueHandle):
+class BoundFrozenValue(BoundValue):
     """A ``ValueState`` whose values cannot be changed in place: reading one is no change."""
 
     __slots__ = ()
@@ -209,7 +233,7 @@ class FrozenValueHandle(ValueHandle):
         cursor.slots[slot] = value
 
 
-class MapHandle(_Handle):
+class BoundMap(_Handle, MapHandle[Any, Any]):
     """A ``MapState`` of the key at hand. Iterates in ascending order of its keys."""
 
     __slots__ = ("_order",)
@@ -261,6 +285,12 @@ class MapHandle(_Handle):
         """Return the entry, or ``default``."""
         return self[key] if key in self._entries() else default
 
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Return the entry; if there is none, ``default`` becomes the entry."""
+        if key not in self._entries():
+            self[key] = default
+        return self[key]
+
     def __setitem__(self, key: Any, value: Any) -> None:
         self._touch(key)[key] = value
 
@@ -269,11 +299,17 @@ class MapHandle(_Handle):
             raise KeyError(key)
         del self._touch(key)[key]
 
-    def pop(self, key: Any, default: Any = None) -> Any:
-        """Remove the entry and return it, or ``default``."""
-        if key not in self._entries():
-            return default
-        return self._touch(key, read=True).pop(key)
+    def pop(self, key: Any, default: Any = MISSING) -> Any:
+        """Remove the entry and return it; if there is none, return ``default``.
+
+        Raises:
+            KeyError: when there is neither.
+        """
+        if key in self._entries():
+            return self._touch(key, read=True).pop(key)
+        if default is MISSING:
+            raise KeyError(key)
+        return default
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries()
@@ -284,8 +320,11 @@ class MapHandle(_Handle):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._sorted())
 
-    def items(self) -> list[tuple[Any, Any]]:
-        """Return the entries, in ascending order of their keys."""
+    def _shown(self) -> dict[Any, Any]:
+        entries = self._entries()
+        return {key: entries[key] for key in self._sorted()}
+
+    def _pairs(self) -> list[tuple[Any, Any]]:
         entries = self._entries()
         if not self._codec.immutable:
             for key in entries:
@@ -298,7 +337,7 @@ class MapHandle(_Handle):
             del self._touch(key)[key]
 
 
-class OwningMapHandle(MapHandle):
+class BoundOwningMap(BoundMap):
     """A ``MapState`` whose entries can be changed in place."""
 
     __slots__ = ()
@@ -311,7 +350,7 @@ class OwningMapHandle(MapHandle):
                 self._cursor.puts.append((entries, key, value, self._codec, False))
 
 
-class ListHandle(_Handle):
+class BoundList(_Handle, ListHandle[Any]):
     """A ``ListState`` of the key at hand."""
 
     __slots__ = ()
@@ -378,25 +417,56 @@ class ListHandle(_Handle):
             self._touch_all(read=True)
         return iter(list(self._elements()))
 
-    def __getitem__(self, index: int) -> Any:
+    def _shown(self) -> list[Any]:
+        return self._elements()
+
+    def _at(self, index: int) -> Any:
         element = self._elements()[index]
         if not self._codec.immutable:
-            self._touch_one(index)
+            self._touch_one(index, read=True)
         return element
 
-    def _touch_one(self, index: int) -> None:
-        """Note that an element may change in place."""
+    def _set(self, index: int, value: Any) -> None:
+        at = _position(self._elements(), index)
+        self._touch_one(at)[at] = value
+
+    def insert(self, index: int, value: Any) -> None:
+        """Insert an element before an index. Costs the elements from there on."""
+        at = slice(index, None).indices(len(self))[0]
+        self._touch_from(at).insert(at, value)
+
+    def _delete(self, index: int) -> None:
+        at = _position(self._elements(), index)
+        del self._touch_from(at)[at]
+
+    def _touch_one(self, index: int, *, read: bool = False) -> list[Any]:
+        """Note that an element may change; return the list.
+
+        Args:
+            index: the element's.
+            read: whether the handler is given it, and may change it in place.
+        """
         elements = self._changing()
         touched = self._touched(elements)
         at = range(len(elements))[index]
-        if at >= touched.first or at in touched.singles:
-            return
-        touched.singles.add(at)
+        if at < touched.first and at not in touched.singles:
+            touched.singles.add(at)
+            if self._cursor.log is not None:
+                before = copy.deepcopy(elements[at]) if read else elements[at]
+                self._cursor.log.append((_set_item, elements, at, before))
+        return elements
+
+    def _touch_from(self, first: int) -> list[Any]:
+        """Note that elements from an index on may move; return the list."""
+        elements = self._changing()
+        touched = self._touched(elements)
         if self._cursor.log is not None:
-            self._cursor.log.append((_set_item, elements, at, copy.deepcopy(elements[at])))
+            self._cursor.log.append((_set_tail, elements, first, elements[first:]))
+        touched.first = min(touched.first, first)
+        return elements
 
 
-class OwningListHandle(ListHandle):
+class BoundOwningList(BoundList):
     """A ``ListState`` whose elements can be changed in place."""
 
     __slots__ = ()
@@ -417,6 +487,22 @@ class OwningListHandle(ListHandle):
         super().replace(elements)
         self._put(0)
 
+    def insert(self, index: int, value: Any) -> None:
+        """Insert an element before an index. Costs the elements from there on."""
+        super().insert(index, value)
+        self._put(slice(index, None).indices(len(self) - 1)[0])
+
+    def _set(self, index: int, value: Any) -> None:
+        super()._set(index, value)
+        at = _position(self._elements(), index)
+        if type(value) not in ATOMS:
+            self._cursor.puts.append((self._elements(), at, value, self._codec, False))
+
+    def _delete(self, index: int) -> None:
+        at = _position(self._elements(), index)
+        super()._delete(index)
+        self._put(at)
+
     def _put(self, first: int) -> None:
         """Note that elements from here on were put."""
         elements = self._elements()
@@ -427,7 +513,7 @@ class OwningListHandle(ListHandle):
         ]
 
 
-class TimerHandle:
+class BoundTimer(TimerHandle):
     """A ``Timer`` of the key at hand.
 
     Attributes:
@@ -457,13 +543,10 @@ class TimerHandle:
             touched.add(tag)
         return tags
 
-    def set(self, when: TimeLike, *, tag: str = "") -> None:
-        """Set the timer; (name, tag) that is already set is replaced.
-
-        Args:
-            when: an aware ``datetime``, or microseconds since 1970 UTC.
-            tag: tells timers of one name apart.
-        """
+    def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
+        """Set the timer; see :class:`TimerHandle`."""
+        if hold is not None:
+            raise TypeError("hold= needs a timer that is declared with holds=True")
         if type(tag) is not str:
             raise TypeError(f"{tag!r} cannot be a timer's tag: tags are texts")
         if not tag.isascii():
@@ -488,7 +571,7 @@ class TimerHandle:
         return tags.get(tag)
 
 
-class HoldingTimerHandle(TimerHandle):
+class BoundHoldingTimer(BoundTimer):
     """A wall ``Timer`` with holds of the key at hand.
 
     Attributes:
@@ -500,23 +583,13 @@ class HoldingTimerHandle(TimerHandle):
 
     def __init__(self, cursor: Cursor, slot: int, holds: int) -> None:
         super().__init__(cursor, slot)
-        self._holds = TimerHandle(cursor, holds)
+        self._holds = BoundTimer(cursor, holds)
         self._holds.due_until = MIN_TIME - 1  # a hold is never due
         self.earliest = MIN_TIME
         self.cause: Callable[[], int] = lambda: MIN_TIME
 
     def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
-        """Set the timer; (name, tag) that is already set is replaced, with its hold.
-
-        Args:
-            when: an aware ``datetime``, or microseconds since 1970 UTC.
-            tag: tells timers of one name apart.
-            hold: an event time, not before the cause's: until the timer fires or is cancelled, the
-                output watermark does not pass it, and what it then produces may be as early.
-
-        Raises:
-            ValueError: for a hold before its cause.
-        """
+        """Set the timer, with its hold; see :class:`TimerHandle`."""
         time = None if hold is None else self._checked(hold)
         super().set(when, tag=tag)
         self.release(tag)

@@ -14,18 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.computation.declarations import hold_cell
-from headrace.computation.handles import (
-    MISSING,
-    Cursor,
-    FrozenValueHandle,
-    HoldingTimerHandle,
-    ListHandle,
-    MapHandle,
-    OwningListHandle,
-    OwningMapHandle,
-    TimerHandle,
-    ValueHandle,
-)
 from headrace.errors import UserCodeError, ensure
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
@@ -54,10 +42,22 @@ from headrace.state.keyed.expiring import (
     NEVER,
     Clocks,
     ExpiringContent,
-    ExpiringListHandle,
-    ExpiringMapHandle,
-    ExpiringValueHandle,
+    ExpiringList,
+    ExpiringMap,
+    ExpiringValue,
     Lifetime,
+)
+from headrace.state.keyed.handles import (
+    MISSING,
+    BoundFrozenValue,
+    BoundHoldingTimer,
+    BoundList,
+    BoundMap,
+    BoundOwningList,
+    BoundOwningMap,
+    BoundTimer,
+    BoundValue,
+    Cursor,
 )
 from headrace.state.relayout import changed_bins
 from headrace.state.upgrading import CellRows, ValueUpgrades
@@ -134,20 +134,20 @@ class CellType:
         if self.ttl_us is not None and self.ttl_domain is not None:
             lifetime = Lifetime(self.ttl_us, self.ttl_domain, clocks)
             if self.kind == "value":
-                return ExpiringValueHandle(cursor, self.slot, self.codec, lifetime, self.default)
+                return ExpiringValue(cursor, self.slot, self.codec, lifetime, self.default)
             if self.kind == "map":
-                return ExpiringMapHandle(cursor, self.slot, self.codec, lifetime, self.order)
-            return ExpiringListHandle(cursor, self.slot, self.codec, lifetime)
+                return ExpiringMap(cursor, self.slot, self.codec, lifetime, self.order)
+            return ExpiringList(cursor, self.slot, self.codec, lifetime)
         if self.kind == "value":
-            of = FrozenValueHandle if self.codec.immutable else ValueHandle
+            of = BoundFrozenValue if self.codec.immutable else BoundValue
             return of(cursor, self.slot, self.codec, self.default)
         if self.kind == "map":
-            of_map = MapHandle if self.codec.immutable else OwningMapHandle
+            of_map = BoundMap if self.codec.immutable else BoundOwningMap
             return of_map(cursor, self.slot, self.codec, self.order)
         if self.kind == "list":
-            of_list = ListHandle if self.codec.immutable else OwningListHandle
+            of_list = BoundList if self.codec.immutable else BoundOwningList
             return of_list(cursor, self.slot, self.codec)
-        return TimerHandle(cursor, self.slot)
+        return BoundTimer(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
         """Return (sub, value) of what was touched in a map or list; no value means deleted.
@@ -410,7 +410,7 @@ class KeyedState(BinnedState):
     def _handle(self, cell: CellType) -> Any:
         holds = self._slots.get(hold_cell(cell.name))
         if holds is not None:
-            return HoldingTimerHandle(self.cursor, cell.slot, holds)
+            return BoundHoldingTimer(self.cursor, cell.slot, holds)
         return cell.handle(self.cursor, self._clocks)
 
     # -- bins ---------------------------------------------------------------------------------
@@ -586,7 +586,7 @@ class KeyedState(BinnedState):
     def release(self, timer: str, tag: str) -> int | None:
         """Take back the hold of a timer of the key at hand; return it, if there is one."""
         handle = self.handles[timer]
-        return handle.release(tag) if isinstance(handle, HoldingTimerHandle) else None
+        return handle.release(tag) if isinstance(handle, BoundHoldingTimer) else None
 
     def wait_on(self, cells: KeyCells) -> None:
         """Let a key that was due wait for the timers that it has left."""
