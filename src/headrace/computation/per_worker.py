@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, overload
 
 import msgspec
+from typing_extensions import TypeVar
 
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import PER_WORKER, Codec, Declaration
 from headrace.computation.handles import ValueHandle
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
 
-V = TypeVar("V")
+T = TypeVar("T")
+V = TypeVar("V", default=Any)
 
 
 class PerWorker(Declaration, Generic[V]):
@@ -47,16 +49,29 @@ class PerWorker(Declaration, Generic[V]):
 
     kind = PER_WORKER
 
+    # As for :class:`headrace.ValueState`: without a default, ``value`` may be None.
+    @overload
     def __init__(
-        self,
-        type: Any,
-        *,
-        merge: Callable[[V, V], V],
-        default: V | None = None,
-        codec: Codec[V] | None = None,
-        version: int = 1,
+        self: PerWorker[T], type: type[T], *, merge: Callable[[T, T], T], default: T,
+        codec: Codec[T] | None = None, version: int = 1,
         upgrade: Mapping[int, UpgradeLike] | None = None,
-    ) -> None:
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: PerWorker[T | None], type: type[T], *, merge: Callable[[T, T], T],
+        default: None = None, codec: Codec[T] | None = None, version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: PerWorker[Any], type: Any, *, merge: Callable[[Any, Any], Any],
+        default: V | None = None, codec: Codec[V] | None = None, version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, type: Any, *, merge: Any, default: Any = None, codec: Any = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+    ) -> None:  # fmt: skip
         self.type = type
         self.merge = merge
         self.default = default

@@ -297,7 +297,9 @@ def _place_of(task: _Task) -> str:
     step = f"step {task.plan.step}"
     frame = sys._current_frames().get(task.thread)
     while frame is not None:
-        here = frame.f_locals.get("self") if "/headrace/tasks/" in frame.f_code.co_filename else None
+        here = (
+            frame.f_locals.get("self") if "/headrace/tasks/" in frame.f_code.co_filename else None
+        )
         node, context = getattr(here, "node", None), getattr(here, "context", None)
         name = getattr(node, "name", None)
         if name is not None and context is not None:
