@@ -392,7 +392,7 @@ def test_a_change_that_is_refused_leaves_the_pipeline_running_as_it_was(
         ({"begin": {"late": "yesterday"}}, "yesterday"),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused_at_once(options: Any, why: str) -> None:
+def test_options_that_make_no_sense_are_refused_at_once(options: Any, why: str) -> None:
     job = hr.run(
         begin(items(5), Collected(), count=Count()), storage=MemoryStore(), runner="inline"
     )

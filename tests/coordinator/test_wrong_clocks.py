@@ -179,7 +179,7 @@ def test_a_policy_looks_again_after_a_clock_was_years_ahead() -> None:
     looked: list[int] = []
 
     class Never:
-        def wish(self, seen: hr.policies.Measurements) -> hr.policies.Wish:
+        def decide(self, seen: hr.policies.Measurements) -> hr.policies.ScalingDecision:
             looked.append(seen.now_us)
             return hr.policies.Nothing("it is well")
 

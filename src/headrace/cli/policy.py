@@ -109,12 +109,12 @@ def _look(
     head = control.head()
     facts: dict[str, Any] = {"policy": name_of(chosen), "step": seen.step}
     if not is_calm(head):
-        tell({**facts, "wish": None}, f"step {seen.step}: something moves, or is paused", output)
+        tell({**facts, "decided": None}, f"step {seen.step}: something moves, or is paused", output)
         return
-    wish = chosen.wish(seen.measurements)
-    command = command_for(chosen, wish, how)
-    facts |= {"wish": str(wish), "wants": command is not None, "dry_run": dry_run}
-    text = f"step {seen.step}: {wish}"
+    decided = chosen.decide(seen.measurements)
+    command = command_for(chosen, decided, how)
+    facts |= {"decided": str(decided), "wants": command is not None, "dry_run": dry_run}
+    text = f"step {seen.step}: {decided}"
     if command is None or dry_run:
         tell(facts, text, output)
         return
@@ -155,7 +155,7 @@ def _text(seen: Published) -> str:
     )
     if seen.decision is not None:
         dry = " (dry run)" if seen.decision.dry_run else ""
-        lines.append(f"  policy {seen.decision.policy}{dry}: {seen.decision.wish}")
+        lines.append(f"  policy {seen.decision.policy}{dry}: {seen.decision.decided}")
     return "\n".join(lines)
 
 

@@ -1,6 +1,6 @@
 """The controller: lets a policy look at what was measured now and then, and asks for what it wants.
 
-It asks by a command in the pipeline's storage, as anybody else does. So a wish that was asked for is
+It asks by a command in the pipeline's storage, as anybody else does. So a decision is
 carried out once, whatever crashes, and is answered, remembered and aborted like a user's. Beside that,
 it lets other processes see what was measured.
 """
@@ -8,7 +8,9 @@ it lets other processes see what was measured.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -19,7 +21,7 @@ from headrace.ledger.commands import CommandLog
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Decision, Notices
 from headrace.migration.measurements import Measurements
-from headrace.policies import How, Nothing, Policy, Wish, command_for, name_of
+from headrace.policies import How, Nothing, Policy, ScalingDecision, command_for, name_of
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -27,7 +29,7 @@ log = logging.getLogger("headrace")
 #: Up to so many bins it looks as often as asked; with more it looks less often in proportion, since a look
 #: takes time for each bin (26 ms for twice as many).
 _MANY_BINS = 1 << 15
-#: A policy whose wishes are refused is asked more and more seldom, up to this.
+#: A policy whose decisions are refused is asked less and less often, down to once in this time.
 _SELDOM_US = 3_600_000_000
 
 
@@ -36,8 +38,8 @@ class Controller:
 
     Args:
         policy: what to go by; None only lets others see what was measured.
-        how: how often, and how wishes are carried out.
-        dry_run: whether wishes are only told.
+        how: how often, and how decisions are carried out.
+        dry_run: whether decisions are only reported.
         store: the pipeline's storage.
         places: says how many workers can work at once.
         nonce: returns a fresh name at each call.
@@ -94,14 +96,14 @@ class Controller:
         self._learn(head, seen.now_us)
         if seen.now_us < self._not_before_us:
             return False
-        wish = _wish_of(policy, seen)
+        decided = _decision_of(policy, seen)
         before, name = self.decision, name_of(policy)
-        wants = not isinstance(wish, Nothing)
-        self.decision = Decision(name, seen.now_us, str(wish), wants, self._dry_run)
-        if wants and (before is None or _what(before.wish) != _what(str(wish))):
+        wants = not isinstance(decided, Nothing)
+        self.decision = Decision(name, seen.now_us, str(decided), wants, self._dry_run)
+        if wants and (before is None or _what(before.decided) != _what(str(decided))):
             would = "would" if self._dry_run else "will"
-            log.warning("policy %s %s %s", name, would, wish)
-        command = command_for(policy, wish, self._how)
+            log.warning("policy %s %s %s", name, would, decided)
+        command = command_for(policy, decided, self._how)
         if command is None or self._dry_run:
             return False
         named = msgspec.structs.replace(command, nonce=self._nonce())
@@ -129,15 +131,28 @@ def is_calm(head: Head) -> bool:
     return not (moving or head.paused or head.catch_up is not None)
 
 
-def _what(wish: str) -> str:
-    """Return a wish in words without its reason."""
-    return wish.partition(":")[0]
+def _what(decided: str) -> str:
+    """Return a decision in words without its reason."""
+    return decided.partition(":")[0]
 
 
-def _wish_of(policy: Policy, seen: Measurements) -> Wish:
+def _of_old(policy: Any, seen: Measurements) -> ScalingDecision:
+    """Ask a policy that was written for version 0.1."""
+    warnings.warn(
+        f"policy {name_of(policy)}: rename its method wish() to decide()",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    decided: ScalingDecision = policy.wish(seen)
+    return decided
+
+
+def _decision_of(policy: Policy, seen: Measurements) -> ScalingDecision:
     """Return what a policy wants; one that fails wants nothing, since it must not end the pipeline."""
     try:
-        return policy.wish(seen)
+        if not hasattr(policy, "decide") and hasattr(policy, "wish"):
+            return _of_old(policy, seen)
+        return policy.decide(seen)
     except BaseException as error:
         if is_from_outside(error):
             raise

@@ -26,20 +26,20 @@ FOLDER = "measurements/"
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a policy wanted last.
+    """The newest decision of a policy.
 
     Attributes:
         policy: its name.
         at_us: when, by the driver's clock.
-        wish: what it wanted, in words, with the reason.
+        decided: what it decided, in words, with the reason.
         wants: whether that is a change.
-        dry_run: whether it is only told.
-        command: the command that it has led to; -1 for none.
+        dry_run: whether it is only reported, not carried out.
+        command: the command that follows from it; -1 for none.
     """
 
     policy: str
     at_us: Micros
-    wish: str
+    decided: str = msgspec.field(name="wish")
     wants: bool
     dry_run: bool = False
     command: int = -1

@@ -8,14 +8,15 @@ same commands that a user has, so it is in the history of migrations, with the r
 ``Balance``     levels skew: moves bins, and splits a bin that nobody could carry
 ``Memory``      keeps the state of each worker below a bound
 ``Scaling``     as many workers as the input needs, by their true processing rates (DS2)
-``Together``    several; the first that wants something has its wish
+``Together``    several; the first that wants a change decides
 ==============  ====================================================================================
 
-One of your own is a class with a method ``wish(seen: Measurements) -> Wish``.
+One of your own is a class with a method ``decide(seen: Measurements) -> ScalingDecision``.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import msgspec
@@ -35,9 +36,9 @@ from headrace.policies.builtin import (
     Rebalance,
     Rescale,
     Scaling,
+    ScalingDecision,
     SplitBins,
     Together,
-    Wish,
 )
 
 __all__ = [
@@ -50,9 +51,9 @@ __all__ = [
     "Rebalance",
     "Rescale",
     "Scaling",
+    "ScalingDecision",
     "SplitBins",
     "Together",
-    "Wish",
     "Worth",
     "command_for",
     "name_of",
@@ -65,7 +66,7 @@ NAMES = sorted(_NAMED)
 
 
 class How(msgspec.Struct, frozen=True):
-    """How the wishes of a policy are carried out.
+    """How the decisions of a policy are carried out.
 
     Attributes:
         every: how often it is asked, at most; by the clock of the run.
@@ -122,20 +123,27 @@ def named(name: str, options: dict[str, str]) -> Policy:
     return policy
 
 
-def command_for(policy: Policy, wish: Wish, how: How) -> Command | None:
-    """Return the command that a wish comes to, which says who wants it and why; None for nothing."""
-    match wish:
+def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command | None:
+    """Return the command that carries out a decision, with the policy and its reason; None for nothing."""
+    match decided:
         case Nothing():
             return None
         case Rescale():
-            goal = Goal("rescale", wish.workers, prices=wish.prices)
+            goal = Goal("rescale", decided.workers, prices=decided.prices)
         case Rebalance():
-            goal = Goal("rebalance", prices=wish.prices)
+            goal = Goal("rebalance", prices=decided.prices)
         case SplitBins():
-            goal = Goal("split", bins=wish.bins)
+            goal = Goal("split", bins=decided.bins)
     objective = 0 if how.objective is None else duration_micros(how.objective)
     goal = msgspec.structs.replace(
         goal, strategy=how.strategy, prepare=how.prepare, objective_us=objective
     )
-    by = f"policy {name_of(policy)}: {wish.reason}"
+    by = f"policy {name_of(policy)}: {decided.reason}"
     return Command("migrate", goal=goal, if_busy="refuse", by=by)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Wish":
+        warnings.warn("use ScalingDecision in the place of Wish", DeprecationWarning, stacklevel=2)
+        return ScalingDecision
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Policies: from measurements to a wish for another layout, with the reason in words.
+"""The policies: from measurements to a decision about the layout, with the reason in words.
 
-A policy decides nothing: it returns a *wish*, which somebody carries out, or only prints (a dry
-run). Policies are pure, and have no memory: what they must know of the past, such as when the
+A policy carries nothing out: it returns a *decision*, which the driver turns into a command, or only
+reports (a dry run). Policies are pure and have no memory: what they must know of the past, such as when the
 layout last changed, is in the measurements. None is on by default.
 """
 
@@ -20,7 +20,7 @@ from headrace.migration.measurements import Measurements
 from headrace.migration.splitting import SplitRule, reshape
 from headrace.migration.targets import WORTH, Worth, balanced
 
-# -- wishes ---------------------------------------------------------------------------------------
+# -- decisions ------------------------------------------------------------------------------------
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
@@ -68,29 +68,29 @@ class SplitBins(msgspec.Struct, frozen=True, tag="split"):
         return f"split {len(self.bins)} bins: {self.reason}"
 
 
-Wish = Nothing | Rescale | Rebalance | SplitBins
+ScalingDecision = Nothing | Rescale | Rebalance | SplitBins
 
 
 class Policy(Protocol):
     """Says what a layout should become."""
 
-    def wish(self, seen: Measurements) -> Wish:
+    def decide(self, seen: Measurements) -> ScalingDecision:
         """Return what is wanted now, and why."""
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Several policies; the first that wants something has its wish."""
+    """Several policies; the first that wants a change decides."""
 
     policies: Sequence[Policy]
 
-    def wish(self, seen: Measurements) -> Wish:
-        """Return the first wish for something, or why nobody wants anything."""
+    def decide(self, seen: Measurements) -> ScalingDecision:
+        """Return the first decision for a change, or why no policy wants one."""
         reasons = []
         for policy in self.policies:
-            wish = policy.wish(seen)
-            if not isinstance(wish, Nothing):
-                return wish
-            reasons.append(wish.reason)
+            decided = policy.decide(seen)
+            if not isinstance(decided, Nothing):
+                return decided
+            reasons.append(decided.reason)
         return Nothing("; ".join(reasons) or "there is no policy")
 
 
@@ -118,8 +118,8 @@ class Balance(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check(self.heavy > 0 and 0 <= self.deepest <= MAX_DEPTH, self)
 
-    def wish(self, seen: Measurements) -> Wish:
-        """Return a wish to rebalance or to split, or nothing."""
+    def decide(self, seen: Measurements) -> ScalingDecision:
+        """Decide to rebalance, to split, or nothing."""
         if not seen.known:
             return _UNKNOWN
         if cooling := _cooling(seen, self.cooldown_us):
@@ -130,7 +130,7 @@ class Balance(msgspec.Struct, frozen=True):
         return self._split(seen) or Nothing(target.reason)
 
     def _split(self, seen: Measurements) -> SplitBins | None:
-        """Return a wish to split the bins that make the heaviest worker too heavy."""
+        """Decide to split the bins that make the heaviest worker too heavy."""
         work = seen.load.work(seen.layout, self.prices)
         sums = np.bincount(seen.layout.owners, work, minlength=seen.workers)
         mean, most = float(work.sum()) / seen.workers, float(sums.max())
@@ -172,8 +172,8 @@ class Memory(msgspec.Struct, frozen=True):
         _check(self.most_bytes > 0 and 0 < self.fill <= 1 and self.most_workers > 0, self)
         _check(0 <= self.deepest <= MAX_DEPTH, self)
 
-    def wish(self, seen: Measurements) -> Wish:
-        """Return a wish for more workers, for a better balance or for smaller bins, or nothing."""
+    def decide(self, seen: Measurements) -> ScalingDecision:
+        """Decide for more workers, a better balance, smaller bins, or nothing."""
         worker, fullest = int(seen.state_bytes.argmax()), int(seen.state_bytes.max())
         if fullest <= self.most_bytes:
             return Nothing(f"no worker has more than {fullest} of {self.most_bytes} bytes of state")
@@ -238,8 +238,8 @@ class Scaling(msgspec.Struct, frozen=True):
         bounds = self.fewest >= 1 and (not self.most or self.fewest <= self.most)
         _check(band and bounds and self.catch_up_us > 0, self)
 
-    def wish(self, seen: Measurements) -> Wish:
-        """Return a wish for another number of workers, or nothing."""
+    def decide(self, seen: Measurements) -> ScalingDecision:
+        """Decide for another number of workers, or nothing."""
         rates = seen.true_rates[seen.true_rates > 0]
         if not len(rates):
             return Nothing("how fast workers are is not known: too little was measured yet")
@@ -265,7 +265,7 @@ class Scaling(msgspec.Struct, frozen=True):
         come = seen.arrivals_per_s + seen.backlog * 1e6 / self.catch_up_us
         return come * seen.amplification
 
-    def _rescale(self, seen: Measurements, needed: int, why: str) -> Wish:
+    def _rescale(self, seen: Measurements, needed: int, why: str) -> ScalingDecision:
         most = self._most(seen)
         wanted = min(max(needed, self.fewest, self._for_state(seen)), most)
         within = self.fewest <= seen.workers <= most
@@ -287,7 +287,7 @@ class Scaling(msgspec.Struct, frozen=True):
 
 
 def _cooling(seen: Measurements, cooldown_us: int) -> Nothing | None:
-    """Return a wish for nothing while the last change is not long ago."""
+    """Decide for nothing while the last change is recent."""
     if seen.since_change_us >= cooldown_us:
         return None
     ago = seen.since_change_us / 1e6

@@ -95,7 +95,7 @@ def plan_change(
         behind: computations that began at the beginning and have not arrived yet.
 
     Raises:
-        PipelineError: for a drawing that cannot run, or wishes that make no sense.
+        PipelineError: for a drawing that cannot run, or options that make no sense.
         SchemaChanged: for state that the new drawing could not read.
     """
     after.check_complete()
