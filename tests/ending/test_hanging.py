@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.coordinator.messages import Commit
 from headrace.driver import watchdog
-from headrace.driver.heartbeat import LoopProgress
+from headrace.driver.heartbeat import LONG, LoopProgress
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
 from headrace.ledger.heartbeats import Beats, leader_among
 from headrace.ledger.ledger import Ledger
@@ -300,15 +301,15 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
     goes_on(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["Sweep", "Clean", "Poll", "Recall", "Release", "HandOut"])
-def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: str) -> None:
+@pytest.mark.parametrize("what", sorted(LONG, key=lambda kind: kind.__name__))
+def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: Any) -> None:
     now = [0.0]
     pulse = LoopProgress(lambda: now[0])
     pulse.claimed(1)
     pulse.begins(what)
     now[0] = 1e6
     assert pulse.goes_on(60.0)
-    pulse.begins("Commit")
+    pulse.begins(Commit)
     now[0] += 61
     assert not pulse.goes_on(60.0)
     pulse.begins(what)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.coordinator.messages import AwaitSinks, Commit, Poll, Run, Wait
 from headrace.driver.heartbeat import Heartbeat, LoopProgress
 from headrace.errors import StorageError
 from headrace.ledger.heartbeats import (
@@ -225,19 +227,19 @@ class Hands:
         return self.now
 
 
-@pytest.mark.parametrize("long", ["Run", "AwaitSinks", "Wait"])
-def test_a_long_step_is_no_death_and_a_loop_that_is_stuck_elsewhere_is(long: str) -> None:
+@pytest.mark.parametrize("long", [Run, AwaitSinks, Wait])
+def test_a_long_step_is_no_death_and_a_loop_that_is_stuck_elsewhere_is(long: Any) -> None:
     clock = Hands()
     pulse = LoopProgress(clock)
     pulse.claimed(1)
     pulse.begins(long)
     clock.now = 1e6
     assert pulse.goes_on(60.0)
-    pulse.begins("Commit")
+    pulse.begins(Commit)
     assert pulse.goes_on(60.0)
     clock.now += 60.0
     assert not pulse.goes_on(60.0)
-    pulse.begins("Poll")
+    pulse.begins(Poll)
     assert pulse.goes_on(60.0), "it goes on by itself when the loop does"
 
 

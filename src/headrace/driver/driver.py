@@ -382,7 +382,7 @@ class Driver:
         if self.cancel_asked_s is not None:
             return Stop(_cancelled_at(cancelled(None)))
         instruction = self.upcoming
-        self.pulse.begins(type(instruction).__name__)
+        self.pulse.begins(type(instruction))
         self._todo.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:

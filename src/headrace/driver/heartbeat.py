@@ -20,17 +20,37 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
+from headrace.coordinator.messages import (
+    AwaitClaim,
+    AwaitSinks,
+    Clean,
+    DeliverBeforeCommit,
+    Instruction,
+    LoadIntent,
+    LookForPins,
+    Poll,
+    PollBackfill,
+    PrepareReplay,
+    Release,
+    Run,
+    StageOutputs,
+    Sweep,
+    Wait,
+    WriteOutputs,
+)
 from headrace.errors import StorageError
 from headrace.ledger.heartbeats import Beat, Beats, Lease, Role
 
 log = logging.getLogger("headrace")
 
-#: What a driver's loop may be at for as long as it takes.
-_LONG = frozenset({
-    "Run", "AwaitSinks", "Wait", "AwaitClaim",
-    "Poll", "PollAgain", "Recall", "Regain",
-    "Sweep", "Clean", "LookForPins", "Stage", "Checkpoint", "HandOut", "Release",
-})  # fmt: skip
+#: Instructions that may take as long as they need.
+LONG: frozenset[type[Instruction]] = frozenset(
+    {
+        *(Run, AwaitSinks, Wait, AwaitClaim),
+        *(Poll, PollBackfill, LoadIntent, PrepareReplay),
+        *(Sweep, Clean, LookForPins, StageOutputs, WriteOutputs, DeliverBeforeCommit, Release),
+    }
+)
 
 
 class LoopProgress:
@@ -52,15 +72,15 @@ class LoopProgress:
         self.claimed_s = 0.0
         self.not_deleted = 0
         self.given_up = False
-        self._at: tuple[str, float] = "", clock()
+        self._at: tuple[type[Instruction] | None, float] = None, clock()
 
     @property
-    def at(self) -> tuple[str, float]:
-        """What the loop is at, and since when."""
+    def at(self) -> tuple[type[Instruction] | None, float]:
+        """Which kind of instruction the loop carries out, if it has begun, and since when."""
         return self._at
 
-    def begins(self, what: str) -> None:
-        """Note that the loop begins with something."""
+    def begins(self, what: type[Instruction]) -> None:
+        """Note that the loop begins an instruction of a kind."""
         self._at = what, self.clock()
 
     def claimed(self, epoch: int) -> None:
@@ -76,7 +96,7 @@ class LoopProgress:
         what, since = self._at
         if self.given_up:
             return False
-        return self.epoch is None or what in _LONG or self.clock() - since < hang_s
+        return self.epoch is None or what in LONG or self.clock() - since < hang_s
 
 
 class Heartbeat:

@@ -16,6 +16,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace.coordinator.messages import (
+    Instruction,
+    LoadIntent,
+    Poll,
+    PollBackfill,
+    PrepareReplay,
+    Run,
+)
 from headrace.driver.driver import Driver
 from headrace.driver.sink_delivery import sink_timeout
 from headrace.errors import HeadraceError, SourceTimeout
@@ -30,7 +38,8 @@ GRACE_S = 5.0
 #: Whether another process has asked for a stop at once is looked for so often, where a step takes as long.
 _COMMAND_LOOK_S = 1.0
 
-_SOURCES = frozenset({"Poll", "PollAgain", "Recall", "Regain"})
+#: Instructions that wait for a source.
+_SOURCES: frozenset[type[Instruction]] = frozenset({Poll, PollBackfill, LoadIntent, PrepareReplay})
 
 
 class GivesUp(Protocol):
@@ -85,7 +94,7 @@ class Watchdog:
         self._look_for_command(lasts_s)
         if self._driver.cancel_asked_s is not None:
             return self._cancel(what)
-        if what == "Run":
+        if what is Run:
             return self._end_try(lasts_s)
         self._asked = self._forced = None
         if what in _SOURCES:
@@ -98,7 +107,7 @@ class Watchdog:
             self._looked_s = now
             self._driver.look_for_stop_now()
 
-    def _cancel(self, what: str) -> HeadraceError | None:
+    def _cancel(self, what: type[Instruction] | None) -> HeadraceError | None:
         driver, now = self._driver, self._clock()
         error = driver.runner.why_ending() or cancelled(driver.running_plan)
         if self._asked is None:
@@ -110,7 +119,7 @@ class Watchdog:
         stuck = self._forced is not None and now - self._forced > self._grace_s
         return (
             error
-            if stuck or (what not in ("", "Run") and now - self._asked > self._grace_s)
+            if stuck or (what not in (None, Run) and now - self._asked > self._grace_s)
             else None
         )
 
