@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from tests.simulation.campaign import WANTED
@@ -10,7 +11,9 @@ from tests.support.results import PASSED
 from benchmarks.tables import RESULTS, Result, load, page, table
 
 NOT_RUN = "not run yet"
-#: So many seeds a campaign is to have.
+#: Lines of prose are no longer.
+_WIDTH = 108
+#: How many seeds a campaign is to have.
 WANTED_SEEDS = 100_000
 Row = list[Any]
 
@@ -38,31 +41,31 @@ def simulation(found: dict[str, Any]) -> str:
     left = WANTED_SEEDS - found["seeds"]
     return (
         f"{found['seeds']:,} seeds{f' so far, of {WANTED_SEEDS:,}' if left > 0 else ''} "
-        f"(from {found['first']} on), "
-        f"{found['twice']:,} of them twice with the same events: "
+        f"(from {found['first']} on); "
+        f"{found['twice']:,} of them ran twice, with the same events. "
         f"{found['events']:,} events (at least {found['fewest_events']:,} a seed), "
-        f"{found['faults']:,} faults (at least {found['fewest_faults']}), "
-        f"{found['steps']:,} steps, {found['effects']:,} effects; "
-        f"{len(found['wrong'])} seeds with a lost, doubled or wrong effect; {found['seconds'] / 3600:.1f} h"
+        f"{found['faults']:,} faults (at least {found['fewest_faults']} a seed), "
+        f"{found['steps']:,} steps, {found['effects']:,} effects. "
+        f"{len(found['wrong'])} seeds with a lost, doubled or wrong effect. {found['seconds'] / 3600:.1f} h"
     )
 
 
 def crash_points(found: dict[str, Any]) -> str:
-    """Say what was struck in each scenario."""
+    """Say how many points of each scenario were hit."""
     parts = [
         f"{name}: {one['struck']:,} of {one['points']:,} points ({one['share']:.0%}) of "
-        f"{one['operations']:,} operations, each in five ways, {one['crashes_in_recovery']:,} crashes in "
-        f"recovery, {one['wrong']} wrong"
+        f"{one['operations']:,} operations, each in five ways; {one['crashes_in_recovery']:,} crashes in "
+        f"recovery; {one['wrong']} wrong"
         for name, one in found.items()
     ]
-    return "; ".join(parts)
+    return ". ".join(parts)
 
 
 def power_loss(found: dict[str, Any]) -> str:
-    """Say after how many power losses it was looked what had lasted."""
-    return "; ".join(
-        f"{one['outcomes']:,} outcomes {name} (of what was not synced nothing was left in "
-        f"{one['nothing']:,}, a part in {one['part']:,}, all, as after a kill, in {one['all']:,})"
+    """Say how many power losses were checked, and what they left."""
+    return ". ".join(
+        f"{name}: {one['outcomes']:,} outcomes. Of what was not synced, nothing was left in "
+        f"{one['nothing']:,}, a part in {one['part']:,}, and everything, as after a kill, in {one['all']:,}"
         for name, one in found.items()
     )
 
@@ -70,24 +73,25 @@ def power_loss(found: dict[str, Any]) -> str:
 def disk_full(found: dict[str, Any]) -> str:
     """Say at how many sizes a disk was full."""
     return (
-        f"{found['limits']} sizes of a disk, of bytes or of files: it stopped with a typed error at "
-        f"{found['stopped']}, and each time went on when there was room, with all its results"
+        f"{found['limits']} sizes of a disk, in bytes or in files. At {found['stopped']} of them the "
+        f"pipeline stopped with a typed error. It always resumed when there was room, with all its results"
     )
 
 
 def strace_kills(found: dict[str, Any]) -> str:
     """Say at which calls processes were killed."""
     total = sum(found["kills"].values())
-    return f"{total} kills at {counts(found['kills'])}; after each run all effects were there once"
+    kills = ", ".join(f"{count:,} at `{call}`" for call, count in found["kills"].items())
+    return f"{total} kills: {kills}. After each run every effect was there once"
 
 
 def spark_kills(found: dict[str, Any]) -> str:
     """Say what was killed, and stopped for a while."""
     noticed = counts(found.get("noticed", {}))
-    had_tasks = f" (of whom {noticed} had a task that was lost)" if noticed else ""
+    had_tasks = f" ({noticed} had a task that was lost)" if noticed else ""
     return (
-        f"{counts(found['struck'])} struck{had_tasks} in {found['rounds']} rounds of "
-        f"{found['steps']:,} steps, seed {found['seed']}; after each round all effects were there once; "
+        f"{counts(found['struck'])}{had_tasks}, in {found['rounds']} rounds with {found['steps']:,} steps "
+        f"in all, seed {found['seed']}. After each round every effect was there once. "
         f"{found['seconds'] / 60:.0f} min"
     )
 
@@ -97,8 +101,9 @@ def damage(found: dict[str, Any]) -> str:
     parts = [f"{name}: {counts(found[name])}" for name in ("flips", "cuts", "swaps")]
     size = f"{found['files']} files of {found['bytes']:,} bytes"
     return (
-        f"{size}; {'; '.join(parts)}. What is needed was found, with a typed error where it is read; what "
-        f"is not had no effect. With each {found['run_every']}th flip the pipeline was run on, too"
+        f"{size}. {'; '.join(parts)}. Damage to what is needed was found, with a typed error where it is "
+        f"read. Damage to what is not needed had no effect. After each {found['run_every']}th flip the "
+        f"pipeline was also run on"
     )
 
 
@@ -108,7 +113,7 @@ def planted(found: dict[str, Any]) -> str:
     said = f"{total - missed} of {total} found"
     if "false_alarms" not in found:
         return said
-    return f"{said}; where none is planted, {len(found['false_alarms'])} of the tests that find them failed"
+    return f"{said}. With no bug planted, {len(found['false_alarms'])} of the tests that find them failed"
 
 
 def recovery(found: dict[str, Any]) -> str:
@@ -120,7 +125,7 @@ def recovery(found: dict[str, Any]) -> str:
         if name.startswith("seconds_") and "keys" in name
     ]
     ratio = values["long_over_short_history"]["value"]
-    return f"{', '.join(times)}: {ratio:.2f} x after the long history"
+    return f"{', '.join(times)}: {ratio:.2f} times as long after the long history"
 
 
 #: What was tried, the command, the file and the name in it of what was seen, and what says it.
@@ -217,7 +222,7 @@ def faults() -> str:
     """Return how often each kind of fault comes up in a seed."""
     found = found_in("simulated_faults")
     if not found:
-        return f"{NOT_RUN}."
+        return "How many faults of each kind a seed has was not measured yet."
     values = {one["name"]: one["value"] for one in found["figures"]}
     all_of_them, failing = values["faults_a_seed"], values["failing_faults_a_seed"]
     said = (
@@ -235,10 +240,11 @@ def in_suite() -> str:
     (total, *rooms) = found["figures"]
     each = ", ".join(f"{one['name'].replace('_', ' ')} {one['value']:.0f}" for one in rooms)
     failed = f"; failed: {', '.join(found['failed'])}" if found["failed"] else ""
-    return (
-        f"These parts take {total['value'] / 60:.1f} minutes in all, one after another ({each} s{failed}; "
-        f"`{found['command']}`, source tree {short(found['source_tree'])})."
+    said = (
+        f"The parts in `make test` take {total['value'] / 60:.1f} minutes in all, one after another: "
+        f"{each} s{failed} (`{found['command']}`, source tree {short(found['source_tree'])})."
     )
+    return textwrap.fill(said, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def flat() -> str:
@@ -250,7 +256,7 @@ def flat() -> str:
             continue
         seen = found["figures"]
         rows = [list(seen[0]), *([row[name] for name in seen[0]] for row in seen)]
-        tree, ended = short(found["source_tree"]), found.get("ended", "not known how it ended")
+        tree, ended = short(found["source_tree"]), found.get("ended", "outcome not recorded")
         parts.append(
             f"With the {exchange} exchange (source tree {tree}, {ended}):\n\n{table(rows)}"
         )
