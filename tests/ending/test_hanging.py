@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 import headrace as hr
-from headrace.coordinator.messages import Commit
+from headrace.coordinator.messages import Commit, Run
 from headrace.driver import watchdog
 from headrace.driver.heartbeat import LONG, LoopProgress
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
@@ -383,3 +384,32 @@ def test_a_process_can_be_debugged_after_a_task_of_it_was_watched(how: str) -> N
         check=False,
     )  # fmt: skip
     assert ran.stdout == "499500\n", ran.stderr
+
+
+def test_an_attempt_is_not_given_up_because_the_one_before_had_to_be_forced() -> None:
+    now = [0.0]
+    ended: list[bool] = []
+    progress = LoopProgress(lambda: now[0])
+    runner = SimpleNamespace(
+        why_ending=lambda: None, end_try=lambda error, force: ended.append(force)
+    )
+    driver: Any = SimpleNamespace(
+        pulse=progress, runner=runner, cancel_asked_s=None,
+        running_plan=msgspec.structs.replace(PLAN, timeout_us=1_000_000),
+    )  # fmt: skip
+    dog = watchdog.Watchdog(driver, lambda error: None, grace_s=5.0, clock=lambda: now[0])
+    dog._look_for_command = lambda lasts_s: None  # type: ignore[method-assign]
+    progress.begins(Run)
+    now[0] = 6.5
+    assert dog.look() is None
+    assert ended == [True], "it took too long, and longer than it was asked to end"
+    driver.running_plan = msgspec.structs.replace(driver.running_plan, step=PLAN.step + 1)
+    progress.begins(Run)
+    now[0] += 5.5
+    assert dog.look() is None
+    assert ended == [True]
+    now[0] += 0.6
+    assert dog.look() is None
+    assert ended == [True, True], "this one takes too long, too"
+    now[0] += 5.5
+    assert isinstance(dog.look(), TaskTimeout), "and does not end, though it was forced"

@@ -27,6 +27,7 @@ from headrace.coordinator.messages import (
 from headrace.driver.driver import Driver
 from headrace.driver.sink_delivery import sink_timeout
 from headrace.errors import HeadraceError, SourceTimeout
+from headrace.protocol.plan import StepPlan
 from headrace.runners.ending import cancelled, timed_out
 
 log = logging.getLogger("headrace")
@@ -70,6 +71,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="headrace-watchdog", daemon=True)
         self._asked: float | None = None  # since when a try is asked to end
         self._forced: float | None = None
+        self._forced_plan: StepPlan | None = None  # the attempt that was forced to end
         self._looked_s = 0.0
 
     def start(self) -> None:
@@ -127,10 +129,12 @@ class Watchdog:
         plan = self._driver.running_plan
         if plan is None or not plan.timeout_us:
             return None
+        if plan is not self._forced_plan:
+            self._forced = None
         error = self._driver.runner.why_ending() or timed_out(plan)
         late_s = lasts_s - plan.timeout_us / 1e6  # (until then it is the task that ends itself)
         if late_s > self._grace_s and self._forced is None:
-            self._forced = self._clock()
+            self._forced, self._forced_plan = self._clock(), plan
             self._driver.runner.end_try(error, force=True)
         stuck = self._forced is not None and self._clock() - self._forced > self._grace_s
         return error if stuck else None
