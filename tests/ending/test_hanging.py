@@ -339,26 +339,26 @@ _WATCHED = """
 import os, sys, threading, time
 import msgspec
 from headrace.errors import TaskTimeout
-from headrace.runners.ending import Watch
+from headrace.runners.ending import TaskWatch
 from tests.coordinator.test_adoption import PLAN
 
 LATE = msgspec.structs.replace(PLAN, timeout_us=1)
 told = threading.Event()
 
 def in_time():
-    with Watch().watching(PLAN):
+    with TaskWatch().watching(PLAN):
         told.set()
 
 def ended():
     try:
-        with Watch().watching(LATE):
+        with TaskWatch().watching(LATE):
             while True:
                 time.sleep(0.001)
     except TaskTimeout:
         told.set()
 
 def left_behind():
-    with Watch().watching(LATE, tell=lambda error: told.set()):
+    with TaskWatch().watching(LATE, tell=lambda error: told.set()):
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()

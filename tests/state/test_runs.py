@@ -185,7 +185,7 @@ def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
 FIRST_READS = """
 import sys, threading
 from headrace.keyspace.layout import Layout
-from headrace.state.runs import FileRef, RunReader, write_run
+from headrace.runfiles.format import FileRef, RunReader, write_run
 
 data, checksum = write_run([], Layout.uniform(8, [0] * 8, 1))
 ref = FileRef("run", len(data), checksum, 0, 0, 0, [], "")
