@@ -1,9 +1,10 @@
-"""A durable, exactly-once step against the bare Spark job that it rides on.
+"""A durable, exactly-once step compared with the bare Spark job that runs it.
 
-One computation, two workers, 10 000 records a step, 100 steps (columnar; ``--per-record`` for user
-code that is called for each record); for each exchange beside its floor:
-the empty job of the same stages, tasks, imports and pools, in the fastest configuration found *for
-the floor* (RDDs built once, collected by two gateway calls), measured in the same run before and after.
+One computation, two workers, 10 000 records a step, 100 steps; columnar, or with ``--per-record``
+user code that is called for each record. Each exchange is compared with its floor: the empty job of
+the same stages, tasks, imports and pools. The floor has the configuration that was found to be the
+fastest *for the floor* (RDDs built once, collected by two gateway calls). It is measured in the
+same run, before and after.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ GOAL = 1.25
 
 
 class Keys(hr.sources.Source):
-    """Records with a key uniform in a domain, made where they are read from their numbers alone."""
+    """Records with uniform keys, made where they are read, from their numbers alone."""
 
     def __init__(self, domain: int) -> None:
         self._domain = domain
@@ -102,7 +103,7 @@ def _empty_map(numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def driver_floor(context: Any) -> Any:
-    """Return the empty one-stage job, a pool of Python processes for each of two workers."""
+    """Return the empty one-stage job, with a pool of Python processes for each of two workers."""
 
     def one(number: int) -> Any:
         rdd = context.parallelize([number], 1).mapPartitions(_empty)
@@ -117,7 +118,7 @@ def driver_floor(context: Any) -> Any:
 
 
 def shuffle_floor(context: Any, layers: int = 1) -> Any:
-    """Return the empty job of one stage to read and one for each layer, two tasks each."""
+    """Return the empty job with one stage to read and one for each layer, of two tasks each."""
     stage = context.parallelize(range(2), 2)
     for _ in range(layers):
         stage = stage.mapPartitions(_empty_map).partitionBy(2, same)

@@ -1,8 +1,13 @@
 """Headrace: stateful stream processing on Apache Spark, exactly once, with state that can move.
 
-What you need is here: :class:`Pipeline` to build a pipeline, :class:`Computation` and
-:class:`ColumnarComputation` to write what it computes, ``sources``, ``sinks`` and ``ops`` for what is ready
-made, :func:`run` to run it, and ``testing`` to drive it in a test. ARCHITECTURE.md shows what lies behind.
+This package exports what most programs need:
+
+- :class:`Pipeline` builds a pipeline.
+- :class:`Computation` and :class:`ColumnarComputation` are what you subclass to write its code.
+- ``sources``, ``sinks`` and ``ops`` hold ready-made parts.
+- :func:`run` runs a pipeline, and ``testing`` drives one step by step in a test.
+
+ARCHITECTURE.md explains how the library works inside.
 """
 
 from headrace import ops, policies, sinks, sources, testing

@@ -33,34 +33,35 @@ from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
 
-#: How often a thread looks for an answer of its own process.
+#: Seconds between two looks for an answer, if the driver of this process leads.
 _LOOK_EVERY_S = 0.005
-#: And how often for one of another process, which is in the storage.
+#: The same if another process leads, so that each look reads the storage.
 _LOOK_IN_STORAGE_EVERY_S = 0.1
 
 RunnerName = Literal["spark", "inline"]
 
 
 class Job(PlacesWorkers):
-    """A pipeline that runs, in a thread of its own. Leaving its ``with`` block stops it.
+    """A running pipeline, in a thread of its own. Leaving its ``with`` block stops it.
 
-    Stopping means: after the running step. Whatever was committed stays; the next ``run`` on the same
-    storage goes on from there.
+    A stop takes effect after the running step. Committed steps are kept: the next :func:`run` on
+    the same storage goes on from there.
     """
 
     def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
         self._driver = driver
         self._reign = reign or Leadership(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
-        # (in CPython 3.11 a thread is taken for ended once an interrupt ends somebody's waiting for it)
+        # Set when the run is over. join() would not do: CPython 3.11 takes a thread for ended if a
+        # join() of it was interrupted.
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._told: set[int] = set()  # the threads that the error was raised in
+        self._told: set[int] = set()  # ids of the threads in which the error was raised
         self._why: str | None = None
         self._watchdog = Watchdog(driver, self._give_up)
 
     def _give_up(self, error: HeadraceError) -> None:
-        """End though the driver's thread is stuck, and leave that behind."""
+        """End the job although the driver's thread is stuck. That thread is left behind."""
         if self._over.is_set():
             return
         if isinstance(error, Cancelled):
@@ -75,7 +76,7 @@ class Job(PlacesWorkers):
         failed: BaseException | None = None
         try:
             why = self._reign.run()
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # raised in the threads that wait
             failed = _to_be_told(error)
         finally:
             self._watchdog.stop()
@@ -104,34 +105,47 @@ class Job(PlacesWorkers):
 
     @property
     def head(self) -> Head | None:
-        """The pipeline as of the last committed step: watermarks, counts, positions."""
+        """The pipeline as of its last committed step: watermarks, counts, positions.
+
+        None before the first commit.
+        """
         return self._driver.coordinator.head
 
     @property
     def leads(self) -> bool:
-        """Whether it leads the pipeline; one that stands by does not yet."""
+        """Whether this job leads the pipeline. A job that stands by does not."""
         return self.running and self._driver.pulse.epoch is not None
 
     @property
     def ended(self) -> str | None:
-        """Why it has ended: ``stopped``, ``drained``, ``caught up``, or to whom it was handed over."""
+        """Why the job has ended; None while it runs or if it failed.
+
+        One of ``stopped``, ``drained``, ``caught up``, ``cancelled`` (with the place, if that is
+        known) and ``handed over to …``.
+        """
         return self._why
 
     @property
     def take_over(self) -> TakeOver | None:
-        """How it has taken over from another driver, and how long that took; None before its first step."""
+        """How this job took over from another driver; None if it did not, or not yet."""
         return self._reign.take_over
 
     @property
     def decision(self) -> Decision | None:
-        """What the policy of the run wanted last; None without one, or before it was asked."""
+        """The policy's last decision; None without a policy, or before its first."""
         return self._driver.controller.decision
 
     def why(self, name: str) -> list[Waits]:
-        """Return who holds the watermark of a computation, stream or injector, since when, what to do.
+        """Return what holds back a watermark, since when, and what to do about it.
+
+        Args:
+            name: a computation, a stream or an injector.
+
+        Returns:
+            The stages from ``name`` to whatever holds its watermark; empty before the first step.
 
         Raises:
-            PipelineError: when the pipeline has nothing of that name.
+            PipelineError: if the pipeline has nothing of that name.
         """
         head = self.head
         return [] if head is None else why(head, name, self._driver.clock.now_us())
@@ -140,7 +154,7 @@ class Job(PlacesWorkers):
         """Return the pipeline as of its newest step.
 
         Raises:
-            ChangeRefused: when it has not begun yet.
+            ChangeRefused: if no step is committed yet.
         """
         head = self.head
         if head is None:
@@ -149,21 +163,25 @@ class Job(PlacesWorkers):
 
     @property
     def groups(self) -> Groups:
-        """The groups of computations whose state moves on its own; also before it has begun."""
+        """The groups of computations whose state moves together; also known before a first step."""
         return self._driver.drawing.groups
 
     def measurements(self) -> Published | None:
-        """Return what was measured last of loads, rates and times, as data; None before that."""
+        """Return the latest measurements of loads, rates and times; None before the first."""
         return newest_measurements(self._driver.store)
 
     def pass_time(self) -> bool:
-        """Wait a little; say whether it still ran before."""
+        """Sleep briefly. Return whether the job was running before that."""
         running = self.running
         time.sleep(_LOOK_EVERY_S)
         return running
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
-        """Ask for something; return the answer, or None when there was none in time."""
+        """Send a command. Return its answer, or None if none came in time.
+
+        Raises:
+            ChangeRefused: if the pipeline ends without having answered.
+        """
         deadline = time.monotonic() + within_s
         while self._newest() is None and self.running and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
@@ -185,17 +203,17 @@ class Job(PlacesWorkers):
             time.sleep(_LOOK_EVERY_S if self.leads else _LOOK_IN_STORAGE_EVERY_S)
 
     def _newest(self) -> Head | None:
-        """Return the pipeline as of its newest step, whoever leads it; None before that."""
+        """Return the pipeline as of its newest step, whichever driver leads; None before any."""
         return self.head if self.leads else Ledger(self._driver.store).open()
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the job has started and has not ended."""
         return self._thread.ident is not None and not self._over.is_set()
 
     @property
     def pipeline(self) -> Pipeline:
-        """The drawing that runs now; ``job.pipeline.copy()`` is where a change begins."""
+        """The pipeline that runs now; ``job.pipeline.copy()`` is the start of a change."""
         return self._driver.pipeline
 
     def change(
@@ -206,28 +224,28 @@ class Job(PlacesWorkers):
         forget: Collection[str] = (),
         dry_run: bool = False,
     ) -> Change:
-        """Change what runs, between two steps: add computations, remove some, replace their code.
+        """Change the topology between two steps: add, remove or replace computations and sinks.
 
-        The running step ends, its outputs are released, and the next step belongs to the new drawing;
-        sources and sinks that both drawings have (the same objects) stay open. State of the same names
-        and types is kept; new states may be added.
+        The running step ends and its outputs are released. From the next step on, the new topology
+        runs. Sources and sinks stay open if both topologies have the same objects. State of the
+        same name and type is kept. New states may be added.
 
         Args:
-            pipeline: the drawing that is to run: ``job.pipeline.copy()``, changed.
-            begin: where added computations begin: ``"now"`` (the default), or at the
-                ``"beginning"`` of their streams.
+            pipeline: the pipeline that is to run: an edited ``job.pipeline.copy()``.
+            begin: where each added computation starts: ``"now"`` (the default), or at the
+                ``"beginning"`` of its streams.
             forget: computations whose state is given up.
-            dry_run: only say what it would come to.
+            dry_run: only return the plan.
 
         Returns:
-            The change: what it comes to, and :meth:`Change.wait` for when it is in effect.
+            The change: its plan, and :meth:`Change.wait`, which waits until it is in effect.
 
         Raises:
-            HeadraceError: when it can be told at once that it would be refused. The pipeline goes on as
-                it was, then and when :meth:`Change.wait` raises.
+            HeadraceError: if it is clear at once that the change would be refused. Then, and if
+                :meth:`Change.wait` raises, the pipeline goes on as it was.
 
-        Cost: no step runs for about as long as a restart of the driver alone takes: two commits, and
-            sending the code. Soft state is read again from storage when it is needed.
+        Cost: no step runs for about as long as restarting the driver alone takes: two commits, and
+            sending the code. Soft state is read again from storage as it is needed.
         """
         change = Change(pipeline.copy(), begin or {}, forget)
         change.tell(self._driver.plan_change(change))
@@ -236,21 +254,22 @@ class Job(PlacesWorkers):
         return change
 
     def catch_up(self, timeout: float | None = None) -> bool:
-        """Read what is there now, and end; the next run goes on from there.
+        """Read what the sources have now, then end. The next run goes on from there.
 
-        What is there when it begins to is read, worked on and delivered, and wall timers fire that were due
-        by then. No end of time is declared: watermarks stand where the records have brought them, windows
-        stay open, and the last line of a text file waits for its newline. So it can be called by a job
-        that runs every night, for as many nights as there are; Spark's ``availableNow`` is the like.
+        All that the sources have at the start of the call is read, processed and delivered. Wall
+        timers that are due by then fire. Time does not end: watermarks stay where the records have
+        brought them, windows stay open, and the last line of a text file waits for its newline. So
+        a nightly job can end in this way every night. Spark's ``availableNow`` is the equivalent.
 
-        What comes meanwhile may be left to the next run: each injector is asked until it has no more of
-        what was there, and then no longer. A limit on skew yields where nothing else is left to be read.
+        Each injector is asked until it has given all that it had at the start. Records that arrive
+        later may be left to the next run. A limit on skew gives way once nothing else is left to
+        read.
 
         Args:
             timeout: seconds; None waits as long as it takes.
 
         Returns:
-            Whether it has ended; False after the timeout. (:attr:`ended` says whether it was stopped.)
+            Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
 
         Raises:
             HeadraceError: what made the pipeline fail.
@@ -259,18 +278,18 @@ class Job(PlacesWorkers):
         return self._wait(timeout)
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Wait until all input has ended and is committed and released.
+        """Wait until all input has ended and its results are committed and delivered.
 
-        The watermark goes to the end of time: all event timers fire, and all windows are produced. A later
-        run on the same storage asks the sources once whether there is more, and raises
-        :class:`headrace.errors.InputGoesOn` if so; its ``reopen`` says what to do. For input that is to be
-        gone on with, :meth:`catch_up` is better.
+        The watermark goes to the end of time: all event timers fire, and all windows are produced.
+        A later run on the same storage asks the sources once whether they have more. If they do, it
+        raises :class:`headrace.errors.InputGoesOn`, unless ``reopen`` names the injector. To
+        continue with more input later, use :meth:`catch_up`.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits without limit.
 
         Returns:
-            Whether it has ended; False after the timeout.
+            Whether the job has ended; False after the timeout.
 
         Raises:
             HeadraceError: what made the pipeline fail.
@@ -280,59 +299,65 @@ class Job(PlacesWorkers):
         return self.wait(timeout)
 
     def stop(self, timeout: float | None = None, *, at_step: int | None = None) -> bool:
-        """Stop after the running step, or after a later one.
+        """Stop after the running step, or after a given later one.
 
         Args:
-            timeout: seconds to wait for the end; None waits for ever.
-            at_step: stop when exactly this step is committed (steps without records count, too). It is
-                noted durably: a driver that takes over before keeps to it. Stopping at once, or
-                :meth:`resume`, takes it back.
+            timeout: seconds to wait for the end; None waits without limit.
+            at_step: stop when exactly this step is committed. Steps without records count, too. The
+                request is durable: a driver that takes over earlier observes it. A stop without a
+                step cancels it, and so does :meth:`resume`.
 
         Returns:
-            Whether it has stopped.
+            Whether the job has ended.
 
         Raises:
-            ChangeRefused: when that step is committed already.
+            ChangeRefused: if that step is committed already.
+            HeadraceError: what made the pipeline fail.
         """
         if at_step is not None:
             self._ask(Command("stop", at_step=at_step))
         elif self.head is not None and self.head.halt is not None and self.running:
-            self._ask(Command("stop"))  # (which takes back what was to come)
+            self._ask(Command("stop"))  # cancels the scheduled stop or pause
         else:
             self._driver.ask_to_stop(drain=False)
         return self._wait(timeout)
 
     def cancel(self, timeout: float | None = None) -> bool:
-        """End now: the tasks of the running step are ended, and the step is thrown away.
+        """End now: end the tasks of the running step, and discard that step.
 
-        For what does not come to an end by itself. :attr:`ended` then says where it was: the
-        computation and the key whose handler ran, as far as that is known. What sinks have not received of
-        committed steps, they receive at the next start. A sink or a handler that Python cannot wake (one
-        that waits in C, inline or in a sink's thread) is left behind in its thread, and has no effect on
-        the storage any more; on Spark its process is ended.
+        This is for a step that does not end by itself. :attr:`ended` then names the place, as far
+        as it is known: the computation and the key whose handler was running. Sinks receive what
+        they have not received of committed steps at the next start.
+
+        Python cannot wake a handler that waits in C when it runs inline, nor a sink that does so in
+        its thread. Such a call is left behind in its thread, and has no further effect on the
+        storage. On Spark, the task's process is ended.
 
         Args:
-            timeout: seconds to wait for the end; None waits for ever.
+            timeout: seconds to wait for the end; None waits without limit.
 
         Returns:
-            Whether it has ended.
+            Whether the job has ended.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
         """
         self._driver.cancel()
         return self._wait(timeout)
 
     def pause(self, *, at_step: int | None = None) -> None:
-        """Run no more steps until :meth:`resume`, also after a restart.
+        """Run no more steps until :meth:`resume`, even after a restart.
 
         Args:
-            at_step: not before exactly this step is committed; by default at once.
+            at_step: pause when exactly this step is committed; by default after the running step.
 
         Raises:
-            ChangeRefused: when that step is committed already.
+            ChangeRefused: if that step is committed already.
         """
         self._ask(Command("pause", at_step=at_step or 0))
 
     def resume(self) -> None:
-        """Let a paused pipeline go on; take back a stop or a pause that is to come."""
+        """Let a paused pipeline go on. Cancels a stop or a pause that is scheduled."""
         self._ask(Command("resume"))
 
     def _ask(self, command: Command) -> None:
@@ -341,15 +366,18 @@ class Job(PlacesWorkers):
             raise ChangeRefused(answer.why)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; return whether it was reached.
+        """Wait for the end. Return whether the job has ended.
 
-        From now on the end of an injector's input counts: the watermark goes to the end of time. (Before
-        somebody waits, or drains, a job that has read all that there is goes on as if there could be more:
-        so :meth:`catch_up` can be called at any time.)
+        From this call on, the end of an injector's input counts, and the watermark goes to the end
+        of time. Until :meth:`wait` or :meth:`drain` is called, a job that has read all its input
+        behaves as if more could come. So :meth:`catch_up` can be called at any time.
+
+        Args:
+            timeout: seconds; None waits without limit.
 
         Raises:
             HeadraceError: what made the pipeline fail.
-            PipelineError: when it has not begun.
+            PipelineError: if the job has not started.
         """
         if not self._driver.declares_ends:
             self._driver.declares_ends = True
@@ -366,18 +394,21 @@ class Job(PlacesWorkers):
         return over
 
     def _raise(self) -> None:
-        """Raise what made the pipeline fail, to each who asks."""
+        """Raise what made the pipeline fail, in every thread that asks."""
         error = self._error
         if error is None or not self._over.is_set():
             return
         self._told.add(threading.get_ident())
         if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
-            raise error.with_traceback(None)  # our frames would only hide the user's lines
+            raise error.with_traceback(None)  # frames of the library would hide the user's lines
         raise error
 
 
 def _to_be_told(error: BaseException) -> BaseException:
-    """Return what ended a job as those who wait for it are told: it must not end their threads, too."""
+    """Return an error as it is raised in the threads that wait for the job.
+
+    An exception such as ``SystemExit`` must not end those threads, too. So it is wrapped.
+    """
     if isinstance(error, Exception | FromOutside):
         return error
     remedy = "what was given to hr.run (a listener, a policy, a clock) must not raise this"
@@ -409,58 +440,65 @@ def run(
     reopen: Collection[str] = (),
     remove_injectors: Collection[str] = (),
 ) -> Job:
-    """Run a pipeline, or resume it where its storage says it was.
+    """Run a pipeline, or resume it from its storage.
 
-    Whoever runs it already is fenced, unless it is to be waited for (``standby``) or asked (``handover``).
+    A process that already runs the pipeline is fenced, unless this one waits for it (``standby``)
+    or asks it to hand over (``handover``).
 
     Args:
         pipeline: what to run.
-        storage: a directory that driver and executors share, or a location such as
-            ``s3://BUCKET/PREFIX``; it belongs to this pipeline.
-        workers: how many workers; by default as many as there are in storage; for a new one, as there
-            are task slots (2 inline). Another number than was asked for before is a rescale while
-            nothing runs: the least state changes hands. The same number, or none, leaves the layout as
-            migrations have made it.
-        bins: how many bins (a power of two); by default as many as there are in storage, 256 for a new
-            pipeline. More cost next to nothing.
-        runner: ``spark`` uses the active session, or starts a local one; ``inline`` runs in this
+        storage: a directory that the driver and the executors share, or a location such as
+            ``s3://BUCKET/PREFIX``. It belongs to this pipeline.
+        workers: number of workers; by default as many as the storage says. A new pipeline has one
+            for each task slot (2 inline). Changing ``workers`` at a restart rescales offline, and
+            moves as little state as possible. The same number, or None, keeps the layout as
+            migrations have left it.
+        bins: number of bins (a power of two); by default as many as the storage says, or 256 for a
+            new pipeline. More bins cost next to nothing.
+        runner: ``spark`` uses the active session, or starts a local one. ``inline`` runs in this
             process, for notebooks and tests.
-        settings: pace and upkeep. Where a record may be later than its watermark's rule says, how much a
-            step takes can decide whether it is late; nothing else of it changes results.
-        checkpoint_every: after how many steps, or how much time (``"5s"``), state is brought to storage; by
-            default at each step. Less often costs less while all goes well; whoever takes over after a
-            crash computes the steps since the last checkpoint again, and compares. Results and
-            guarantees are the same. For pipelines whose computations say that they are ``deterministic``.
+        settings: pace and upkeep. They change no results, with one exception: where a record may be
+            later than its watermark's rule allows, the size of a step can decide whether it is
+            late.
+        checkpoint_every: how often state is written to storage: after this many steps, or after
+            this much time (``"5s"``); by default at each step. Less often costs less while nothing
+            fails. A driver that takes over after a crash computes the steps since the last
+            checkpoint again, and compares them. Results and guarantees are the same. All
+            computations must declare that they are ``deterministic``.
         clock: the time of day, for tests.
         listeners: called with a summary after each step.
-        policy: lets the layout follow what is measured, such as ``headrace.policies.Balance()``; none
-            by default.
-        policy_how: how often it is asked, and how what it wants is carried out.
-        policy_dry_run: only tell what it wants (:attr:`Job.decision`, ``headrace policy show``, the log).
-        standby: get ready, and begin only when nobody runs it any more: when who did was killed, hangs or
-            has failed. If another standby is first, go on waiting; so, too, when fenced later. Ends when
-            the pipeline is stopped on purpose, or its input has ended.
-        handover: get ready, and then ask who runs it to end after its running step; begin where that one
-            was. Refused before anything stops if this pipeline does not fit what is stored. Where nobody
-            runs it, begin when nobody was seen for long enough.
-        handover_timeout: seconds to wait for that; None waits for ever. Who runs it then goes on.
-        task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour. Then
-            the pipeline ends with the place where it was (``TaskTimeout``).
-        sink_timeout: how long a sink may be at one delivery; by default ten minutes (``SinkTimeout``).
-        lease: how often this process shows that it lives, and how long it waits for a sign of others.
-        reopen: injectors that are to be read on where their input had ended (see :meth:`Job.drain`); others
-            go on anyway. Timers that have fired for the end stay fired, and windows that were produced
-            stay as they are: event time goes on at the latest of them, and records before it are late.
-            Done once, as the run begins.
-        remove_injectors: injectors that are gone from the drawing on purpose, though computations that
-            have read them go on. Without that it is refused: an injector that has another name now
-            would read everything again.
+        policy: migrates state by itself as loads change, for example
+            ``headrace.policies.Balance()``; none by default.
+        policy_how: how often the policy is asked, and how its decisions are carried out.
+        policy_dry_run: only report the decisions (:attr:`Job.decision`, ``headrace policy show``,
+            the log).
+        standby: get ready, and start only when no other process runs the pipeline any more: when
+            the leader was killed, hangs or has failed. If another standby takes over first, or this
+            job is fenced later, it stands by again. The job ends if the pipeline is stopped on
+            purpose, or its input has ended.
+        handover: get ready, ask the leader to end after its running step, and go on from there. If
+            this pipeline does not fit what is stored, it is refused before anything stops. If no
+            process leads, start once no heartbeat was seen for long enough.
+        handover_timeout: seconds to wait for the leader's answer; None waits without limit. If none
+            comes, the leader goes on.
+        lease: how often this process writes a heartbeat, and how long it waits for those of others.
+        task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
+            After that, the pipeline ends with the place where it was (``TaskTimeout``).
+        sink_timeout: how long a sink may take for one delivery; by default ten minutes. After that,
+            the pipeline ends (``SinkTimeout``).
+        reopen: injectors that are read on although their input had ended (see :meth:`Job.drain`);
+            injectors that have not ended are not affected. Timers that fired because of the end
+            stay fired, and windows that were produced stay as they are. Event time continues from
+            the latest of them, so earlier records are late. This happens once, when the run starts.
+        remove_injectors: injectors that are gone from the code on purpose, although computations
+            that read them remain. Without it, such a pipeline is refused, because an injector that
+            was only renamed would read everything again.
 
     Returns:
         A job, to be used in a ``with`` statement.
 
     Raises:
-        HeadraceError: for a pipeline that cannot run; later errors come from the job's methods.
+        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
@@ -472,13 +510,13 @@ def run(
         reopen=_names(reopen), remove_injectors=_names(remove_injectors),
     )  # fmt: skip
     driver.listeners += listeners or []
-    driver.declares_ends = False  # until somebody waits for the end
+    driver.declares_ends = False  # until wait() or drain() is called
     reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
     return Job(driver, reign)
 
 
 def _names(given: Collection[str]) -> Collection[str]:
-    """Return names of which one may be given alone."""
+    """Return names of which a single one may be given as a text."""
     return [given] if isinstance(given, str) else given
 
 

@@ -1,4 +1,4 @@
-"""The Spark data source ``headrace-state``, under the name by which users import it."""
+"""The public import path of the Spark data source ``headrace-state``."""
 
 from headrace.checkpoints.spark_source import register
 

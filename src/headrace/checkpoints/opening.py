@@ -1,4 +1,4 @@
-"""Looking into state from outside: ``hr.open_state("state/visits").read("visits").to_pandas()``."""
+"""Reading state from any process: ``hr.open_state("state/visits").read("visits").to_pandas()``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def open_state(
 ) -> Checkpoint:  # fmt: skip
     """Open the state of a pipeline, running or not, as of a committed step; without its code.
 
-    It fences nobody and, but for a pin, writes nothing. What it returns stays as of that step.
+    It fences no driver and writes nothing, except for a pin. The result stays as of that step.
 
     Args:
         storage: the pipeline's storage.
         step: a step that is still kept; None for the newest.
-        pin_for: ask the pipeline to keep the step for so long, such as ``"10m"``, at most a day. Leaving
-            the ``with`` block of what is returned, or its ``close()``, takes that back. Without it the step
-            may be cleaned away meanwhile; then reading raises ``Expired``, and never gives a part.
+        pin_for: ask the pipeline to keep the step for this long, such as ``"10m"``; at most a day.
+            Leaving the ``with`` block of the result, or its ``close()``, removes the pin. Without a
+            pin the step may be cleaned up at any time. Reading then raises ``Expired``, and never
+            returns a part.
 
     Returns:
         The checkpoint: ``components``, ``read``, ``partitions``.
@@ -36,8 +37,8 @@ def open_state(
 
     Raises:
         NotFound: when there is no such step, or no pipeline has run there.
-        Expired: when the step is not kept any more.
-        Damaged, NewerFormat: for manifests that cannot be read.
+        Expired: when the step is no longer kept.
+        Damaged, NewerFormat: when a manifest cannot be read.
 
     Example: ``hr.open_state("state/visits").read("visits", key="/home").to_pandas()``
     """
@@ -52,12 +53,12 @@ def pinned(checkpoint: Checkpoint, for_us: int, by: str) -> Checkpoint:
     """Return a checkpoint with a pin of its own.
 
     Args:
-        checkpoint: which.
-        for_us: for how long, at most.
+        checkpoint: the checkpoint.
+        for_us: the longest duration of the pin.
         by: who reads, for people.
 
     Raises:
-        Expired: when it is not kept any more.
+        Expired: when the step is no longer kept.
         StorageError: when the pin cannot be written.
     """
     store, pins, nonce = checkpoint.store, Pins(checkpoint.store), uuid.uuid4().hex
@@ -65,6 +66,6 @@ def pinned(checkpoint: Checkpoint, for_us: int, by: str) -> Checkpoint:
     name = pins.put(checkpoint.step, now_us=now_us, for_us=for_us, nonce=nonce, by=by)
     newest = Checkpoints(store).newest()
     if newest is not None and newest.boundary > checkpoint.step:
-        pins.drop(name)  # it came too late
+        pins.drop(name)  # the pin came too late
         raise expired(checkpoint.step, newest)
     return Checkpoint(store, checkpoint.head, partial(pins.drop, name))

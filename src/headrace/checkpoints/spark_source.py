@@ -1,7 +1,7 @@
 """State as a Spark DataFrame: ``spark.read.format("headrace-state")``, without the pipeline's code.
 
-Bins are read side by side, a part of them in each task. The step is chosen once, when the read is planned,
-and pinned, so that all parts are of one step and it stays while they are read.
+Bins are read in parallel, a part of them in each task. The step is chosen and pinned once, when the
+read is planned. So all parts are of one step, and it is kept while they are read.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _FORMAT = "headrace-state"
-#: So many parts are read, unless it is said.
+#: Default number of parts.
 _PARTS = 16
 _PIN_FOR = "1h"
-#: Spark has no unsigned numbers: those that may not fit become decimals.
+#: Spark has no unsigned integers. Types whose values may not fit into a signed one become decimals.
 _UNSIGNED = pa.decimal128(20, 0)
 _OPTIONS = ("path", "computation", "step", "section", "parts", "pinfor")
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What the options of a read come to."""
+    """The options of a read, parsed."""
 
     path: str
     computation: str
@@ -51,7 +51,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class _Part(InputPartition):  # type: ignore[misc]
-    """Some hashes, as of a step."""
+    """Some ranges of hashes, as of a step."""
 
     def __init__(self, step: int, pairs: list[tuple[int, int]]) -> None:
         self.step = step
@@ -61,12 +61,13 @@ class _Part(InputPartition):  # type: ignore[misc]
 class StateDataSource(DataSource):  # type: ignore[misc]
     """The state of a computation, as of a committed step.
 
-    Options: ``path`` (the pipeline's storage; also the argument of ``load``), ``computation``, ``section``
-    (by default its state), ``step`` (by default the newest), ``parts`` (how many tasks read; 16),
-    ``pinFor`` (for how long the step is kept for the read; ``1h``, at most a day; ``0s`` does not pin it).
+    Options: ``path`` (the pipeline's storage; also the argument of ``load``), ``computation``,
+    ``section`` (by default its state), ``step`` (by default the newest), ``parts`` (how many tasks
+    read; 16), ``pinFor`` (how long the step is kept for the read; ``1h``, at most a day; ``0s``
+    does not pin it).
 
-    Guarantees: all rows are of one step. Each task gives all rows of its bins, verified, or fails. The pin
-    is not taken away before it expires: Spark does not tell when a read has ended.
+    Guarantees: all rows are of one step. Each task returns all rows of its bins, verified, or
+    fails. The pin stays until it expires, because Spark does not report when a read has ended.
     """
 
     @classmethod
@@ -106,15 +107,15 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session read ``spark.read.format("headrace-state")``."""
+    """Register the format ``headrace-state`` with a session, for ``spark.read.format``."""
     spark.dataSource.register(StateDataSource)
 
 
 def _asked(options: Mapping[str, str]) -> _Asked:
-    """Return what options say. Spark gives their names in lower case.
+    """Return the parsed options. Spark passes their names in lower case.
 
     Raises:
-        PipelineError: for options that are missing, unknown or no numbers.
+        PipelineError: for options that are missing, unknown, or not the numbers they should be.
     """
     known = {name.lower(): value for name, value in options.items()}
     unknown = sorted(set(known) - set(_OPTIONS))

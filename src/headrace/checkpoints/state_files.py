@@ -1,4 +1,4 @@
-"""Which files hold some state, as of a step; after live changes of layout, too."""
+"""The files that hold some state as of a step, also after live changes of the layout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from headrace.storage.soft import is_soft
 
 
 class StateFiles(msgspec.Struct, frozen=True):
-    """Files that hold state: slices whole as of some step, and runs, ascending by step.
+    """Files that hold state: slices, each whole as of a step, and runs in ascending order of steps.
 
     Attributes:
-        void: computations whose state was given up: up to which step files say nothing of them.
-        lineage, relocated, layout: who owned what when a file was written; see ``LayoutNow``. They are
-            as of the newest file, too: the plan's layout may be newer. (No layout: it is the plan's.)
+        slices: the slices.
+        runs: the runs.
+        void: computations whose state was given up. Files up to the given step say nothing of them.
+        lineage, relocated, layout: the owners of hashes when a file was written; see ``LayoutNow``.
+            They are as of the newest file. The layout of a plan may be newer. If ``layout`` is
+            None, it is the same as the plan's.
     """
 
     slices: list[Slice]
@@ -35,7 +38,7 @@ class StateFiles(msgspec.Struct, frozen=True):
 
     @property
     def floor(self) -> int:
-        """Up to this step changes are in slices alone; -1 for none."""
+        """Changes up to this step are in slices only; -1 for none."""
         if not self.slices or len(self.slices) < self.slices[0].of:
             return -1
         return min(part.as_of for part in self.slices)
@@ -45,12 +48,12 @@ class StateReaders:
     """Opens the files that hold a worker's state.
 
     Args:
-        store: where they are.
-        layout: bins and owners.
-        worker: whose state is wanted.
-        files: slices and runs as of some step.
-        opened: files that are open already, by name; those that are opened here are noted there, too.
-        each: reads them.
+        store: the store that holds them.
+        layout: the bins and their owners.
+        worker: the worker.
+        files: slices and runs as of a step.
+        opened: files that are open already, by name. Files that are opened here are added.
+        each: how several files are read.
     """
 
     def __init__(
@@ -61,18 +64,19 @@ class StateReaders:
         self._layout = layout
         self._worker = worker
         self._files = files
-        self._then = layout  # as of the files
+        self._then = layout  # the layout as of the files
         self._readers = {} if opened is None else opened
         self._known: tuple[StateFiles, Ranges | None, Ranges, PastOwners] | None = None
 
     def sources(self, owner: str, ranges: Ranges | None = None) -> StateSources:
-        """Return the files that hold one computation's state.
+        """Return the files that hold a computation's state.
 
-        Files are opened when something of them is needed: of a few bins, those of their owners only.
+        Files are opened when something in them is needed. For a few bins, only the files of their
+        owners are opened.
 
         Args:
             owner: the computation.
-            ranges: the hashes that are wanted; by default the worker's own.
+            ranges: the wanted hashes; by default those that the worker owns.
         """
         files = self._files
         wanted, past = self._wanted(ranges)
@@ -88,7 +92,7 @@ class StateReaders:
         return StateSources(owner, slices, readers, extents, self._each)
 
     def _wanted(self, ranges: Ranges | None) -> tuple[Ranges, PastOwners]:
-        """Return the hashes that are wanted, and who owned them; several computations ask for the same."""
+        """Return the wanted hashes and their past owners, cached for the next computation."""
         files, known = self._files, self._known
         if known is None or known[0] is not files or known[1] is not ranges:
             wanted = self._layout.ranges_of(self._worker) if ranges is None else ranges
@@ -112,9 +116,10 @@ class StateReaders:
     def _runs(
         self, owner: str, past: PastOwners, void: int
     ) -> tuple[list[FileRef], list[Ranges | None]]:
-        """Return the runs that may hold some hashes, and which of these each may hold.
+        """Return the runs that may hold wanted hashes, and which of these hashes each may hold.
 
-        Of this lineage these are the runs of who owned them then; of others, all.
+        Within this lineage these are the runs of the hashes' owners at the time. Of other lineages,
+        all runs are returned.
         """
         runs: list[FileRef] = []
         extents: list[Ranges | None] = []
@@ -127,8 +132,9 @@ class StateReaders:
         return runs, extents
 
     def _extent(self, file: FileRef, past: PastOwners) -> tuple[bool, Ranges | None]:
-        """Return whether it is known who owned what when a file was written, and what its writer did."""
-        # (a soft file is always the worker's own: a step that is computed again has today's owners)
+        """Return whether owners are known as of a file, and the hashes that its writer owned."""
+        # (A soft file is always the worker's own: a step that is computed again has today's
+        # owners.)
         if is_soft(file.name) or file.layout != (self._files.lineage or self._then.digest):
             return False, None
         return True, past.held(file.worker, file.step)
@@ -150,12 +156,12 @@ def state_files(head: Head) -> StateFiles:
 
 
 def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles:
-    """Return some of the files that a head names, with what tells whose rows are in them."""
+    """Return some files of a head, with the information on whose rows are in them."""
     void = head.identity.get("void", {})
     return StateFiles(slices, runs, void, head.lineage, head.relocated, head.layout)
 
 
 def catalogs_of_head(head: Head) -> list[str]:
-    """Return the files that say which files the sources of a pipeline have read."""
+    """Return the catalogs that list the files read by a pipeline's sources."""
     catching_up = {} if head.catch_up is None else head.catch_up.positions
     return catalogs_of([*head.positions.values(), *catching_up.values()])

@@ -1,4 +1,4 @@
-"""Commands that ask something of a pipeline, running or not, and wait for its answer."""
+"""Commands that are sent to a pipeline, running or not, and wait for the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.control.control import Control
 from headrace.ledger.commands import Kind
 from headrace.storage import open_store
 
-#: So often it is looked whether a driver has ended.
+#: Seconds between two looks whether a driver has ended.
 _LOOK_S = 0.1
 
 _wait = click.option(
@@ -44,8 +44,8 @@ def remove(
 ) -> None:  # fmt: skip
     """Remove computations from a pipeline, between two steps. Their state is kept.
 
-    A pipeline that does not run applies it when it is started. What others read, or sinks take, is
-    removed only together with these.
+    A pipeline that does not run applies this when it is started. A computation that others read, or
+    that a sink takes, can only be removed together with these.
     """
     if dry_run:
         with typed_errors():
@@ -60,15 +60,15 @@ def remove(
 @_wait
 @output_option
 def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -> None:
-    """Bring back computations that were removed, if the pipeline's code still draws them.
+    """Bring back removed computations, if the pipeline's code still has them.
 
-    They go on with the state that was kept, from now on.
+    They go on from now, with the state that was kept.
     """
     _ask(storage, "restore", seconds, output, names=list(names))
 
 
 def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
-    """Return the command that asks for something of which there is no more to say."""
+    """Return a command that takes no further options."""
 
     @click.command(name or kind, help=help)
     @storage_option
@@ -81,7 +81,7 @@ def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
 
 
 def _halting(kind: Kind, help: str) -> click.Command:
-    """Return the command that stops or pauses, at once or at a step."""
+    """Return a command that stops or pauses the pipeline, at once or at a step."""
 
     @click.command(kind, help=help)
     @storage_option
@@ -107,7 +107,7 @@ def _ask(
     storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
     sinks: list[str] | None = None, forget: bool = False, at_step: int = 0, now: bool = False,
 ) -> None:  # fmt: skip
-    """Ask for something, wait for the answer, and end with the exit code that it has."""
+    """Send a command, print the answer, and exit with its code."""
     code = 0
     with typed_errors():
         control = _control_of(storage)
@@ -134,9 +134,9 @@ def _ask(
 
 
 def _ended_now(control: Control, number: int, seconds: float) -> str:
-    """Wait until the driver says that it was cancelled; return what it says.
+    """Wait until the driver notes that it was cancelled. Return its note.
 
-    Empty where it has answered as to any stop, or says nothing in time.
+    Empty if the driver has answered as to any other stop, or notes nothing in time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -152,7 +152,7 @@ def _ended_now(control: Control, number: int, seconds: float) -> str:
 def _show_removal(
     storage: str, names: list[str], sinks: list[str], forget: bool, output: str
 ) -> None:
-    """Say what a removal would come to, as far as storage tells; change nothing."""
+    """Print what a removal would do, as far as the storage shows. Changes nothing."""
     preview = _control_of(storage).preview_removal(names, sinks, forget=forget)
     what = "given up" if forget else "kept"
     lines = [
@@ -167,10 +167,10 @@ def _show_removal(
 
 
 def _control_of(storage: str) -> Control:
-    """Return the controls of a pipeline that is there.
+    """Return the control of a pipeline.
 
     Raises:
-        NothingThere: when there is none.
+        NothingThere: if no pipeline has run there.
     """
     head_of(storage)
     return Control(open_store(storage))

@@ -1,7 +1,7 @@
-"""Commands that move state while a pipeline runs, and look at where it is.
+"""Commands that move state while a pipeline runs, and show where it is.
 
-There is ``drain`` already: it lets all input end. So what empties workers is called by its full name,
-``drain-workers``, as in the API.
+``drain`` is another command: it lets all input end. So the command that empties workers has its
+full name, ``drain-workers``, as in the API.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headrace.migration.rounds import batched
 from headrace.observe.durations import show_duration
 from headrace.storage import open_store
 
-#: How many runs of neighbouring bins ``layout`` shows.
+#: Largest number of runs of neighbouring bins that ``layout`` shows.
 _MOST_RUNS = 64
 
 _strategy_option = click.option(
@@ -65,7 +65,10 @@ _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...
 
 
 def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """Return what makes a command that moves state, with what all of them have."""
+    """Return a decorator for a command that moves state.
+
+    It adds the options that all of them have.
+    """
     common = [
         *options,
         storage_option,
@@ -85,13 +88,16 @@ def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-#: How state is to move; of all commands that may move some.
+#: Options of all commands that may move state.
 MOVES = (_strategy_option, _prepare_option, _objective_option)
 
 
 @_asks(click.argument("workers", type=click.IntRange(1)), *MOVES)
 def rescale(workers: int, **how: Any) -> None:
-    """Let WORKERS workers share the state, while the pipeline runs. About the least of it moves."""
+    """Change the number of workers to WORKERS while the pipeline runs.
+
+    Moves about the least state.
+    """
     _migrate(Goal("rescale", workers), **how)
 
 
@@ -101,28 +107,30 @@ def rescale(workers: int, **how: Any) -> None:
     *MOVES,
 )
 def move(bins: tuple[str, ...], to: int, **how: Any) -> None:
-    """Let BINs go to a worker. A BIN is a prefix of the hash and its length, such as 0110/4; the prefix of
-    several bins stands for all of them. In a group it is clicks:0110/4, or clicks for all of its bins.
+    """Move BINs to a worker.
+
+    A BIN is a prefix of the hash and its length, such as 0110/4. The prefix of several bins stands
+    for all of them. In a group it is clicks:0110/4, or clicks for all bins of the group.
     """
     _migrate(Goal("move", to=to), bins=bins, **how)
 
 
 @_asks(_bins_argument)
 def split(bins: tuple[str, ...], **how: Any) -> None:
-    """Let each BIN become two. Moves nothing, and rewrites nothing."""
+    """Split each BIN in two. This moves nothing and rewrites nothing."""
     _migrate(Goal("split"), bins=bins, **how)
 
 
 @_asks(_bins_argument)
 def merge(bins: tuple[str, ...], **how: Any) -> None:
-    """Let all that is in BIN become one bin, for each BIN."""
+    """Merge all bins within each BIN into one."""
     _migrate(Goal("merge"), bins=bins, **how)
 
 
 @_asks(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
                       metavar="WORKER..."), *MOVES)  # fmt: skip
 def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
-    """Let WORKERs own nothing, so that what they run on can be taken away."""
+    """Move all bins away from WORKERs, so that their machines can be taken away."""
     _migrate(Goal("drain_workers", drained=list(workers)), **how)
 
 
@@ -133,7 +141,7 @@ def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
     *MOVES,
 )  # fmt: skip
 def rebalance(by: str | None, group: str | None, **how: Any) -> None:
-    """Let workers be more equal, if that is worth what it costs."""
+    """Even out the loads of workers, if that is worth its cost."""
     prices = None if by is None else PRICES_BY[by]
     _migrate(Goal("rebalance", prices=prices), group=group, **how)
 
@@ -143,7 +151,7 @@ def _migrate(
     output: str, strategy: Strategy | None = None, prepare: bool = False, objective: int = 0,
     bins: tuple[str, ...] = (), group: str | None = None,
 ) -> None:  # fmt: skip
-    """Ask for a migration (or say what it would come to), and tell what became of that."""
+    """Start a migration, or print its plan. Print the outcome."""
     with typed_errors():
         head = head_of(storage)
         groups = groups_of(head.identity)
@@ -194,7 +202,7 @@ def _estimate(found: Estimate) -> str:
 
 
 def _follow(control: Control, id_: int, output: str) -> None:
-    """Show how far a migration is, on standard error, until it has ended; tell how."""
+    """Show the progress of a migration on standard error until it has ended. Then print it."""
     columns = (
         SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(),
         TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
@@ -222,7 +230,7 @@ def _follow(control: Control, id_: int, output: str) -> None:
 @output_option
 @click.pass_context
 def migrations(context: click.Context, storage: str | None, output: str) -> None:
-    """Show migrations: those under way or queued, and the newest that have ended."""
+    """Show the migrations that are under way or queued, and the newest that have ended."""
     if context.invoked_subcommand is not None:
         said = {"output": output, **({} if storage is None else {"storage": storage})}
         context.default_map = dict.fromkeys(migrations.commands, said)
@@ -247,7 +255,7 @@ def show(id_: int, storage: str, output: str) -> None:
 
 
 def _telling(kind: Kind, help: str) -> click.Command:
-    """Return the command that asks something of a migration."""
+    """Return a command that acts on a migration."""
 
     @click.command(kind.partition("_")[0], help=help)
     @click.argument("id_", type=int, metavar="ID")
@@ -273,7 +281,7 @@ for _kind, _help in [
 
 
 def _facts(facts: RecordedMigration) -> dict[str, Any]:
-    """Return what is known of a migration as plain data; of its rounds how many there are."""
+    """Return a migration as plain data. Of its rounds, only the number is included."""
     state: MigrationState = facts.state
     return {
         "id": facts.id,
@@ -321,7 +329,7 @@ def _text(facts: RecordedMigration) -> str:
 @output_option
 @click.pass_context
 def updates(context: click.Context, storage: str | None, output: str) -> None:
-    """Show configuration updates that are published and not in force yet."""
+    """Show the configuration updates that are published and not in force yet."""
     if context.invoked_subcommand is not None:
         said = {"output": output, **({} if storage is None else {"storage": storage})}
         context.default_map = dict.fromkeys(updates.commands, said)
@@ -361,7 +369,7 @@ def _update_text(facts: dict[str, int]) -> str:
               show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
 @output_option
 def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
-    """Take back the update that is published for STEP and not in force yet."""
+    """Withdraw the update that is published for STEP and not in force yet."""
     with typed_errors():
         head_of(storage)
         ask(storage, Command("withdraw_update", at_step=step), seconds, output)
@@ -374,7 +382,7 @@ def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
 @storage_option
 @output_option
 def show_layout(storage: str, output: str) -> None:
-    """Show the layout in force: workers, bins, and who has which. Changes nothing."""
+    """Show the layout in force: workers, bins, and which worker owns which. Changes nothing."""
     with typed_errors():
         head = head_of(storage)
         layout = Layout.from_wire(head.layout)
@@ -383,7 +391,7 @@ def show_layout(storage: str, output: str) -> None:
 
 
 def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
-    """Return a layout as plain data: what each worker has, and runs of like bins in hash order."""
+    """Return a layout as plain data: what each worker owns, and runs of similar bins by hash."""
     sizes = sizes_of_bins(head, layout)
     groups = groups_of(head.identity)
     used = groups.used(layout)

@@ -1,4 +1,4 @@
-"""The commands that run a pipeline: from where it is, or from who runs it now."""
+"""The commands that run a pipeline: from its storage, or by taking over from another process."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ _OPTIONS = [
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
 def run(standby: bool, **options: Any) -> None:
-    """Run (or resume) the pipeline of TARGET, until its input has ended (or see --available-now).
+    """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
-    TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by default
-    "pipeline"). Ctrl-C stops after the running step. Whoever runs it already is fenced, unless this one
-    stands by.
+    TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
+    default "pipeline"). Ctrl-C stops after the running step. A process that already runs the
+    pipeline is fenced, unless this one stands by.
     """
     _run(**options, standby=standby)
 
@@ -96,10 +96,10 @@ def run(standby: bool, **options: Any) -> None:
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
               help="Seconds to wait for who runs it now; it goes on if that is not enough.")  # fmt: skip
 def handover(standby: bool, seconds: float, **options: Any) -> None:
-    """Take a running pipeline over: get TARGET ready, let who runs it end after its step, and go on.
+    """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
 
-    Refused before anything stops, if the code of TARGET does not fit what is stored. Takes the options of
-    "run", and goes on as that would.
+    If the code of TARGET does not fit what is stored, the handover is refused before anything
+    stops. Takes the options of "run", and goes on as "run" would.
     """
     _run(**options, standby=standby, handover=True, handover_timeout=seconds)
 
@@ -148,7 +148,7 @@ def load_pipeline(target: str) -> Pipeline:
     """Return the pipeline of ``FILE.py`` or ``FILE.py:NAME``.
 
     Raises:
-        PipelineError: when there is none.
+        PipelineError: if there is none.
     """
     file, _, name = target.partition(":")
     path = Path(file)
@@ -174,7 +174,7 @@ def load_pipeline(target: str) -> Pipeline:
 
 @contextlib.contextmanager
 def _not_ended_by(file: str) -> Iterator[None]:
-    """Let no file end the command as if all were well, such as one that runs as a script."""
+    """Turn an exit of the user's file into an error, so that it does not look like success."""
     try:
         yield
     except BaseException as error:

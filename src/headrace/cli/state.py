@@ -1,4 +1,4 @@
-"""Commands that look into state, as of any step that is kept. They change nothing and fence nobody."""
+"""Commands that show state as of any retained step. They change nothing and fence no driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.cli.common import (
 )
 from headrace.cli.tables import rows_option, tell_rows
 
-#: Scans read so many parts of the bins one after another: those behind a limit are not read.
+#: Number of parts that a scan reads one after another. Parts behind a limit are not read.
 _PARTS = 16
 
 _section_option = click.option(
@@ -35,7 +35,7 @@ _pin_option = click.option(
 
 @click.group()
 def state() -> None:
-    """Look into the state of a pipeline, without its code. Changes nothing, fences nobody."""
+    """Look into the state of a pipeline, without its code. Changes nothing, fences no driver."""
 
 
 @state.command()
@@ -50,9 +50,10 @@ def get(
     computation: str, key: tuple[str, ...], storage: str, section: str | None,
     at_step: int | None, output: str,
 ) -> None:  # fmt: skip
-    """Show what COMPUTATION keeps of KEY: one argument for each part of the key.
+    """Show what COMPUTATION keeps for KEY: one argument for each part of the key.
 
-    Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Ends with 5 when nothing is kept.
+    Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. The exit code is 5 if nothing
+    is kept.
     """
     with typed_errors():
         checkpoint = opened(storage, at_step)
@@ -79,7 +80,7 @@ def scan(
     computation: str, storage: str, section: str | None, at_step: int | None,
     bins: tuple[str, ...], limit: int | None, pin_for: int, output: str,
 ) -> None:  # fmt: skip
-    """Show all that COMPUTATION keeps, in the order of its keys' hashes."""
+    """Show all that COMPUTATION keeps, in the order of the hashes of its keys."""
     with typed_errors(), opened(storage, at_step, pin_for) as checkpoint:
         found: list[pa.Table] = []
         left = limit

@@ -1,4 +1,4 @@
-"""Commands that look at a pipeline as a whole: how far it has come, and where its time goes."""
+"""Commands that look at a pipeline as a whole: its progress, and where its time goes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from headrace.pipeline import DEAD_LETTER
 from headrace.sources.files.position import files_that_must_stay
 from headrace.storage import open_store
 
-#: What is added to a word about the input.
+#: Explanations of the states of the input.
 _INPUT = {
     "ended": " (all event timers have fired; a run with more input is to say --reopen)",
     "caught up": " (all that was there was read when the newest run ended)",
     "open": "",
 }
-#: Files that a status names, for people.
+#: Largest number of files that the text of a status names.
 _SHOWN_FILES = 5
 
 
@@ -46,7 +46,7 @@ _SHOWN_FILES = 5
 @storage_option
 @output_option
 def status(storage: str, output: str) -> None:
-    """Show how far a pipeline has come, as of its last committed step. Changes nothing."""
+    """Show the progress of a pipeline as of its last committed step. Changes nothing."""
     with typed_errors():
         head = head_of(storage)
         ledger = ledger_of(storage)
@@ -67,7 +67,7 @@ def status(storage: str, output: str) -> None:
 def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
     """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.
 
-    Prints one view and ends where standard output is no terminal, and for JSON. Ctrl-C ends it.
+    Prints one view and ends if standard output is not a terminal, and for JSON. Ctrl-C ends it.
     Changes nothing.
     """
     with typed_errors():
@@ -84,12 +84,12 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
         elif once or not sys.stdout.isatty():
             Console().print(render(look()))
         else:
-            look()  # so that what is wrong is told before the screen is taken
+            look()  # so that errors appear before the screen is taken
             show_live(Console(), look, lambda: time.sleep(every))
 
 
 def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
-    """Add the input files that must stay, since no checkpoint has what was read of them."""
+    """Add the input files that must stay, because no checkpoint holds what was read from them."""
     steps = [ledger.read(step)[0] for step in range(head.checkpoint + 1, head.step + 1)]
     for injector, of in facts["injectors"].items():
         ends = [step.divisions[injector].end for step in steps if injector in step.divisions]
@@ -97,7 +97,7 @@ def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
 
 
 def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
-    """Return a pipeline's status as plain data, with what its drivers have shown last."""
+    """Return a pipeline's status as plain data, with the newest heartbeats of its drivers."""
     return {
         "pipeline": name,
         "step": head.step,
@@ -136,7 +136,7 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
 
 
 def _input(head: Head) -> str:
-    """Return what has become of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
+    """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
     drawn = set(head.identity.get("injectors") or head.positions)
     if drawn and drawn <= set(head.ended):
         return "ended"
@@ -144,7 +144,7 @@ def _input(head: Head) -> str:
 
 
 def _driver(beat: Beat) -> dict[str, Any]:
-    """Return what a driver's process has shown last: when, is told by its own time of day."""
+    """Return the heartbeat of a driver as plain data. Its times are those of the driver's clock."""
     return {
         "role": beat.role, "where": beat.where, "epoch": beat.epoch, "why": beat.why,
         "not_deleted": beat.not_deleted,
@@ -161,7 +161,7 @@ def _driver_text(of: dict[str, Any]) -> str:
 
 
 def _status_text(facts: dict[str, Any]) -> str:
-    """Return a status for people."""
+    """Return a status as text for people."""
     outbox = facts["outbox"]
     lines = [
         f"{facts['pipeline']}: step {facts['step']}, epoch {facts['epoch']}, "

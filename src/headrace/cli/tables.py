@@ -1,4 +1,4 @@
-"""Rows on standard output: for people, or for programs."""
+"""Rows on standard output, for people or for programs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ rows_option = click.option(
 
 
 def tell_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
-    """Print rows. In all but Arrow, times are RFC 3339 and bytes hexadecimal.
+    """Print rows. Times are RFC 3339 and bytes hexadecimal, except in Arrow.
 
-    Cells for people are escaped and bounded. JSON and Arrow are exact. In CSV texts are escaped, and one
-    that a spreadsheet would take for a formula gets an apostrophe before it.
+    Text for people is escaped and bounded. JSON and Arrow are exact. In CSV, texts are escaped. A
+    text that a spreadsheet would take for a formula is preceded by an apostrophe.
 
     Args:
         rows: the rows.
         output: one of :data:`FORMATS`.
-        secret: whether values are hidden where that is asked for.
+        secret: whether the rows contain values, which are hidden if the user asks for that.
     """
     if secret and hides_values():
         rows = _hidden(rows)
@@ -52,7 +52,7 @@ def tell_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
 
 
 def aligned(rows: pa.Table) -> list[str]:
-    """Return rows as lines for people, below the names of their columns."""
+    """Return rows as aligned lines for people, with a header line."""
     columns = [_plain(column) for column in rows.columns]
     cells = [
         [one_line(name), *map(_text, column)]
@@ -66,7 +66,7 @@ def aligned(rows: pa.Table) -> list[str]:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as what JSON can show."""
+    """Return a column as values that JSON can show."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64()).to_pylist()
@@ -78,7 +78,7 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _hidden(rows: pa.Table) -> pa.Table:
-    """Return as many rows of the same columns, of which only is shown whether something is there."""
+    """Return the same columns with every value hidden. Missing values stay visible as such."""
     hidden = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         cells = [HIDDEN if is_there else None for is_there in column.is_valid().to_pylist()]
@@ -97,7 +97,7 @@ def _whole(value: Any) -> str:
 
 
 def _in_csv(value: Any) -> str:
-    """Return a value as a cell of CSV; numbers stay, whatever they begin with."""
+    """Return a value as a CSV cell. Numbers are not escaped, whatever they start with."""
     text = _whole(value)
     return csv_cell(printable(text)) if isinstance(value, str) else text
 

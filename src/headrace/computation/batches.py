@@ -1,4 +1,4 @@
-"""Batches as columnar handlers see them: keys, records grouped by key, and timers that are due."""
+"""Batches as columnar handlers see them: keys, records grouped by key, and timers that fired."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ I64 = npt.NDArray[np.int64]
 
 
 class Keys:
-    """Keys of a batch, by column; in a batch's ``keys`` each comes once, ascending by hash.
+    """The keys of a batch, by column.
 
-    Index it with a mask, positions or a slice, as an array: ``batch.keys[counts > 10]``.
+    In a batch's ``keys`` each key occurs once, in ascending order of hashes. Index it like an
+    array, with a mask, positions or a slice: ``batch.keys[counts > 10]``.
 
     Attributes:
         hashes: the 64-bit hash of each key.
-        once: whether it is certain that each key comes once.
+        columns: the parts of the keys, as NumPy arrays.
+        once: whether each key is known to occur only once.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Keys:
 
     def __getitem__(self, at: Any) -> Keys:
         if isinstance(at, np.ndarray):
-            at = at.copy()  # times are looked up later
+            at = at.copy()  # the caller may change it before times are looked up
         stays_once = isinstance(at, slice) or np.asarray(at).dtype == np.bool_
         return Keys(
             self._types, self.hashes[at], [column[at] for column in self.columns],
@@ -57,9 +59,9 @@ class Keys:
         )  # fmt: skip
 
     def are_once_with(self, columns: Iterable[Any]) -> bool:
-        """Say whether it is certain that each key comes once with what some columns have beside it.
+        """Return whether each key is known to occur only once with the same values in some columns.
 
-        That is so with those very columns by which the batch was divided (see :meth:`KeyedBatch.by`).
+        It is known for the columns by which the batch was divided; see :meth:`KeyedBatch.by`.
         """
         given = {id(column) for column in columns}
         return bool(self._once_with) and all(id(one) in given for one in self._once_with)
@@ -71,17 +73,17 @@ class Keys:
 
     @property
     def times_us(self) -> I64:
-        """The highest event time of what each key is here for: its records, or its timer."""
+        """The highest event time among each key's causes: its records, or its timer."""
         return self._both[0]
 
     @property
     def earliest_us(self) -> I64:
-        """The lowest event time of what each key is here for; productions cannot be before it."""
+        """The lowest event time among each key's causes. Productions cannot be before it."""
         return self._both[1]
 
     @property
     def values(self) -> Column:
-        """The keys themselves, when they have one part; an array of tuples otherwise."""
+        """The keys themselves: an array of values or, if keys have several parts, of tuples."""
         if len(self.columns) == 1:
             return self.columns[0]
         tuples = np.empty(len(self), dtype=object)
@@ -90,7 +92,10 @@ class Keys:
 
     @property
     def starts(self) -> I64:
-        """The positions where another key begins than the one before, from 0; there must be a key."""
+        """The positions at which the key differs from the one before, and 0.
+
+        There must be a key.
+        """
         differs = self.hashes[1:] != self.hashes[:-1]
         for column in self.columns:
             differs = differs | (column[1:] != column[:-1]).astype(bool)
@@ -108,13 +113,15 @@ class Keys:
 class KeyedBatch:
     """The step's records of one input stream on one worker, grouped by key.
 
-    Groups ascend by hash; within a group records are in the order that the step defines.
+    Groups are in ascending order of their keys' hashes. Within a group, records are in the order
+    that the step defines.
 
     Attributes:
         stream: the name of the input stream.
-        starts: the row that each group starts at.
-        sub: of a batch that was divided further (see :meth:`by`), what each group has in common.
-        positions: of such a batch, where each record was in the batch that was divided.
+        starts: the first row of each group.
+        sub: for a batch that was divided further (see :meth:`by`), the values that each group has
+            in common.
+        positions: for such a batch, the position of each record in the original batch.
     """
 
     positions: I64
@@ -129,7 +136,8 @@ class KeyedBatch:
         self.sub = sub or {}
         self._values = values
         self._rows = rows  # in order of arrival
-        self._order = order  # of the grouped rows among these; None when they are grouped already
+        # Positions of the grouped rows among these. None if the rows are grouped already.
+        self._order = order
         self._key_types = key_types
         self._key_names = key_names
         self._columns: dict[str, Column] = {}
@@ -142,7 +150,7 @@ class KeyedBatch:
 
     @cached_property
     def keys(self) -> Keys:
-        """The key of each group; each once, unless the batch was divided further."""
+        """The key of each group. Each key occurs once, unless the batch was divided further."""
         at = self.first_rows
         chosen = pa.array(at)
         columns = [
@@ -157,7 +165,7 @@ class KeyedBatch:
 
     @property
     def first_rows(self) -> I64:
-        """Where the first record of each group was before they were grouped."""
+        """The position of each group's first record in the order of arrival."""
         return self.starts if self._order is None else self._order[self.starts]
 
     @cached_property
@@ -176,24 +184,24 @@ class KeyedBatch:
         times = self.timestamps_us
         ascends = times[1:] >= times[:-1]
         ascends[self.starts[1:] - 1] = True
-        if ascends.all():  # as in most streams; then it is a look at two records of each key
+        if ascends.all():  # as in most streams: then two records of each key are enough
             return times[self.starts + self.counts - 1], times[self.starts]
         return np.maximum.reduceat(times, self.starts), np.minimum.reduceat(times, self.starts)
 
     @cached_property
     def counts(self) -> I64:
-        """How many records each key has."""
+        """The number of records in each group."""
         return own(np.diff(self.starts, append=len(self)))
 
     @cached_property
     def group_of_row(self) -> I64:
-        """For each record the position of its key in ``keys``."""
+        """For each record, the position of its key in ``keys``."""
         return own(np.repeat(np.arange(len(self.starts)), self.counts))
 
     def by(self, **sub: Column) -> KeyedBatch:
-        """Return the same records, with each key's group divided by further values, ascending.
+        """Return the same records with each key's group divided by further values, ascending.
 
-        For tables with sub columns, such as a row for each key and window::
+        For tables with sub columns, such as one row for each key and window::
 
             parts = batch.by(minute=batch.timestamps_us // 60_000_000)
             rows = self.counts.at(parts.keys, minute=parts.sub["minute"])
@@ -223,10 +231,10 @@ class KeyedBatch:
         return divided
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> KeyedBatch:
-        """Return some of the records, grouped as they are.
+        """Return some of the records, in the same groups.
 
         Args:
-            chosen: says it of each record; there must be one.
+            chosen: a mask over the records. It must choose at least one.
         """
         rows = np.flatnonzero(chosen)
         groups = self.group_of_row[rows]
@@ -239,7 +247,7 @@ class KeyedBatch:
 
     @property
     def ranks(self) -> I64:
-        """For each record its position in its group, from 0."""
+        """The position of each record within its group, from 0."""
         return np.arange(len(self)) - np.repeat(self.starts, self.counts)
 
     # -- columns ------------------------------------------------------------------------------
@@ -247,8 +255,8 @@ class KeyedBatch:
     def __getitem__(self, name: str) -> Column:
         """Return a value column of the records, grouped, as NumPy.
 
-        A null reads as zero or empty, so that the type is the same for any batch; where nulls are is
-        told by :meth:`nulls`.
+        A null reads as zero or empty, so that the type is the same for all batches. :meth:`nulls`
+        shows where the nulls are.
         """
         if name not in self._columns:
             column = self.arrow(name)
@@ -262,7 +270,7 @@ class KeyedBatch:
         return self._columns[name]
 
     def nulls(self, name: str) -> npt.NDArray[np.bool_]:
-        """Say for each record whether a value column is null there."""
+        """Return a mask of the records in which a value column is null."""
         found: npt.NDArray[np.bool_] = self.arrow(name).is_null().to_numpy(zero_copy_only=False)
         return own(found)
 
@@ -282,12 +290,15 @@ class KeyedBatch:
 
     @cached_property
     def timestamps_us(self) -> I64:
-        """The event time of each record in microseconds since 1970 UTC."""
+        """The event time of each record, in microseconds since 1970 UTC."""
         times: I64 = self._rows.column(TIMESTAMP_COLUMN).to_numpy()
         return own(times if self._order is None else times[self._order])
 
     def values(self) -> list[Any]:
-        """Return the records' values as Python objects of the stream's type. For small batches."""
+        """Return the records' values as Python objects of the stream's type.
+
+        Meant for small batches.
+        """
         return self._values.to_python(list(self.records.columns))
 
     # -- by key -------------------------------------------------------------------------------
@@ -296,10 +307,13 @@ class KeyedBatch:
         return self[column] if isinstance(column, str) else np.asarray(column)
 
     def sum(self, column: str | Column) -> Column:
-        """Return the sum of a column (by name, or an array with a value a record) for each key.
+        """Return the sum of a column for each group.
 
-        Floats are added pairwise: the sum is a function of the key's values in their order, but not
-        the one that adding them one after another gives.
+        Floats are added pairwise. So the sum depends only on the group's values and their order,
+        but it may differ from adding them one after another.
+
+        Args:
+            column: a column's name, or an array with a value for each record.
         """
         values = self._of_rows(column)
         if values.dtype.kind in "fu":
@@ -311,33 +325,33 @@ class KeyedBatch:
         return totals
 
     def min(self, column: str | Column) -> Column:
-        """Return the least value for each key."""
+        """Return the least value of a column for each group."""
         found: Column = np.minimum.reduceat(self._of_rows(column), self.starts)
         return found
 
     def max(self, column: str | Column) -> Column:
-        """Return the greatest value for each key."""
+        """Return the greatest value of a column for each group."""
         found: Column = np.maximum.reduceat(self._of_rows(column), self.starts)
         return found
 
     def first(self, column: str | Column) -> Column:
-        """Return the first record's value for each key."""
+        """Return the value of each group's first record."""
         return self._of_rows(column)[self.starts]
 
     def last(self, column: str | Column) -> Column:
-        """Return the last record's value for each key."""
+        """Return the value of each group's last record."""
         last: Column = self._of_rows(column)[self.starts + self.counts - 1]
         return last
 
     # -- cutting ------------------------------------------------------------------------------
 
     def groups(self, first: int, last: int) -> KeyedBatch:
-        """Return the records of some keys, by position."""
+        """Return the records of some groups, by position."""
         end = int(self.starts[last]) if last < len(self.starts) else len(self)
         return self._cut(int(self.starts[first]), end, self.starts[first:last])
 
     def rows(self, first: int, last: int) -> KeyedBatch:
-        """Return some records, all of one key."""
+        """Return some records, by position. All must have the same key."""
         return self._cut(first, last, np.array([first]))
 
     def _cut(self, first: int, last: int, starts: I64) -> KeyedBatch:
@@ -349,7 +363,7 @@ class KeyedBatch:
 
 
 def _codes(values: Column) -> Column:
-    """Return values that sort as these do, for objects (texts) their ranks."""
+    """Return values that sort in the same order: for objects (texts) their ranks."""
     if values.dtype != object:
         return values
     _, ranks = np.unique(values, return_inverse=True)
@@ -357,7 +371,7 @@ def _codes(values: Column) -> Column:
 
 
 def _ascending(columns: list[Column]) -> bool:
-    """Say whether rows ascend by the first column, within it by the second, and so on."""
+    """Return whether rows ascend by the first column, within it by the second, and so on."""
     same = np.ones(max(len(columns[0]) - 1, 0), dtype=bool)
     for column in columns:
         if (same & (column[1:] < column[:-1])).any():
@@ -367,14 +381,14 @@ def _ascending(columns: list[Column]) -> bool:
 
 
 class FiredBatch:
-    """Timers of one name that are due, ascending by (hash of the key, time, tag).
+    """Timers of one name that fired, in ascending order of (hash of the key, time, tag).
 
     Attributes:
-        name: the attribute that declares the timer.
-        domain: what its times are measured by.
-        keys: the key of each; a key comes again for each of its tags.
-        times_us: what each was set for.
-        tags: what each was set with.
+        name: the name of the timer's declaration.
+        domain: the clock by which its times are measured.
+        keys: the key of each timer. A key occurs once for each of its tags.
+        times_us: the time for which each timer was set, in microseconds since 1970 UTC.
+        tags: the tag with which each timer was set.
     """
 
     def __init__(
@@ -394,7 +408,7 @@ class FiredBatch:
 
 
 def _without_nulls(column: pa.Array, kind: ColumnType) -> pa.Array:
-    """Return a column with what its type reads as where there is nothing."""
+    """Return a column with nulls replaced by the empty value of its type."""
     if not column.null_count:
         return column
     if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
@@ -405,7 +419,7 @@ def _without_nulls(column: pa.Array, kind: ColumnType) -> pa.Array:
 
 
 def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
-    """Return how a value column is given to handlers; None for what nests, which come as objects."""
+    """Return how handlers get a value column. None for nested types, which come as objects."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind):
@@ -427,7 +441,13 @@ def grouped(
     """Return the records of an input, grouped by key.
 
     Args:
-        hash_is_key: whether keys of one hash are one key; where not, they are compared.
+        stream: the name of the input stream.
+        values: the type of its values.
+        rows: the records, in order of arrival.
+        key_types: the parts of the key.
+        key_names: the columns of ``rows`` that hold them.
+        hash_is_key: whether equal hashes mean equal keys. If not, keys of equal hashes are
+            compared.
     """
     hashes = rows.column(HASH).to_numpy()
     order: I64 | None = None
@@ -447,14 +467,14 @@ def grouped(
 
 
 def keys_apart(hashes: U64, columns: Sequence[pa.Array]) -> tuple[I64 | None, I64]:
-    """Return the order in which rows ascend by (hash, key), and the row that each key then starts at.
+    """Return the order in which rows ascend by (hash, key), and each key's first row in that order.
 
     Args:
-        hashes: of the keys, ascending.
+        hashes: hashes of the keys, ascending.
         columns: the parts of the keys, in the same order.
 
     Returns:
-        The order is None when the rows are in it already; rows of one key stay as they are.
+        The order is None if the rows are in it already. Rows of one key keep their order.
     """
     same_hash = hashes[1:] == hashes[:-1]
     same_key = same_hash.copy()
@@ -477,5 +497,9 @@ def keys_apart(hashes: U64, columns: Sequence[pa.Array]) -> tuple[I64 | None, I6
 
 
 def _starts_of(begins: npt.NDArray[np.bool_]) -> I64:
-    """Return the rows that groups start at; ``begins`` says it of each row but the first."""
+    """Return the first row of each group.
+
+    Args:
+        begins: whether a group starts at a row, for each row but the first.
+    """
     return np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(begins) + 1])

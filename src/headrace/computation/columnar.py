@@ -1,8 +1,8 @@
 """Columnar user code: a computation that sees all records of many keys at once.
 
-The same declarations and the same life as per-record computations
-(:mod:`headrace.computation.computation`), an order of magnitude faster: handlers get whole batches, and
-state is *tables* that look up and change many rows in one call::
+It has the declarations and the lifecycle of a per-record computation
+(:mod:`headrace.computation.computation`), and is about ten times as fast. Handlers get whole
+batches. State is in *tables*, which look up and change many rows in one call::
 
     class Totals(ColumnarComputation):
         totals = TableState({"count": int, "amount": float})
@@ -15,14 +15,19 @@ state is *tables* that look up and change many rows in one call::
             rows.upsert(count=count, amount=amount)
             ctx.produce("changed", batch.keys, {"count": count, "amount": amount})
 
-**Life.** In a step, for each input stream in the order of ``keys=``: ``process_batch`` with the
-step's records of that stream, grouped by key; then, again and again until nothing is left that is
-behind the clock, ``process_batch`` with the posts that are due, stream by stream, and ``process_timers``
-with the timers that are due, name by name.
+**Lifecycle.** In each step, handlers are called in this order:
 
-**The one rule.** What is done to a key may depend on that key's rows alone, and a batch may be cut in
-two between any two rows: then results do not depend on the number of workers or bins, and a record
-that raises can be found and skipped.
+1. ``process_batch`` with the step's records of each input stream, in the order of ``keys=``.
+   Records are grouped by key.
+2. ``process_batch`` with the posts that are due, stream by stream.
+3. ``process_timers`` with the timers that are due, name by name.
+
+Posts and timers that handlers set behind the clock lead to further rounds of 2 and 3 in the same
+step.
+
+**The one rule.** What you do to a key may depend on that key's rows alone, and a batch may be cut
+in two between any two rows. If you keep to this rule, results do not depend on the number of
+workers or bins. It also lets Headrace find and skip a record that raises.
 """
 
 from __future__ import annotations
@@ -48,27 +53,30 @@ from headrace.schema.upgrades import UpgradeLike, upgrades_of
 
 
 class TableState(Declaration):
-    """A table with a row for each key; with ``sub``, any number of rows a key.
+    """A table with one row for each key or, with ``sub``, any number of rows for each key.
+
+    Like all state, a table is committed with the step's timers and productions, and moves with its
+    bin. A step pays for the rows that it touches.
 
     Args:
         columns: name → type: ``int``, ``float``, ``bool``, ``str``, ``bytes``, ``date``,
             ``datetime``, ``timedelta``, or an Arrow type of fixed width. In handlers a column is a
-            NumPy array: times are integers of microseconds, dates of days, texts are objects.
-            Columns have no nulls; a row that is not there reads as zeros and empty texts.
-        sub: name → type of what tells the rows of a key apart, such as the start of a window.
-        ttl: how long a row lives after it was last written: in event time after the key's records
-            that wrote it, in wall time after the step's clock reading. It is removed at the end of
-            the step in which that clock gets there, timers first.
+            NumPy array: times are integers of microseconds, dates are integers of days, texts are
+            objects. Columns have no nulls. A row that does not exist reads as zeros and empty
+            texts.
+        sub: name → type of the columns that distinguish the rows of one key, such as the start of a
+            window.
+        ttl: how long a row lives after it was last written. In event time, this counts from the
+            key's records that wrote the row; in wall time, from the step's clock reading. The row
+            is removed at the end of the step in which that clock gets there, after the timers.
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
-        added: of columns that were not there from the first: what rows have there that were stored before.
-        dropped: columns that are declared no more, and whose values are given up.
-        version: which version of its columns this is; see :class:`headrace.ValueState`.
-        upgrade: how rows of older versions are read: version → a function of the old columns (those of
-            ``sub`` too), a dict of arrays, many rows at once, that returns a dict with all of today's; or
-            (the table as it was declared, such a function); or None, where such rows are given up.
-
-    Guarantees: those of all state: it commits with the step's timers and productions, and moves with
-    its bin. Cost: a step pays for the rows that it touches.
+        added: for each column that was added later, the value that older rows have there.
+        dropped: names of columns that the code no longer declares and whose values are given up.
+        version: version of the columns; see :class:`headrace.ValueState`.
+        upgrade: how to read rows of older versions. It maps a version to a function, to a pair (the
+            table as it was declared then, a function), or to None to give the rows up. The function
+            gets a dict of arrays with many rows at once: the old columns and those of ``sub``. It
+            returns a dict with all of today's columns.
     """
 
     kind: ClassVar[str] = "table"
@@ -91,7 +99,8 @@ class TableState(Declaration):
         """Return the sub columns and the other columns.
 
         Raises:
-            PipelineError: for a type that a table cannot have.
+            PipelineError: for a type that a table cannot have, and for wrong ``added`` or
+                ``dropped``.
         """
         sub = [ColumnType.declared(n, kind, place=place) for n, kind in self.sub.items()]
         for kind in sub:
@@ -103,11 +112,11 @@ class TableState(Declaration):
         return sub, columns
 
     def _check_added(self, columns: dict[str, ColumnType], place: str) -> None:
-        """Note what older rows have in columns that were added.
+        """Note the value that older rows have in each added column.
 
         Raises:
-            PipelineError: for columns that are not there, values that they cannot have, and what is dropped
-                and there.
+            PipelineError: for an added column that is not declared, a value that the column cannot
+                hold, or a dropped column that is declared.
         """
         for name, value in self.added.items():
             try:
@@ -120,7 +129,7 @@ class TableState(Declaration):
                 raise PipelineError(f"column {name!r} is declared, and dropped", place=place)
 
     def shape(self, *, place: str) -> dict[str, Any]:
-        """Return the columns as the storage remembers them; see :mod:`headrace.pipeline.state_schemas`."""
+        """Return the stored form of the columns; see :mod:`headrace.pipeline.state_schemas`."""
         sub, columns = self.column_types(place=place)
         return {
             "sub": {kind.name: {"type": str(kind.arrow)} for kind in sub},
@@ -130,7 +139,7 @@ class TableState(Declaration):
         }
 
     def describe(self, *, place: str) -> str:
-        """Return a stable description of the type, kept in storage to recognise a change."""
+        """Return a stable description of the type. The storage keeps it to detect changes."""
         sub, columns = self.column_types(place=place)
         parts = [f"{kind.name}:{kind.arrow}" for kind in columns]
         keys = [f"{kind.name}:{kind.arrow}" for kind in sub]
@@ -153,7 +162,7 @@ def _told(kind: ColumnType) -> dict[str, Any]:
 
 
 class BatchContext(Protocol):
-    """What a columnar handler may use besides its own state."""
+    """What a columnar handler can use besides its own state."""
 
     @property
     def low_watermark_us(self) -> int:
@@ -167,24 +176,27 @@ class BatchContext(Protocol):
 
     @property
     def low_watermark_before_us(self) -> int:
-        """The input watermark of the step before, by which lateness is judged: timers up to it
-        have fired. Differs from ``low_watermark_us`` by how far this step's input has moved it."""
+        """The input watermark of the previous step, in microseconds.
+
+        Lateness is judged by it, and timers up to it have fired. This step's input has moved it on
+        to ``low_watermark_us``.
+        """
         ...
 
     @property
     def now(self) -> datetime:
-        """The step's clock reading: the same when the step is computed again."""
+        """The step's clock reading. It is the same if the step is computed again."""
         ...
 
     @property
     def input_ended(self) -> bool:
-        """Whether no more input will come: all injectors upstream have ended."""
+        """Whether no more input will come, because all injectors upstream have ended."""
         ...
 
     def drop_late(self, count: int) -> None:
-        """Count records of this call as late, and so not as records that were worked on.
+        """Count records of this call as late instead of as processed.
 
-        For code that is given late records (``default_late = "process"``) and judges them itself
+        For code that gets late records (``default_late = "process"``) and judges lateness itself
         (``judges_late = True``).
         """
         ...
@@ -193,14 +205,14 @@ class BatchContext(Protocol):
         self, stream: str, keys: Keys, values: Any, *,
         timestamps_us: npt.NDArray[np.int64] | int | None = None,
     ) -> None:  # fmt: skip
-        """Produce a record for each of some keys on an output stream.
+        """Produce one record for each of the given keys on an output stream.
 
         Args:
             stream: the name of a declared output.
-            keys: the key of each record; a key may come more than once.
-            values: column → array, for a scalar type the array itself, or an Arrow record batch.
-            timestamps_us: event times; by default ``keys.times_us``: those of the causes. Never
-                before the key's earliest cause in this call.
+            keys: the key of each record; a key may occur more than once.
+            values: column → array, an Arrow record batch or, for a scalar type, the array itself.
+            timestamps_us: event times. They default to ``keys.times_us``, the times of the causes.
+                Never before the key's earliest cause in this call.
         """
         ...
 
@@ -210,30 +222,34 @@ class BatchContext(Protocol):
     ) -> None:  # fmt: skip
         """Send a record to each of some keys, to arrive when the input watermark reaches its time.
 
-        What is due comes to ``process_batch``, as a batch whose ``stream`` is the name of the declared
-        :class:`headrace.Posted`; each key's records ascend by time, and are as they were sent where
-        times are equal. What is sent behind the watermark comes in the same step.
+        Due posts arrive in ``process_batch``, as a batch whose ``stream`` is the name of the
+        declared :class:`headrace.Posted`. The posts of a key ascend by time; posts of equal time
+        keep the order in which they were sent. A post that is sent behind the watermark arrives in
+        the same step.
 
         Args:
-            keys: the key of each record; a key may come more than once.
+            keys: the key of each record; a key may occur more than once.
             values: as for :meth:`produce`.
             times_us: the records' event times. Never before the key's earliest cause in this call.
-            stream: the name of a ``Posted``; not needed where only one is declared.
+            stream: the name of a ``Posted``. It may be omitted if only one is declared.
         """
         ...
 
 
 class ColumnarComputation(UserCode):
-    """Base of user code that works on many keys at once. See the module's text for its life."""
+    """Base class of user code that works on many keys at once.
+
+    :mod:`headrace.computation.columnar` describes its lifecycle, with an example.
+    """
 
     on_records = "process_batch"
     on_timers = "process_timers"
     state_kinds = ("table",)
 
     def process_batch(self, ctx: Any, batch: KeyedBatch) -> None:
-        """Work on the step's records of one input stream."""
+        """Process the step's records, or due posts, of one stream."""
         raise NotImplementedError
 
     def process_timers(self, ctx: Any, fired: FiredBatch) -> None:
-        """Work on due timers of one name."""
+        """Process the due timers of one name."""
         raise NotImplementedError

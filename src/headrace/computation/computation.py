@@ -1,8 +1,8 @@
-"""What the user writes: a computation, its state, its timers and its outputs.
+"""Per-record user code: a computation with its state, timers and outputs.
 
-After MillWheel §3: user code runs in the context of one key at a time; state, timers and
-productions of a key change together or not at all. Everything is declared at class level, so that
-a pipeline can be checked when it is built::
+After MillWheel §3, user code runs in the context of one key at a time. State, timers and
+productions of a key change together or not at all. Everything is declared at class level, so that a
+pipeline can be checked when it is built::
 
     class Visits(Computation):
         count = ValueState(int, default=0)
@@ -16,11 +16,16 @@ a pipeline can be checked when it is built::
         def process_timer(self, ctx, timer):
             ctx.produce("totals", self.count.value)
 
-**Life of a computation.** One object a worker process. For each key of a step, in this order: its
-records; its due posts and event timers, by time; its due wall timers. A crash repeats the whole step,
-so user code may run twice, but only one run is ever seen: handlers should do nothing but use ``self``
-and ``ctx``. Attributes other than declared state are frozen while it runs, since nothing would keep
-them.
+**Lifecycle.** Each worker process has one object. For each key of a step it processes, in this
+order:
+
+1. the key's records,
+2. its due posts and event timers, by time,
+3. its due wall timers.
+
+**Side effects.** A crash repeats the whole step. So user code may run twice, but only one run is
+ever seen. Handlers should use only ``self`` and ``ctx``. While a handler runs, attributes other
+than declared state cannot be set, since nothing would keep their values.
 """
 
 from __future__ import annotations
@@ -32,12 +37,12 @@ from headrace.computation.declarations import Declaration, Declares, DeclaresPer
 from headrace.computation.records import Fired, Record
 from headrace.schema import ValueType
 
-#: What happens to a late record.
+#: What happens to a late record: dropped, sent to a side stream, or processed.
 Late = Literal["drop", "side", "process"]
 
 
 class InputStream(Protocol):
-    """What a computation may know of a stream that it will read, while the pipeline is drawn."""
+    """What a computation can know of a stream that it will read, while the pipeline is built."""
 
     @property
     def name(self) -> str:
@@ -46,23 +51,24 @@ class InputStream(Protocol):
 
     @property
     def values(self) -> ValueType:
-        """The type of its values; ``values.schema`` has the columns."""
+        """The type of its values; ``values.schema`` holds the columns."""
         ...
 
 
 class UserCode(Declares):
-    """What per-record and columnar computations have in common: declarations, and frozen attributes.
+    """Common base of per-record and columnar computations: declarations, and frozen attributes.
 
     Attributes:
-        on_records, on_timers: the names of its handlers.
-        state_kinds: the kinds of state that it may declare.
+        on_records, on_timers: the names of the handlers.
+        state_kinds: the kinds of state that the class may declare.
         may_hold: whether its timers may have holds.
-        default_late: what happens to late records when the drawing does not say.
-        judges_late: whether it judges itself which of the records that it is given are late (and says so,
-            :meth:`~headrace.computation.columnar.BatchContext.drop_late`), or none is late for it. Then
-            those that ``late="process"`` lets through are not counted as late.
-        deterministic: whether results follow from records, state, timers and the context alone, so that a
-            step computed again comes to the same. Said by its author; a replay checks it.
+        default_late: what happens to late records if ``Pipeline.compute`` does not say.
+        judges_late: whether the code decides itself which records are late. It reports these with
+            :meth:`~headrace.computation.columnar.BatchContext.drop_late`, or none is late for it.
+            Records that ``late="process"`` lets through then do not count as late.
+        deterministic: whether results depend only on records, state, timers and the context, so
+            that a step that is computed again gives the same results. The author declares it; a
+            replay checks it.
     """
 
     on_records: ClassVar[str]
@@ -74,16 +80,17 @@ class UserCode(Declares):
     deterministic: bool = False
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        """Return declarations of this object, by name, besides those of its class.
+        """Return declarations of this object, by name, in addition to those of its class.
 
-        Called once for each ``Pipeline.compute``, on a copy of the object, which may note what it
-        finds. For computations whose state and outputs follow from what they read.
+        Override it in computations whose state and outputs depend on the streams that they read. It
+        is called once for each ``Pipeline.compute``, on a copy of the object. The method may set
+        attributes on that copy.
 
         Args:
-            inputs: the streams that it will read, in the order of ``keys=``.
+            inputs: the streams that the computation will read, in the order of ``keys=``.
 
         Raises:
-            PipelineError: when it cannot work on such streams.
+            PipelineError: if the computation cannot work on these streams.
         """
         return {}
 
@@ -101,7 +108,10 @@ class UserCode(Declares):
 
 
 class Computation(UserCode, DeclaresPerKey):
-    """Base of user code that works on one key at a time. See the module's text for its life."""
+    """Base class of user code that works on one key at a time.
+
+    :mod:`headrace.computation.computation` describes its lifecycle, with an example.
+    """
 
     on_records = "process_record"
     on_timers = "process_timer"
@@ -109,9 +119,9 @@ class Computation(UserCode, DeclaresPerKey):
     may_hold = True
 
     def process_record(self, ctx: Any, record: Record) -> None:
-        """Work on one record of the key ``ctx.key``."""
+        """Process one record of the key ``ctx.key``."""
         raise NotImplementedError
 
     def process_timer(self, ctx: Any, timer: Fired) -> None:
-        """Work on one due timer of the key ``ctx.key``."""
+        """Process one due timer of the key ``ctx.key``."""
         raise NotImplementedError

@@ -19,36 +19,41 @@ K = TypeVar("K", default=Any)
 T = TypeVar("T")
 V = TypeVar("V", default=Any)
 
-#: The kind of a declaration that is not kept by key; see :class:`headrace.PerWorker`.
+#: Kind of a declaration that is kept by worker instead of by key; see :class:`headrace.PerWorker`.
 PER_WORKER = "per worker"
 
 
 class Codec(Protocol[V]):
-    """A user's own encoding of state values. Must be deterministic, and must not execute input."""
+    """A user-defined encoding of state values.
+
+    It must be deterministic, and must not execute its input.
+    """
 
     def encode(self, value: V) -> bytes:
         """Return the value as bytes."""
         ...
 
     def decode(self, data: bytes) -> V:
-        """Return the value that was encoded."""
+        """Return the value that was encoded as these bytes."""
         ...
 
 
 class Declares:
-    """Base of every class whose attributes can be declarations."""
+    """Base of all classes whose attributes can be declarations."""
 
 
 class DeclaresPerKey(Declares):
-    """Base of those whose handlers see one key at a time."""
+    """Base of classes whose handlers see one key at a time."""
 
 
 class Declaration:
-    """What value, list and map state and timers have in common: a place and a name in the class.
+    """Base of all kinds of state and of timers: a class attribute that knows its name.
 
     Attributes:
-        version: of the shape of what it keeps.
-        upgrades: how rows of older versions are read.
+        kind: the kind of state, such as ``"value"``.
+        name: the name of the attribute.
+        version: version of the schema of the stored values.
+        upgrades: how to read rows of older versions.
     """
 
     kind: ClassVar[str]
@@ -60,7 +65,8 @@ class Declaration:
         self.name = name
 
     def _handle(self, instance: Declares) -> Any:
-        # While a handler runs, the handle is an attribute of the object, which is found before this.
+        # While a handler runs, the object has the handle as an attribute, which is found before
+        # this.
         raise RuntimeError(
             f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a handler; "
             "to test a computation, drive its pipeline with headrace.testing.drive"
@@ -68,21 +74,22 @@ class Declaration:
 
 
 class Lasting(Declaration):
-    """What value, list and map state have in common: an own encoding, a version, a time to live.
+    """Base of value, list and map state, which may have a time to live.
 
     Attributes:
-        ttl_us: how long what is written lives, in microseconds; None for as long as it is not removed.
-        ttl_domain: by which clock.
+        ttl_us: how long an entry lives after it was written, in microseconds. None: until it is
+            removed.
+        ttl_domain: the clock that counts.
     """
 
     ttl_us: int | None = None
     ttl_domain: TimeDomain = TimeDomain.EVENT_TIME
 
     def _lives_for(self, ttl: DurationLike | None, domain: TimeDomain) -> None:
-        """Note the time to live.
+        """Set the time to live.
 
         Raises:
-            PipelineError: for one that is not positive.
+            PipelineError: if it is not positive.
         """
         self.ttl_us = None if ttl is None else duration_micros(ttl)
         self.ttl_domain = TimeDomain(domain)
@@ -92,38 +99,42 @@ class Lasting(Declaration):
             )
 
     def ttl_shape(self) -> dict[str, str]:
-        """Return what the storage remembers of the time to live: by which clock, not how long."""
+        """Return the time to live as the stored schema has it: its clock, not its duration."""
         return {} if self.ttl_us is None else {"ttl": self.ttl_domain.value}
 
 
 class ValueState(Lasting, Generic[V]):
-    """One value a key.
+    """One value for each key.
+
+    The value is part of the key's state: it is committed with the key's timers and productions, and
+    moves with its bin.
+
+    A mutable value counts as changed once it was read, so changing it in place is safe. Values of
+    immutable types (scalars, frozen structs, tuples of them) are written only when they are set. If
+    a handler puts one object into two states, the next handler finds two separate objects.
 
     Args:
         type: the value's type: anything that msgspec encodes (structs, dataclasses, scalars,
-            containers of them), or anything at all with a ``codec``.
-        default: what ``value`` is before it was set; copied when it is mutable.
-        codec: an encoding of the user's own.
-        version: which version of its shape this is. Raise it with a change that does not pass by itself.
-        upgrade: how rows of older versions are read: version → a function of the old value as plain
-            data (numbers, texts, lists, dicts), or (old type, function of such values), or None, where
-            such rows are given up. The function must be pure.
-        ttl: how long a value lives after it was last set, such as ``"1h"``: in event time after what
-            the handler that sets it was called for, in wall time after the step's clock reading. From
-            then on it is not there. Setting it again, before or after, gives it a new time, which is
-            never before the old one; reading it, or changing it in place, does not.
+            containers of them). With a ``codec``, any type.
+        default: what ``value`` is before it was set. A mutable default is copied.
+        codec: an encoding of your own.
+        version: version of the value's schema. Raise it with each change that is not compatible.
+        upgrade: how to read values of older versions. It maps each version to a function of the old
+            value as plain data (numbers, texts, lists, dicts); to a pair (old type, function of
+            such a value); or to None, to give the values up. The function must be pure.
+        ttl: how long a value lives after it was last set, such as ``"1h"``. In event time, this
+            counts from the record or timer whose handler set it; in wall time, from the step's
+            clock reading. After that the value no longer exists. Setting a value, even one that has
+            expired, gives it a new time, never before the old one. Reading it, or changing it in
+            place, does not.
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
-
-    Guarantees: part of the key's state: commits with its timers and productions, moves with its
-    bin. A mutable value that was read counts as changed, so changing it in place is safe; values
-    of immutable types (scalars, frozen structs, tuples of them) are written only when set. One object
-    that a handler puts into two states is in each by itself for the next handler.
     """
 
     kind = "value"
 
-    # Without a default, ``value`` may be None. Types that are no classes, such as ``int | None``, are not
-    # inferred: annotate the attribute, as in ``last: ValueState[int | None] = ValueState(int | None)``.
+    # Without a default, ``value`` may be None. Types that are not classes, such as ``int | None``,
+    # are not inferred: annotate the attribute, as in ``last: ValueState[int | None] =
+    # ValueState(int | None)``.
     @overload
     def __init__(
         self: ValueState[T], type: type[T], *, default: T, codec: Codec[T] | None = None,
@@ -163,10 +174,10 @@ class ValueState(Lasting, Generic[V]):
 
 
 class ListState(Lasting, Generic[V]):
-    """A list a key, whose elements are stored one by one: appending costs one element.
+    """One list for each key. Its elements are stored one by one, so appending costs one element.
 
-    ``version`` and ``upgrade`` are of its elements; see :class:`ValueState`. With ``ttl`` each element
-    lives that long after it was added.
+    ``version`` and ``upgrade`` apply to the elements; see :class:`ValueState`. With ``ttl``, each
+    element lives for that long after it was added.
     """
 
     kind = "list"
@@ -202,10 +213,10 @@ class ListState(Lasting, Generic[V]):
 
 
 class MapState(Lasting, Generic[K, V]):
-    """A map a key, whose entries are stored one by one: a change costs the entries it touches.
+    """One map for each key. Its entries are stored one by one, so a change costs what it touches.
 
-    ``version`` and ``upgrade`` are of its values, see :class:`ValueState`; the type of its keys stays.
-    With ``ttl`` each entry lives that long after it was last set.
+    ``version`` and ``upgrade`` apply to the values; see :class:`ValueState`. The type of the map's
+    keys cannot change. With ``ttl``, each entry lives for that long after it was last set.
     """
 
     kind = "map"
@@ -242,22 +253,24 @@ class MapState(Lasting, Generic[K, V]):
 
 
 class Timer(Declaration):
-    """A named timer of a key; with tags, any number of them.
+    """A named timer of a key; with tags, any number of timers.
 
-    Setting (name, tag) again replaces it. It fires once, in the step in which its domain's clock
-    has reached it, in ascending order of (time, name, tag) within the key (in columnar computations
-    name by name, of all keys at once); one that is set behind the clock fires in the same step, or,
-    where very many are due, in one of the next, before any new input.
+    Setting the same (name, tag) again replaces the timer. A timer fires once, in the step in which
+    the clock of its domain has reached it. The timers of a key fire in ascending order of (time,
+    name, tag); in columnar computations they fire name by name, for all keys at once. A timer that
+    is set behind the clock fires in the same step. If very many are due, some fire in the next
+    steps instead, before any new input.
 
     Args:
         domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).
-        holds: whether a wall timer may be set with a *hold*, ``set(when, hold=event_time)``: until it
-            fires or is cancelled, the computation's output watermark does not pass the hold, and
-            what it produces when it fires may be as early. Only in per-record computations. No
-            computation is chained behind one that may hold.
+        holds: whether a wall timer may be set with a *hold*: ``set(when, hold=event_time)``. Until
+            the timer fires or is cancelled, the computation's output watermark does not pass the
+            hold, and productions of the timer may be as early as the hold. Only per-record
+            computations have holds. No computation is chained behind one that may hold.
 
     Raises:
-        PipelineError: for an event timer that holds; it fires before the watermark passes it.
+        PipelineError: for an event timer with ``holds=True``. It needs none, since it fires before
+            the watermark passes it.
     """
 
     kind = "timer"
@@ -285,7 +298,7 @@ class Output(Generic[V]):
     """A named output stream of a computation, with the type of its values.
 
     Args:
-        type: a struct, a dataclass or a scalar type; opaque ``bytes`` are welcome.
+        type: a struct, a dataclass or a scalar type. Opaque ``bytes`` are welcome.
     """
 
     name: str = ""
@@ -301,32 +314,35 @@ class Output(Generic[V]):
         self.name = name
 
     def value_type(self) -> ValueType:
-        """Return the columns of this output."""
+        """Return the type of this output's values, with its columns."""
         return value_type_of(self.type, place=f"output {self.name!r}")
 
 
 class Posted(Output[V]):
     """Records that a key sends to itself, to arrive at a later event time (*post-dated*).
 
-    ``ctx.post(time, value)`` sends one. It is kept with the key's bin, and arrives as a record whose
-    ``stream`` is the name of this declaration, and whose event time is ``time``, in the step in which
-    the input watermark reaches that time; once, and never late.
+    ``ctx.post(time, value)`` sends one. It is kept with the key's bin. It arrives in the step in
+    which the input watermark reaches ``time``: once, and never late. It arrives as a record whose
+    ``stream`` is the name of this declaration and whose event time is ``time``.
 
     Args:
-        type: what they carry; as for :class:`Output`.
+        type: the type of the values, as for :class:`Output`.
     """
 
     def value_type(self) -> ValueType:
-        """Return the columns of these records."""
+        """Return the type of these records' values, with its columns."""
         return value_type_of(self.type, place=f"posted {self.name!r}")
 
 
 class Hold(Declaration):
-    """What a timer with holds keeps besides its time; declared by the engine."""
+    """The holds of a timer that may hold, beside its times. The engine declares it."""
 
     kind = "hold"
 
 
 def hold_cell(timer: str) -> str:
-    """Return the name of the cell that keeps a timer's holds; no attribute has a space in it."""
+    """Return the name of the cell of a timer's holds.
+
+    It has a space, which no attribute can have.
+    """
     return f"{timer} hold"

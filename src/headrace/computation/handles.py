@@ -1,10 +1,11 @@
-"""The handles by which per-record handlers read and change state, and set timers.
+"""The handles through which per-record handlers read and change state, and set timers.
 
-A declared state is an attribute of the computation: ``self.counts``. While a handler runs, that attribute
-is a handle on the state of the key at hand. Maps and lists behave as ``dict`` and ``list`` do. One thing
-differs: a map iterates in ascending order of its keys, since the order of insertion is not stored.
+Declared state is an attribute of the computation: ``self.counts``. While a handler runs, that
+attribute is a handle on the state of the key at hand. Maps and lists behave like ``dict`` and
+``list``, with one difference: a map iterates in ascending order of its keys, since the order of
+insertion is not stored.
 
-Worker processes implement the handles over the state that they hold: see
+Worker processes implement the handles over the state that they hold; see
 :mod:`headrace.state.keyed.handles`.
 """
 
@@ -29,7 +30,7 @@ V = TypeVar("V")
 
 
 class ValueHandle(ABC, Generic[V]):
-    """The :class:`headrace.ValueState` or :class:`headrace.PerWorker` of the key or worker at hand."""
+    """The :class:`headrace.ValueState` of a key, or the :class:`headrace.PerWorker` of a worker."""
 
     __slots__ = ()
 
@@ -45,7 +46,7 @@ class ValueHandle(ABC, Generic[V]):
     @property
     @abstractmethod
     def exists(self) -> bool:
-        """Whether the key has a value. A default does not count until a mutable one has been read."""
+        """Whether a value exists. A default does not count, until a mutable one has been read."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -53,31 +54,37 @@ class ValueHandle(ABC, Generic[V]):
 
 
 class MapHandle(MutableMapping[K, V]):
-    """The :class:`headrace.MapState` of the key at hand: a ``dict`` that iterates in order of its keys."""
+    """The :class:`headrace.MapState` of the key at hand: a ``dict`` that iterates in key order."""
 
     __slots__ = ()
 
     @abstractmethod
     def _pairs(self) -> list[tuple[K, V]]:
-        """Return the entries in ascending order of their keys, as they are now."""
+        """Return the current entries, in ascending order of their keys."""
 
     @abstractmethod
     def _shown(self) -> dict[K, V]:
-        """Return the entries to be printed: nothing counts as read."""
+        """Return the entries for printing. They do not count as read."""
 
     def items(self) -> ItemsView[K, V]:
-        """Return the entries, in ascending order of their keys; the map may change while you iterate."""
+        """Return the entries in ascending order of their keys.
+
+        The map may change during iteration.
+        """
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """Return the values, in ascending order of their keys; the map may change while you iterate."""
+        """Return the values in ascending order of their keys.
+
+        The map may change during iteration.
+        """
         return _Values(self)
 
     def popitem(self) -> tuple[K, V]:
         """Remove the entry with the highest key, and return it.
 
         Raises:
-            KeyError: when the map is empty.
+            KeyError: if the map is empty.
         """
         if not self:
             raise KeyError("popitem of an empty map")
@@ -107,19 +114,19 @@ class _Values(ValuesView[V]):
 class ListHandle(MutableSequence[V]):
     """The :class:`headrace.ListState` of the key at hand.
 
-    Elements are stored one by one. Appending costs the element that is added; inserting or deleting
-    costs the elements behind it, too.
+    Elements are stored one by one. Appending costs the element that is added. Inserting or deleting
+    also costs the elements behind it.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def _shown(self) -> list[V]:
-        """Return the elements to be compared or printed: none counts as read."""
+        """Return the elements for comparing or printing. They do not count as read."""
 
     @abstractmethod
     def replace(self, elements: Iterable[V]) -> None:
-        """Make these the list's elements."""
+        """Replace all elements by these."""
 
     @abstractmethod
     def _at(self, index: int) -> V: ...
@@ -163,17 +170,17 @@ class ListHandle(MutableSequence[V]):
         return element in self._shown()
 
     def copy(self) -> list[V]:
-        """Return the elements as a list of their own."""
+        """Return the elements as a plain ``list``."""
         return list(self)
 
     def sort(self, *, key: Callable[[V], Any] | None = None, reverse: bool = False) -> None:
-        """Sort the elements, as ``list.sort`` does. Costs all of them."""
+        """Sort the elements, as ``list.sort`` does. Rewrites all of them."""
         elements = list(self)
         elements.sort(key=key, reverse=reverse)
         self.replace(elements)
 
     def reverse(self) -> None:
-        """Reverse the order of the elements. Costs all of them."""
+        """Reverse the order of the elements. Rewrites all of them."""
         self.replace(list(self)[::-1])
 
     def __eq__(self, other: object) -> bool:
@@ -194,24 +201,25 @@ class TimerHandle(ABC):
 
     @abstractmethod
     def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
-        """Set the timer; one of the same name and tag that is already set is replaced.
+        """Set the timer. A timer that is already set with the same name and tag is replaced.
 
         Args:
             when: an aware ``datetime``, or microseconds since 1970 UTC.
-            tag: tells timers of one name apart.
-            hold: for a timer declared with ``holds=True``, an event time that is not before that of the
-                record or timer at hand. Until the timer fires or is cancelled, the output watermark does
-                not pass it, and what the timer then produces may be as early.
+            tag: distinguishes timers of one name.
+            hold: an event time that is not before that of the record or timer at hand. Only for a
+                timer that is declared with ``holds=True``. Until the timer fires or is cancelled,
+                the output watermark does not pass the hold, and productions of the timer may be as
+                early as the hold.
 
         Raises:
-            ValueError: for a time that cannot be, or a hold before its cause.
+            ValueError: for an impossible time, or a hold before its cause.
             TypeError: for a hold of a timer that is declared without ``holds=True``.
         """
 
     @abstractmethod
     def cancel(self, *, tag: str = "") -> bool:
-        """Remove the timer; return whether it was set."""
+        """Remove the timer, and return whether it was set."""
 
     @abstractmethod
     def when_us(self, *, tag: str = "") -> int | None:
-        """Return the time that the timer is set for, in microseconds since 1970 UTC, or ``None``."""
+        """Return the time for which the timer is set, in microseconds since 1970 UTC, or None."""

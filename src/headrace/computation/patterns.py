@@ -1,7 +1,7 @@
-"""Two forms that many computations have (after Megaphone): two inputs, and a state machine.
+"""Two patterns that many computations follow (after Megaphone): two inputs, and a state machine.
 
-Ordinary computations underneath: what holds for those holds for these. With
-``Pipeline.compute(..., ordered=True)`` records come in order of event time, as Megaphone gives them.
+Both are ordinary computations underneath, with the same guarantees. With ``Pipeline.compute(...,
+ordered=True)`` records come in order of event time, as in Megaphone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.errors import PipelineError
 
 
 class TwoInput(Computation):
-    """Base of user code that reads two streams, each with a handler of its own.
+    """Base class of user code that reads two streams, each with a handler of its own.
 
-    The first stream of ``keys=`` is the left one, the second the right one::
+    The first stream of ``keys=`` is the left one, the second is the right one::
 
         class Join(hr.TwoInput):
             name = hr.ValueState(str)
@@ -33,15 +33,15 @@ class TwoInput(Computation):
 
         p.compute("join", Join(), keys={people: "id", bids: "bidder"})
 
-    A subclass that declares :class:`headrace.Posted` gets its posts in ``process_post``.
+    Posts of a subclass that declares :class:`headrace.Posted` arrive in ``process_post``.
     """
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        """Note which stream is which.
+        """Note which stream is the left one and which the right one.
 
         Raises:
-            PipelineError: when it is given another number of streams than two, or has no handler for
-                one of them or for its posts.
+            PipelineError: for a number of streams other than two, for two streams of one name, and
+                if a handler for one of them or for posts is missing.
         """
         if len(inputs) != 2:
             raise PipelineError(
@@ -73,7 +73,7 @@ class TwoInput(Computation):
             )
 
     def process_record(self, ctx: Any, record: Record) -> None:
-        """Hand a record to the handler of its stream."""
+        """Pass a record to the handler of its stream."""
         if record.stream == self._left:
             self.process_left(ctx, record)
         elif record.stream == self._right:
@@ -82,25 +82,25 @@ class TwoInput(Computation):
             self.process_post(ctx, record)
 
     def process_left(self, ctx: Any, record: Record) -> None:
-        """Work on one record of the first stream."""
+        """Process one record of the first stream."""
         raise NotImplementedError
 
     def process_right(self, ctx: Any, record: Record) -> None:
-        """Work on one record of the second stream."""
+        """Process one record of the second stream."""
         raise NotImplementedError
 
     def process_post(self, ctx: Any, record: Record) -> None:
-        """Work on one record that the key has sent to itself."""
+        """Process one record that the key has sent to itself."""
         raise NotImplementedError
 
 
-#: (key, value, state) → (the state from now on, what is put out). The state is None where there is
-#: none yet, and where there is to be none any more.
+#: (key, value, state) → (new state, outputs). The state is None if the key has no state yet; a new
+#: state of None deletes it.
 Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
 
 
 class StateMachine(Computation):
-    """What :func:`state_machine` returns."""
+    """The computation that :func:`state_machine` returns."""
 
     def __init__(self, fold: Fold, state: Any, output: Any) -> None:
         self._fold = fold
@@ -132,12 +132,14 @@ def state_machine(fold: Fold, *, state: Any, output: Any) -> UserCode:
             seen = (state or 0) + 1
             return (None, [seen]) if event.last else (seen, [])
 
-        p.compute("sessions", hr.state_machine(session, state=int, output=int), keys={events: "user"})
+        p.compute("sessions", hr.state_machine(session, state=int, output=int), keys={events:
+        "user"})
 
     Args:
-        fold: ``(key, value, state) -> (state, outputs)``. ``state`` is None for a key that has none; a
-            returned None forgets it (the machine is done). The outputs have the record's event time.
+        fold: ``(key, value, state) -> (state, outputs)``. ``state`` is None for a key that has
+            none. Returning None deletes the state: the machine is done. The outputs get the
+            record's event time.
         state: the state's type, as for :class:`headrace.ValueState`.
-        output: the outputs' type, as for :class:`headrace.Output`; the stream is called ``out``.
+        output: the outputs' type, as for :class:`headrace.Output`. The stream is called ``out``.
     """
     return StateMachine(fold, state, output)

@@ -1,7 +1,8 @@
-"""State of a worker, not of a key: what a computation keeps once in each worker.
+"""State of a worker instead of a key: a value that a computation keeps once in each worker.
 
-After Heron's stateless groupings (Stateful Storage API review, "Repartition for stateless grouping"): a
-worker that is new begins with nothing, and what a worker had that goes is merged into one that stays.
+After Heron's stateless groupings (Stateful Storage API review, "Repartition for stateless
+grouping"). A new worker starts with no value. When a worker is removed, its value is merged into
+that of a remaining worker.
 """
 
 from __future__ import annotations
@@ -23,23 +24,26 @@ V = TypeVar("V", default=Any)
 
 
 class PerWorker(Declaration, Generic[V]):
-    """One value a worker and computation: a sketch, a cache, a count of what came by.
+    """One value for each worker and computation, such as a sketch, a cache or a count of records.
 
-    Which keys a worker sees depends on the layout, and so does this. Use it for what may be parted and
-    merged in any way, and let results show no more of it than that; for all else there is state by key.
+    Which keys a worker sees depends on the layout, and so does this value. Use it only for values
+    that may be divided and merged in any way, and do not let results depend on it otherwise. For
+    everything else use state by key.
+
+    The value changes with the step, exactly once. The value of a removed worker is merged in the
+    first step without that worker. All of this holds in per-record and in columnar computations.
+
+    The value is kept in the ledger, and each step that changes it writes it whole. So all values of
+    a computation together may take at most 256 KiB in a worker. With an ``on_error=`` other than
+    ``"stop"``, a mutable value is copied for each record that touches it.
 
     Args:
         type: the value's type, as for :class:`headrace.ValueState`.
-        merge: ``(one, other) -> value``: called where workers become fewer, with what a worker had that
-            stays, and what one had that goes. It may change and return the first.
-        default: what ``value`` is before it was set; copied when it is mutable.
-        codec: an encoding of the user's own.
-        version, upgrade: of the value's shape, as for :class:`headrace.ValueState`.
-
-    Guarantees: changes with the step, exactly once: the value of a worker that goes is merged in the first
-    step without it. The same in every form of computation. Costs: it is kept in the ledger, and each step
-    that changes it writes it whole; so it is limited to 256 KiB a worker. With ``on_error=`` other than
-    ``"stop"`` a mutable one is copied for each record that touches it.
+        merge: ``(one, other) -> value``. Called when a worker is removed: ``one`` is the value of a
+            remaining worker, ``other`` that of the removed one. It may change and return the first.
+        default: what ``value`` is before it was set. A mutable default is copied.
+        codec: an encoding of your own.
+        version, upgrade: version of the value's schema, as for :class:`headrace.ValueState`.
 
     Example::
 
@@ -87,14 +91,14 @@ class PerWorker(Declaration, Generic[V]):
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a computation holds in one worker: values by name, and a digest that tells them from others."""
+    """The values of a computation in one worker, by name, with a digest of them."""
 
     values: dict[str, bytes]
     digest: str
 
     @classmethod
     def of(cls, values: Mapping[str, bytes]) -> Held:
-        """Return some values with their digest; none have the digest of nothing."""
+        """Return the values with their digest, which is empty if no value is given."""
         if not values:
             return NOTHING
         encoded = msgspec.msgpack.encode(values, order="sorted")

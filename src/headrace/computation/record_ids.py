@@ -1,10 +1,12 @@
-"""Record ids of an injector: what is declared, and the engine's computation that goes by it.
+"""Record ids of an injector: the declaration, and the engine's computation that checks them.
 
-MillWheel §6.1.1: each record bears a unique id, and one whose id was seen is dropped. There the ids are
-the system's own, since its senders repeat themselves; here a step never delivers a record twice, and
-what may repeat itself is the outside. The check is a computation like any other, keyed by the id: so
-the ids are state that commits with the step, moves with its bin, and is found again after a crash. It
-stands between the injector and all its consumers, and holds nothing back.
+MillWheel §6.1.1: each record has a unique id, and a record whose id was seen before is dropped. In
+MillWheel the system assigns the ids, since its own senders may repeat themselves. Here a step never
+delivers a record twice; only the outside may send one twice.
+
+The check is a computation like any other, keyed by the id. So the ids are state: they are committed
+with the step, move with their bin, and survive a crash. The check stands between the injector and
+all its readers, and never holds the watermark back.
 """
 
 from __future__ import annotations
@@ -20,27 +22,28 @@ from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MIN_TIME, DurationLike, duration_micros
 from headrace.keyspace.hashing import key_type_problem
 
-#: The one output of the check, and its one piece of state.
+#: Names of the check's only output and of its only state.
 CHECKED = "checked"
 IDS = "ids"
 
 
 class RememberedIds(Declaration):
-    """The state of a check: ids, each with the newest event time that it was seen at."""
+    """The state of a check: ids, each with the newest event time at which it was seen."""
 
     kind = "ids"
 
     def describe(self, *, place: str) -> str:
-        """Return a stable description of the type, kept in storage to recognise a change."""
+        """Return a stable description of the type. The storage keeps it to detect changes."""
         return "ids"
 
 
 class RecordIds(UserCode):
-    """The engine's own computation that drops the records whose id was seen.
+    """The engine's computation that drops records whose id was seen before.
 
     Attributes:
-        columns: the columns that make an id.
-        horizon_us: for how long after its event time an id is remembered, by the injector's watermark.
+        columns: the columns that make up an id.
+        horizon_us: for how long after its event time an id is remembered, by the injector's
+            watermark.
     """
 
     def __init__(self, columns: tuple[str, ...], horizon_us: int) -> None:
@@ -48,13 +51,16 @@ class RecordIds(UserCode):
         self.horizon_us = horizon_us
 
     def remembered_from(self, watermark_before: int) -> int:
-        """Return the event time from which on ids are remembered; older records are expired."""
+        """Return the earliest event time of which ids are remembered.
+
+        Records before it are expired.
+        """
         if watermark_before <= MIN_TIME + self.horizon_us:
             return MIN_TIME
         return watermark_before - self.horizon_us
 
     def shape(self) -> Declarations:
-        """Return what a user's computation would declare: state, and no output of its own."""
+        """Return the declarations of the check: its state. The engine itself adds the output."""
         state = RememberedIds()
         state.name = IDS
         return Declarations(states={IDS: state}, timers={}, outputs={})
@@ -66,7 +72,7 @@ def record_ids(
     """Return the check of an injector.
 
     Raises:
-        PipelineError: for columns that are not there or cannot be an id, or a negative horizon.
+        PipelineError: for columns that do not exist or cannot be an id, and for a negative horizon.
     """
     columns = (ids,) if isinstance(ids, str) else tuple(ids)
     if not columns:

@@ -1,4 +1,4 @@
-"""What a handler is called with: a record, or a timer that has fired."""
+"""What a handler is called with: a record, or a timer that fired."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     Attributes:
         value: the value, of the stream's type.
-        timestamp_us: its event time, in microseconds since 1970 UTC.
-        stream: the name of the input stream; of a post the name that declares it.
+        timestamp_us: the event time, in microseconds since 1970 UTC.
+        stream: the name of the input stream; for a post, the name of its declaration.
     """
 
     value: V
@@ -34,13 +34,13 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Fired(msgspec.Struct, frozen=True, gc=False):
-    """A timer that is due, as a handler sees it.
+    """A timer that fired, as a handler sees it.
 
     Attributes:
-        name: the attribute that declares it.
-        tag: the tag it was set with.
-        time_us: the time it was set for, in microseconds since 1970 UTC.
-        domain: what that time is measured by.
+        name: the name of its declaration.
+        tag: the tag with which it was set.
+        time_us: the time for which it was set, in microseconds since 1970 UTC.
+        domain: the clock by which that time is measured.
     """
 
     name: str
@@ -50,5 +50,5 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def time(self) -> datetime:
-        """The time that the timer was set for."""
+        """The time for which the timer was set."""
         return from_micros(self.time_us)

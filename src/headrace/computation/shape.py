@@ -1,4 +1,4 @@
-"""The declarations of a computation, collected from its class and checked."""
+"""A computation's declarations, collected from its class and checked."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 
 
 class Declarations(msgspec.Struct, frozen=True):
-    """What a computation class declares, found by looking at it once.
+    """Everything that a computation declares.
 
     Attributes:
         states: value, list and map state, or tables, by name.
         timers: timers, by name.
         outputs: output streams, by name.
         posts: streams of posts, by name.
-        per_worker: state of a worker, not of a key, by name.
+        per_worker: state by worker instead of by key, by name.
     """
 
     states: dict[str, Any]
@@ -52,10 +52,10 @@ class Declarations(msgspec.Struct, frozen=True):
 
     @property
     def dated_cells(self) -> dict[str, TimeDomain]:
-        """The cells of which each entry is a time; and what a bin must be at hand by.
+        """Cells whose entries are times, each with the clock that decides when to load its bin.
 
-        A hold is one of event time: a bin with a hold that the watermark has reached is at hand, so
-        that what holds the output watermark back is known exactly.
+        A hold counts by event time. A bin with a hold that the watermark has reached is in memory,
+        so that the exact lowest hold is known.
         """
         timers = {name: timer.domain for name, timer in self.timers.items()}
         return {**timers, **dict.fromkeys(self._holds, EVENT_TIME)}
@@ -68,10 +68,10 @@ class Declarations(msgspec.Struct, frozen=True):
 def declarations_of(
     computation: UserCode, *, place: str, declared: Mapping[str, Declaration | Output] | None = None
 ) -> Declarations:
-    """Return what a computation declares: its class, and what :meth:`UserCode.declare` returned.
+    """Return what a computation declares: in its class, and through :meth:`UserCode.declare`.
 
     Raises:
-        PipelineError: when a declaration is wrong or a handler is missing.
+        PipelineError: if a declaration is wrong or a handler is missing.
     """
     cls = type(computation)
     found: dict[str, Any] = {}
@@ -124,20 +124,20 @@ def declarations_of(
 
 
 def _defines(cls: type[UserCode], handler: str) -> bool:
-    """Say whether a user's class (not the base that declares the handlers) has one."""
+    """Return whether a user's class, and not only the base class, defines a handler."""
     base = next(b for b in cls.__mro__ if "on_records" in vars(b))
     return getattr(cls, handler) is not getattr(base, handler)
 
 
 def source_place(thing: object) -> str:
-    """Return the user's file and line of a class or function, for error messages."""
+    """Return the file and line of a user's class or function, for error messages."""
     target: Any = thing if inspect.isclass(thing) or callable(thing) else type(thing)
     return _place_of(target)
 
 
 @lru_cache(maxsize=256)
 def _place_of(target: Any) -> str:
-    # (to find a class, Python parses its whole file: 5 ms and more at each call)
+    # Cached, because Python parses the whole file to find a class: 5 ms and more for each call.
     try:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)

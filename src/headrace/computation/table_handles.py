@@ -1,7 +1,7 @@
-"""The handles by which columnar handlers read and change tables.
+"""The handles through which columnar handlers read and change tables.
 
-What is here says what a handler can do. Worker processes implement it over the tables that they have in
-memory: see :mod:`headrace.state.tables.table_set`.
+These protocols say what a handler can do. Worker processes implement them over the tables that they
+have in memory; see :mod:`headrace.state.tables.table_set`.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ Mask = npt.NDArray[np.bool_]
 
 
 class TableRows(Protocol):
-    """Some rows of a table, as they are now: found once, read and changed by column."""
+    """Some rows of a table, as they are now: found once, then read and changed by column."""
 
     def __len__(self) -> int:
-        """Return how many rows were asked for, whether they exist or not."""
+        """Return how many rows were asked for, whether or not they exist."""
         ...
 
     @property
     def exists(self) -> Mask:
-        """For each of the keys, whether there is a row."""
+        """Whether each of the rows exists."""
         ...
 
     def __getitem__(self, name: str) -> Any:
-        """Return a column of the rows; zero or empty where there is no row."""
+        """Return a column of the rows; zero or empty for rows that do not exist."""
         ...
 
     def upsert(self, **columns: Any) -> None:
-        """Write the rows: those that do not exist are created, the others change.
+        """Write the rows: create those that do not exist, and change the others.
 
         Args:
-            columns: an array (or one value for all) for each column that is written; columns that
-                are not named keep what they were.
+            columns: an array, or one value for all rows, for each column to be written. Other
+                columns keep their values.
 
         Raises:
-            ValueError: when a row comes twice among the keys.
+            ValueError: if a row occurs twice among the keys.
             TypeError: for a column that the table does not have, or values of another type.
         """
         ...
 
     def delete(self, where: Mask | None = None) -> None:
-        """Delete the rows, or some of them; those that do not exist are left alone."""
+        """Delete all of the rows, or some. Rows that do not exist are ignored."""
         ...
 
 
@@ -54,13 +54,13 @@ class TableHandle(Protocol):
     """A ``TableState`` as handlers see it."""
 
     def at(self, keys: Keys, **sub: Any) -> TableRows:
-        """Find the rows of some keys.
+        """Return the rows of some keys.
 
         Args:
-            keys: from the batch.
-            sub: for a table with ``sub``, an array (or one value for all) for each sub column.
+            keys: keys from the batch.
+            sub: an array, or one value for all keys, for each sub column of a table with ``sub``.
 
         Raises:
-            TypeError: when the sub columns are not those declared.
+            TypeError: if the sub columns are not the declared ones.
         """
         ...

@@ -1,4 +1,4 @@
-"""Commands to a pipeline that runs, from any process that reaches its storage."""
+"""Commands to a pipeline, running or not, from any process that can reach its storage."""
 
 from headrace.control.control import Control
 

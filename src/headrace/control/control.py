@@ -1,4 +1,4 @@
-"""Controlling a pipeline from any process that can write in its storage: commands, and their answers."""
+"""Control of a pipeline from any process that can write to its storage: commands and answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ _LOOK_EVERY_S = 0.05
 
 
 class RemovalPreview(msgspec.Struct, frozen=True):
-    """What a removal would come to: records that each computation has had; why it would be refused."""
+    """What a removal would do.
+
+    Attributes:
+        records: how many records each of the computations has processed so far.
+        sinks: the sinks that would be removed with them.
+        forget: whether their state would be given up.
+        why: why the removal would be refused; empty if nothing speaks against it.
+    """
 
     records: dict[str, int]
     sinks: list[str]
@@ -31,7 +38,7 @@ class RemovalPreview(msgspec.Struct, frozen=True):
 
 
 class Control(PlacesWorkers):
-    """A pipeline as seen from outside: what it can be asked, and what it answered.
+    """A pipeline as seen from another process: its state, commands to it, and their answers.
 
     Args:
         store: the pipeline's storage.
@@ -46,7 +53,7 @@ class Control(PlacesWorkers):
         """Return the pipeline as of its newest step.
 
         Raises:
-            ChangeRefused: when there is none.
+            ChangeRefused: if no pipeline has run on this storage.
         """
         head = self._ledger.open()
         if head is None:
@@ -58,20 +65,20 @@ class Control(PlacesWorkers):
         return self.head()
 
     def measurements(self) -> Published | None:
-        """Return what the driver measured last of loads, rates and times; None before that."""
+        """Return the driver's latest measurements of loads, rates and times, if there are any."""
         return newest_measurements(self._store)
 
     def pass_time(self) -> bool:
-        """Wait a little. A storage does not know whether somebody runs its pipeline."""
+        """Sleep briefly. Return True, since a storage does not show whether its pipeline runs."""
         time.sleep(_LOOK_EVERY_S)
         return True
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
-        """Ask for something; return the answer, or None when there was none in time."""
+        """Send a command. Return its answer, or None if none came in time."""
         return self.wait(self.put(command), within_s)
 
     def put(self, command: Command) -> int:
-        """Ask for something, and wait for nothing; return the command's number."""
+        """Send a command without waiting for the answer. Return its number."""
         named = msgspec.structs.replace(command, nonce=uuid.uuid4().hex)
         return self._log.put(named, self.head().commands)
 
@@ -79,26 +86,33 @@ class Control(PlacesWorkers):
         self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
         forget: bool = False, at_step: int = 0, now: bool = False,
     ) -> int:  # fmt: skip
-        """Ask for something (a stop or a pause at once, or at a step); return the command's number.
+        """Send a command of the given kind. Return its number.
 
-        A stop *now* does not wait for the running step: its tasks are ended, and it is thrown away. Then no
-        step follows that could answer the command; :meth:`how_it_ended` tells.
+        A running pipeline applies the command between two steps. A pipeline that does not run
+        applies it when it starts. It then refuses ``stop``, ``drain`` and ``catch_up``, because
+        there is nothing to end.
 
-        A pipeline that runs applies it between two of its steps; one that does not, when it is started
-        (``stop`` and ``drain`` are refused then: there is nothing to stop).
+        Args:
+            kind: kind of the command.
+            names: the computations that it is about.
+            sinks: sinks to remove with them.
+            forget: whether to give up the state of what is removed.
+            at_step: the step after which a stop or a pause takes effect; 0 for the running one.
+            now: stop without waiting for the running step: its tasks are ended and it is discarded.
+                No step follows that could answer the command. :meth:`how_it_ended` reports the end.
         """
         return self.put(Command(kind, names or [], sinks or [], forget, at_step=at_step, now=now))
 
     def how_it_ended(self) -> str:
-        """Return why the driver of the newest epoch has ended, as it says; empty while it has not."""
+        """Return why the driver of the newest epoch ended, as noted by it; empty if it did not."""
         leader = leader_among(Beats(self._store).all(), self.head().epoch)
         return leader.why if leader is not None and leader.role == "ended" else ""
 
     def answer(self, number: int) -> Answer | None:
-        """Return what became of a command; None when it was not answered yet.
+        """Return the answer to a command; None if it is not answered yet.
 
         Raises:
-            ChangeRefused: when it was answered so long ago that this is not known any more.
+            ChangeRefused: if the command was answered so long ago that the answer is forgotten.
         """
         head = self.head()
         found = next((item for item in head.answers if item.number == number), None)
@@ -111,7 +125,7 @@ class Control(PlacesWorkers):
     def wait(
         self, number: int, timeout: float, sleep: Callable[[float], None] = time.sleep
     ) -> Answer | None:
-        """Wait for an answer; None after so many seconds without one."""
+        """Wait for the answer to a command. Return None if none came within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while (found := self.answer(number)) is None and time.monotonic() < deadline:
             sleep(_LOOK_EVERY_S)
@@ -120,9 +134,9 @@ class Control(PlacesWorkers):
     def preview_removal(
         self, names: list[str], sinks: list[str], *, forget: bool = False
     ) -> RemovalPreview:
-        """Return what a removal would come to, as far as storage alone can tell. Changes nothing.
+        """Return what a removal would do, as far as the storage alone can say. Changes nothing.
 
-        Who reads a computation is known to the process that draws it.
+        Which computations read another one is known only to a process that has the pipeline's code.
         """
         head = self.head()
         known = {*head.identity["computations"], *removed_of(head)}

@@ -1,4 +1,4 @@
-"""Draining hosts, as a pipeline's owner asks for it."""
+"""Draining hosts: the public methods."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from headrace.ledger.places import Places
 
 
 class PlacesWorkers(MovesState):
-    """What can be asked about hosts, besides what can be asked of a layout."""
+    """Methods about hosts, besides those that move state."""
 
     @property
     def places(self) -> Places:
-        """The hosts that there are, and the host of each worker, as the newest step has noted them.
+        """The hosts with executors, and each worker's preferred host, as of the newest step.
 
-        There are none where all tasks run on one host.
+        Empty if all tasks run on one host.
         """
         return self.current().places
 
     def drain_hosts(self, hosts: str | Sequence[str], *, dry_run: bool = False) -> Answer:
-        """Let no worker live on some hosts, so that they can be taken away; also after a restart.
+        """Keep workers off some hosts, so that these can be taken away. This survives a restart.
 
-        Workers that live there live elsewhere from the next step on (which is made at once, also without
-        input): :attr:`places` tells. What they remember is read again from storage; no state moves.
-        A home is a preference: where the other hosts have fewer slots than workers, Spark runs
-        some tasks on a drained host as long as that is there.
+        From the next step on, the workers of these hosts prefer other hosts; :attr:`places` shows
+        which. That step is made at once, even without input. No state moves: soft state is read
+        again from storage. A preferred host is only a preference. If the other hosts have fewer
+        slots than workers, Spark runs some tasks on a drained host as long as it has an executor
+        there.
 
         Args:
-            hosts: their names, as Spark knows them.
-            dry_run: only tell what it would come to, from where workers lived at the newest step.
+            hosts: names of hosts, as Spark knows them.
+            dry_run: only report which workers would move, as of the newest step.
 
         Returns:
-            The answer; its ``why`` says who moves. A dry run has number -1.
+            The answer; its ``why`` says which workers move. A dry run has number -1.
 
         Raises:
-            ChangeRefused: when nothing else would be left, or all tasks run on one host.
+            ChangeRefused: if no other host would be left, or all tasks run on one host.
         """
         command = Command("drain_hosts", hosts=_names(hosts))
         if not dry_run:
@@ -51,10 +52,10 @@ class PlacesWorkers(MovesState):
         return Answer(-1, command.text, False, head.step + 1, why)
 
     def undrain_hosts(self, hosts: str | Sequence[str]) -> Answer:
-        """Let workers live on hosts again that were drained. Some move there, if others are crowded.
+        """Let workers run on drained hosts again. Some move there if other hosts are crowded.
 
         Raises:
-            ChangeRefused: when one of them is not drained.
+            ChangeRefused: if one of the hosts is not drained.
         """
         return self.ask_for(Command("undrain_hosts", hosts=_names(hosts)))
 

@@ -1,7 +1,7 @@
-"""Moving state, as its owner sees it: what can be asked of a layout, and a handle on what becomes of it.
+"""Moving state: the public methods, and :class:`Migration`, a handle on one migration.
 
-A job and the controls of a storage offer the same. Whoever asks, the driver plans it and carries
-it out; a handle only looks at what the manifests say, and asks for more.
+A job, a :class:`headrace.control.Control` and a test harness have the same methods. In each case
+the driver plans and carries out a migration. A handle only reads the manifests, and sends commands.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from headrace.migration.rounds import AllAtOnce, Batched, Fluid, batched
 Strategy = AllAtOnce | Fluid | Batched
 IfBusy = Literal["queue", "refuse"]
 OnTimeout = Literal["commit", "rollback", "raise"]
-#: What workers are to be equal in.
+#: The load by which workers are balanced.
 By = Literal["work", "state"]
 PRICES_BY: dict[str, Prices] = {"work": PRICES, "state": BY_STATE}
-#: A bin, or its name: its prefix, such as ``"0110/4"``, or that in its group, such as ``"clicks:0110/4"``.
-#: A group's name alone stands for all its bins.
+#: A bin, or the name of one: its prefix, such as ``"0110/4"``, or the prefix within its group, such
+#: as ``"clicks:0110/4"``. A group's name alone stands for all its bins.
 BinLike = str | Bin
 
-#: How long a request waits for its answer.
+#: Seconds to wait for the answer to a command.
 _ANSWER_WITHIN_S = 60.0
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a migration is.
+    """The progress of a migration.
 
     Attributes:
-        state: where it stands.
-        rounds, of_rounds: how many rounds have taken place, and how many there are.
-        bins, of_bins: how many bins have moved; of a migration that is aborted they go back.
-        nbytes: how much state has moved, about.
-        paused: whether it stops after the round at hand.
+        state: its state; see :attr:`Migration.state`.
+        rounds, of_rounds: number of rounds that have taken effect, and of all rounds.
+        bins, of_bins: number of bins that have moved, and of all bins to move. In an aborted
+            migration the first number goes back down.
+        nbytes: about how many bytes of state have moved.
+        paused: whether the migration stops after the current round.
     """
 
     state: migrations.MigrationState
@@ -71,10 +72,10 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Migration:
-    """A migration: how far it is, and what can be asked of it. From any thread.
+    """A handle on a migration: its progress, and commands to it. Safe to use from any thread.
 
     Attributes:
-        id: its number in the pipeline's life; 0 for one that is only planned.
+        id: its number, unique within the pipeline; 0 for a migration that is only planned.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class Migration:
 
     @property
     def facts(self) -> migrations.RecordedMigration:
-        """All that the manifests say of it.
+        """The migration as recorded in the manifests.
 
         Raises:
-            ChangeRefused: when it ended so long ago that it is not remembered.
+            ChangeRefused: if it ended so long ago that it is forgotten.
         """
         if self._planned is not None:
             return self._planned
@@ -100,58 +101,63 @@ class Migration:
 
     @property
     def what(self) -> str:
-        """What it comes to, in words."""
+        """What the migration does, in words."""
         return self.facts.what
 
     @property
     def state(self) -> migrations.MigrationState:
-        """Where it stands: ``queued``, ``preparing``, ``moving``, ``gap``, ``paused``, ``aborting``, or
-        how it has ended: ``done`` or ``aborted``.
+        """The state of the migration.
+
+        ``queued``, ``preparing``, ``moving``, ``gap``, ``paused`` or ``aborting``; once it has
+        ended, ``done`` or ``aborted``.
         """
         return self.facts.state
 
     @property
     def why(self) -> str:
-        """Why it ended as it did, where that is not as planned."""
+        """Why it ended otherwise than planned; empty if it did not."""
         return self.facts.why
 
     @property
     def estimate(self) -> Estimate | None:
-        """What it was expected to come to; None while it is queued."""
+        """The estimate of its cost; None while it is queued."""
         return self.facts.estimate
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """Its progress so far."""
         return progress_of(self.facts)
 
     @property
     def before(self) -> Latency:
-        """How long steps took before it."""
+        """How long steps took before it started."""
         return self.facts.before
 
     @property
     def during(self) -> Latency:
-        """How long its steps took."""
+        """How long its own steps took."""
         return self.facts.during
 
     @property
     def after(self) -> Latency:
-        """How long the steps after it took; all 0 until there were some."""
+        """How long steps took after it ended; all 0 until there are any."""
         return self.facts.after
 
     def wait(
         self, timeout: DurationLike | None = None, *, on_timeout: OnTimeout = "raise"
     ) -> migrations.MigrationState:
-        """Wait until it has ended; return how: ``done`` or ``aborted`` (:attr:`why` says why).
+        """Wait until the migration has ended. Return ``done`` or ``aborted``.
+
+        :attr:`why` has the reason.
 
         Args:
-            timeout: such as ``"5m"``; None waits for ever.
-            on_timeout: ``commit`` moves what is left at once, whatever that costs; ``rollback`` takes back
-                what has moved; both wait until that is so. ``raise`` leaves it as it is.
+            timeout: such as ``"5m"``; None waits without limit.
+            on_timeout: what to do after the timeout. ``commit`` moves the rest at once, whatever it
+                costs. ``rollback`` moves everything back. Both wait until that is done. ``raise``
+                raises an error and leaves the migration as it is.
 
         Raises:
-            ChangeRefused: after the timeout, or when the pipeline ends before.
+            ChangeRefused: after the timeout, or if the pipeline ends earlier.
         """
         deadline = None if timeout is None else time.monotonic() + duration_micros(timeout) / 1e6
         while not (facts := self.facts).is_over:
@@ -178,23 +184,23 @@ class Migration:
                 raise
 
     def pause(self) -> None:
-        """Let it stop after the round at hand, until :meth:`resume`.
+        """Pause after the current round, until :meth:`resume`.
 
         Raises:
-            ChangeRefused: when it has ended, or goes back already; so do the others.
+            ChangeRefused: if the migration has ended or is being aborted. So do the other commands.
         """
         self._tell("pause_migration")
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume after a pause."""
         self._tell("resume_migration")
 
     def abort(self) -> None:
-        """Let all that has moved go back, round by round; what was not begun is dropped."""
+        """Move back all that has moved, round by round. What was not started is dropped."""
         self._tell("abort_migration")
 
     def hasten(self) -> None:
-        """Let all that is left move at once, without gaps and without being prepared."""
+        """Move all the rest at once, without gaps and without reading it ahead."""
         self._tell("hasten_migration")
 
     def _tell(self, kind: Kind) -> None:
@@ -202,7 +208,7 @@ class Migration:
 
 
 class MovesState(ABC):
-    """What can be asked of a layout; of a job, and of the controls of a storage."""
+    """The methods that move state: of a job, of a control, and of a test harness."""
 
     @abstractmethod
     def current(self) -> Head:
@@ -210,51 +216,52 @@ class MovesState(ABC):
 
     @property
     def groups(self) -> Groups:
-        """The groups of computations whose state moves on its own."""
+        """The groups of computations whose state moves together."""
         return groups_of(self.current().identity)
 
     @abstractmethod
     def measurements(self) -> Published | None:
-        """Return what was measured last of loads, rates and times, as data; None before that.
+        """Return the latest measurements of loads, rates and times; None before the first.
 
-        It is written every so many seconds, so it may be a little old. Its ``measurements`` are what
-        policies take.
+        They are written every ``How.every`` (10 s by default), so they may be a little old. Their
+        ``measurements`` are the input of policies.
         """
 
     @abstractmethod
     def pass_time(self) -> bool:
-        """Let a little time pass; say whether something may happen yet."""
+        """Let a little time pass. Return whether the pipeline may still make progress."""
 
     @abstractmethod
     def answered(self, command: Command, within_s: float) -> Answer | None:
-        """Ask for something (under a name of its own); return the answer, or None without one in time."""
+        """Send a command, under its own nonce. Return its answer, or None if none came in time."""
 
     def rescale(
         self, workers: int, *, strategy: Strategy | None = None, prepare: bool = False,
         objective: DurationLike | None = None, if_busy: IfBusy = "queue", dry_run: bool = False,
     ) -> Migration:  # fmt: skip
-        """Let another number of workers share the state, while the pipeline runs.
+        """Change the number of workers that share the state, while the pipeline runs.
 
-        About the least moves that makes workers equal: in how long their records take, where that was
-        measured, or else in bytes of state. With fewer workers, those with the highest
-        numbers go when they own nothing any more.
+        It makes about the fewest moves that leave workers with equal loads. The load is the time
+        that records take, if it was measured, or else the bytes of state. With fewer workers, those
+        with the highest numbers go, once they own nothing.
 
         Args:
-            workers: how many there are to be.
+            workers: the new number of workers.
             strategy: how moves are divided into rounds: ``headrace.all_at_once()``, ``fluid()``, or
-                ``batched(n)``; by default ``batched()``, rounds in which each worker takes part once.
-            prepare: copy what a round moves ahead, while its old owner works on it.
-            objective: such as ``"250ms"``: rounds are as large as keep steps within it, in the
-                place of the strategy's.
-            if_busy: what to do while another migration is under way: wait for it, or be refused.
-            dry_run: only plan it.
+                ``batched(n)``; by default ``batched()``, in which each worker takes part once in a
+                round.
+            prepare: let new owners read the bins ahead, while the old owners still work on them.
+            objective: a time such as ``"250ms"``. Rounds are then as large as keeps steps within
+                it, and ``strategy`` only says whether there are gaps.
+            if_busy: while another migration is under way, wait for it (``queue``) or be refused.
+            dry_run: only plan the migration.
 
         Returns:
-            The migration: its estimate, how far it is, :meth:`Migration.wait`.
+            The migration: its estimate, its progress, and :meth:`Migration.wait`.
 
         Raises:
-            ChangeRefused: when it was refused, with the reason; nothing has changed then. (In a minute
-                without an answer, too: then it may still be applied.)
+            ChangeRefused: if it was refused, with the reason. Then nothing has changed. Also after
+                a minute without an answer; then it may still be applied.
         """
         goal = Goal("rescale", workers)
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
@@ -264,16 +271,16 @@ class MovesState(ABC):
         prepare: bool = False, objective: DurationLike | None = None,
         if_busy: IfBusy = "queue", dry_run: bool = False,
     ) -> Migration:  # fmt: skip
-        """Let bins go to a worker. A prefix of several bins stands for all of them.
+        """Move bins to a worker. A prefix of several bins stands for all of them.
 
         Args:
-            bins: by prefix, such as ``"0110/4"``; in a group ``"clicks:0110/4"``, or ``"clicks"`` for
-                all of it.
-            worker: who is to own them.
-            strategy, prepare, objective, if_busy, dry_run: as with :meth:`rescale`.
+            bins: prefixes, such as ``"0110/4"``. In a group: ``"clicks:0110/4"``, or ``"clicks"``
+                for all of its bins.
+            worker: the new owner.
+            strategy, prepare, objective, if_busy, dry_run: as for :meth:`rescale`.
 
         Raises:
-            ChangeRefused: as with :meth:`rescale`.
+            ChangeRefused: as for :meth:`rescale`.
         """
         goal = Goal("move", bins=self.groups.prefixes(bins), to=worker)
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
@@ -281,10 +288,10 @@ class MovesState(ABC):
     def split(
         self, bins: BinLike | Iterable[BinLike], *, if_busy: IfBusy = "queue", dry_run: bool = False
     ) -> Migration:
-        """Let bins become two each. Moves nothing, and rewrites nothing.
+        """Split each bin in two. This moves nothing and rewrites nothing.
 
         Raises:
-            ChangeRefused: as with :meth:`rescale`.
+            ChangeRefused: as for :meth:`rescale`.
         """
         goal = Goal("split", bins=self.groups.prefixes(bins))
         return self._migrate(goal, None, False, None, if_busy, dry_run)
@@ -293,10 +300,10 @@ class MovesState(ABC):
         self, parents: BinLike | Iterable[BinLike], *, if_busy: IfBusy = "queue",
         dry_run: bool = False,
     ) -> Migration:  # fmt: skip
-        """Let all bins of a prefix become one, for each prefix; with who has the first of them.
+        """Merge all bins of each prefix into one. It belongs to the owner of the first of them.
 
         Raises:
-            ChangeRefused: as with :meth:`rescale`.
+            ChangeRefused: as for :meth:`rescale`.
         """
         goal = Goal("merge", bins=self.groups.prefixes(parents))
         return self._migrate(goal, None, False, None, if_busy, dry_run)
@@ -306,10 +313,12 @@ class MovesState(ABC):
         prepare: bool = False, objective: DurationLike | None = None,
         if_busy: IfBusy = "queue", dry_run: bool = False,
     ) -> Migration:  # fmt: skip
-        """Let workers own nothing, so that what they run on can be taken away. The others share it.
+        """Move all bins away from some workers, so that their machines can be taken away.
+
+        The other workers share these bins.
 
         Raises:
-            ChangeRefused: as with :meth:`rescale`.
+            ChangeRefused: as for :meth:`rescale`.
         """
         drained = [workers] if isinstance(workers, int) else list(workers)
         goal = Goal("drain_workers", drained=drained)
@@ -320,17 +329,17 @@ class MovesState(ABC):
         objective: DurationLike | None = None, if_busy: IfBusy = "queue", dry_run: bool = False,
         group: str | None = None,
     ) -> Migration:  # fmt: skip
-        """Let workers be more equal, if that is worth what it costs.
+        """Even out the loads of workers, if that is worth its cost.
 
         Args:
-            by: ``work``, how long their records take; or ``state``, how many bytes they keep. By default
-                work, or state while too little was measured of work.
-            strategy, prepare, objective, if_busy, dry_run: as with :meth:`rescale`.
-            group: only this group's bins move, and only these count.
+            by: ``work``, the time that records take, or ``state``, the bytes that are kept. The
+                default is ``work``, or ``state`` until enough work was measured.
+            strategy, prepare, objective, if_busy, dry_run: as for :meth:`rescale`.
+            group: move the bins of this group only, and count only their loads.
 
         Raises:
-            ChangeRefused: as with :meth:`rescale`.
-            PipelineError: when there is no such group.
+            ChangeRefused: as for :meth:`rescale`.
+            PipelineError: if the pipeline has no such group.
         """
         only = [] if group is None else self.groups.prefixes(self.groups.group(group).bin)
         goal = Goal("rebalance", bins=only, prices=None if by is None else PRICES_BY[by])
@@ -339,10 +348,11 @@ class MovesState(ABC):
     def publish(self, update: Update, *, by: str = "") -> Answer:
         """Publish a configuration update for exactly the step that it names (Megaphone §3.3).
 
-        For controllers that plan for themselves. It is applied at that step or not at all.
+        This is for controllers that do their own planning. The update is applied at that step or
+        not at all.
 
         Raises:
-            ChangeRefused: when that step is planned already, or the update does not fit.
+            ChangeRefused: if that step is planned already, or the update does not fit.
         """
         return self.ask_for(Command("update", update=update, by=by))
 
@@ -356,15 +366,15 @@ class MovesState(ABC):
         return [update for update in head.updates if update.step > head.step]
 
     def withdraw(self, step: int, *, by: str = "") -> Answer:
-        """Take back the configuration update that is published for a step and not in force yet.
+        """Withdraw the configuration update that is published for a step and not in force yet.
 
         Args:
-            step: the step from which it would be in force.
-            by: who asks, for people.
+            step: the step from which the update would be in force.
+            by: author of the request, for people.
 
         Raises:
-            ChangeRefused: when there is none, when it is a round of a migration (abort that), or when
-                a later one rests on it.
+            ChangeRefused: if no update is published for that step, if it is a round of a migration
+                (abort that instead), or if a later update depends on it.
         """
         return self.ask_for(Command("withdraw_update", at_step=step, by=by))
 
@@ -374,19 +384,19 @@ class MovesState(ABC):
         return [Migration(one.id, self) for one in self.current().migrations]
 
     def migration(self, id: int) -> Migration:
-        """Return a migration by its number.
+        """Return the migration with a number.
 
         Raises:
-            ChangeRefused: when there is none, or it is not remembered any more.
+            ChangeRefused: if it does not exist, or is forgotten.
         """
         fact_of(self.current(), id)
         return Migration(id, self)
 
     def ask_for(self, command: Command) -> Answer:
-        """Ask for something, and wait for the answer.
+        """Send a command and wait for its answer.
 
         Raises:
-            ChangeRefused: when it was refused, or not answered within a minute.
+            ChangeRefused: if the command was refused, or not answered within a minute.
         """
         answer = self.answered(command, _ANSWER_WITHIN_S)
         if answer is None:
@@ -414,15 +424,15 @@ class MovesState(ABC):
 
 
 def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations.RecordedMigration:
-    """Return a migration as it would be planned, from the layout in force. Changes nothing.
+    """Return a migration as it would be planned from the layout in force. Changes nothing.
 
     Args:
         head: the pipeline as of its newest step.
-        goal: what is to be reached.
-        seen: what was measured last.
+        goal: what the migration is to reach.
+        seen: the latest measurements.
 
     Raises:
-        HeadraceError: when it would be refused.
+        HeadraceError: if the migration would be refused.
     """
     layout = course_of(head, 0).layout
     measured = measured_outside(head, layout, seen)
@@ -435,16 +445,16 @@ def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations
 
 
 def _steps(head: Head) -> Latency:
-    """Return how long steps took the last time that somebody looked."""
+    """Return how long steps took according to the newest migration that knows."""
     known = [one.after if one.after.steps else one.before for one in head.migrations]
     return next((one for one in reversed(known) if one.steps), Latency())
 
 
 def fact_of(head: Head, id: int) -> migrations.RecordedMigration:
-    """Return what a head says of a migration.
+    """Return the record of a migration in a head.
 
     Raises:
-        ChangeRefused: when it says nothing.
+        ChangeRefused: if the head has none.
     """
     for one in head.migrations:
         if one.id == id:
@@ -457,7 +467,7 @@ def fact_of(head: Head, id: int) -> migrations.RecordedMigration:
 
 
 def progress_of(facts: migrations.RecordedMigration) -> Progress:
-    """Return how far a migration is."""
+    """Return the progress of a migration."""
     estimate = facts.estimate
     total = len(facts.rounds or []) or (0 if estimate is None else estimate.rounds)
     done = total if facts.state == "done" else facts.next

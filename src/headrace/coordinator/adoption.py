@@ -1,8 +1,8 @@
-"""Adoption: which attempts of a try make up the step, or that none can.
+"""Adoption: deciding which task attempts make up a step, or that none can.
 
-Spark retries, speculates and re-runs tasks; several attempts of one (layer, worker) may have run, and
-consumers may have read different ones. A try is adopted only if, over all reports, each (layer,
-worker) maps to exactly one attempt, and that attempt's report is at hand.
+Spark retries, speculates and re-runs tasks. So several attempts of one (layer, worker) may have
+run, and their consumers may have read different ones. An attempt of the step is adopted only if,
+over all reports, each (layer, worker) maps to exactly one task attempt whose report has arrived.
 """
 
 from __future__ import annotations
@@ -23,17 +23,40 @@ from headrace.runfiles.format import FileRef
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Why a try cannot be adopted; it is abandoned, and the step runs again."""
+    """Why an attempt cannot be adopted. It is discarded, and the step runs again."""
 
     why: str
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
+    """The sum of the reports of the adopted task attempts.
 
-    ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else; ``unread``
-    says whether somebody still has to read ahead; ``reached`` says
-    up to when computations had work due; ``tasks`` are the reports of those that applied a layer.
+    Attributes:
+        seen: what the records that were read amount to, by injector and partition.
+        read_rows, read_digests: number and digest of the records read, by injector.
+        skipped: the number of records that sources could not read, by injector.
+        watermarks: (input, output) of each computation after the step.
+        percentiles: the percentile watermark of what each computation produces.
+        oldest: the lowest event time of work that is still to be done, or a bound below it, by
+            computation.
+        next_wall_timer: the lowest pending wall timer, or a bound below it.
+        runs: the files of state changes.
+        outputs, retained: the files of staged and of retained productions.
+        backlog: computations that left due timers or posts for the next steps.
+        slice: the slice that was written whole, if any.
+        state_digests: the digest of what each computation changed.
+        stream_digests: (rows, digest) of the productions on each stream.
+        counts: what each computation did.
+        inline_outputs: copies of small staged productions, by stream.
+        phases: seconds by phase, summed over all tasks.
+        longest_phases: the same, of the slowest task of each layer only.
+        soft_state: how many tasks found their soft state in each condition.
+        unstaged: small productions that are in no file, by stream.
+        unread: whether some worker still has something to read ahead.
+        per_worker: what computations hold in workers, where that has changed.
+        tasks: the reports of the tasks that applied a layer.
+        reached: by computation, the watermark at which all event timers, posts and ordered records
+            of the step were due.
     """
 
     seen: dict[str, dict[str, PartitionSeen]]
@@ -64,12 +87,12 @@ class Adopted(msgspec.Struct, frozen=True):
 
 
 def adopt(plan: StepPlan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
-    """Return what a try's reports add up to, or why it cannot be adopted.
+    """Return the sum of an attempt's reports, or why the attempt cannot be adopted.
 
     Args:
-        plan: the step.
-        layers: how many layers of computations the pipeline has.
-        reports: all that came back, in any order, repeated or not.
+        plan: the plan of the step.
+        layers: the number of layers of computations.
+        reports: all reports that came back, in any order, with or without repetitions.
     """
     attempts: dict[tuple[int, int], set[str]] = {}
     by_task: dict[tuple[int, int, str], TaskReport] = {}
@@ -121,7 +144,7 @@ def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
 
 
 def _of_computations(applied: list[TaskReport]) -> dict[str, Any]:
-    """Return what the tasks say of each computation, taken together."""
+    """Return what the tasks report of each computation, combined."""
     names = {name for report in applied for name in report.nodes}
     of = {name: [r.nodes[name] for r in applied if name in r.nodes] for name in names}
     wall_timers = (report.next_wall_timer for found in of.values() for report in found)
@@ -158,7 +181,7 @@ def _counts(found: list[NodeReport]) -> Counts:
 
 
 def _stream_digests(reports: list[TaskReport]) -> dict[str, tuple[int, int]]:
-    """Return the rows and the digest of each stream's productions."""
+    """Return the number of rows and the digest of each stream's productions."""
     found: dict[str, tuple[int, int]] = {}
     for report in reports:
         for name, produced in report.streams.items():
@@ -176,7 +199,7 @@ def _joined(parts: Iterable[Mapping[str, bytes]]) -> dict[str, list[bytes]]:
 
 
 def _added(many: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sum of numbers, by name."""
+    """Return sums by name."""
     found: dict[str, float] = {}
     for by_name in many:
         for name, number in by_name.items():
@@ -206,9 +229,10 @@ def _per_worker(applied: list[TaskReport]) -> list[HeldBy]:
 
 
 def _longest(reports: list[TaskReport]) -> dict[str, float]:
-    """Return the phases of the slowest task of each layer: what a step waits for, if all run at once.
+    """Return the phases of the slowest task of each layer, summed over the layers.
 
-    (Not the largest of each phase: those may be of different tasks, and add up to more than the try.)
+    A step waits for these if all tasks of a layer run at once. The maximum of each phase would not
+    do: maxima may be of different tasks, and add up to more than the attempt took.
     """
     slowest: dict[int, tuple[float, dict[str, float]]] = {}
     for report in reports:

@@ -1,7 +1,7 @@
-"""Catching up: computations that began at the beginning work on what the others had long ago.
+"""Backfill: computations that started at the beginning read again what the others read long ago.
 
-Their steps are read again, from injectors or from retained streams, up to where the pipeline is. What
-comes next for them is a function of the committed state, so that any driver finds the same.
+Their input is read from injectors or from retained streams, up to where the pipeline is. What comes
+next for them is a function of the committed state, so any driver finds the same.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headrace.pipeline.source import Limit, Offer
 
 
 def to_catch_up(head: Head | None, shape: PipelineFacts) -> CatchUp | None:
-    """Return who is to catch up from a claim on; None where that does not change."""
+    """Return the backfill from a claim on; None if it does not change."""
     if shape.beginning:
         again = streams_again(shape, shape.beginning)
         return CatchUp(shape.beginning, retained=-1 if again else None)
     at = None if head is None else head.catch_up
     if at is None:
         return None
-    # (one whose state is given up begins anew, and now)
+    # A computation whose state is given up starts over, and starts now.
     behind = [name for name in at.names if name in shape.nodes and name not in shape.forgotten]
     return None if behind == at.names else msgspec.structs.replace(at, names=behind)
 
 
 def resting(head: Head, shape: PipelineFacts, *, replays: bool) -> list[str]:
-    """Return the computations that do not work in a step."""
+    """Return the computations that do not run in a step."""
     behind = head.resting
     rest = [name for name in shape.nodes if name not in behind] if replays else behind
     if not head.backlog:
@@ -45,13 +45,16 @@ def resting(head: Head, shape: PipelineFacts, *, replays: bool) -> list[str]:
 
 
 def streams_again(shape: PipelineFacts, names: Collection[str]) -> list[str]:
-    """Return the retained streams that some computations read again: those of all others."""
+    """Return the retained streams that a backfill of these computations reads.
+
+    Their producers are computations outside the backfill.
+    """
     read = {stream for name in names for stream in shape.produced.get(name, [])}
     return sorted(stream for stream in read if producer_of(stream) not in names)
 
 
 def retained_after(head: Head, shape: PipelineFacts) -> Retained | None:
-    """Return what of the retained streams comes next for those that catch up; None for nothing."""
+    """Return what the backfill reads next from retained streams; None if nothing."""
     at = head.catch_up
     if at is None or at.retained is None:
         return None
@@ -62,7 +65,7 @@ def retained_after(head: Head, shape: PipelineFacts) -> Retained | None:
 
 
 def what_to_read_again(head: Head, shape: PipelineFacts, at: CatchUp, limit: Limit) -> PollBackfill:
-    """Return what to ask sources for those that are as far as ``at`` says."""
+    """Return the poll of sources for a backfill that is as far as ``at`` says."""
     if at.retained is not None:  # no source is asked
         return PollBackfill({}, {}, limit)
     starts = {
@@ -78,7 +81,7 @@ def what_to_read_again(head: Head, shape: PipelineFacts, at: CatchUp, limit: Lim
 
 
 def offers_as_they_were(head: Head, found: Mapping[str, Offer | None]) -> dict[str, Offer]:
-    """Return what injectors offer again, for those that have something."""
+    """Return what injectors offer for a backfill, where they have something."""
     return {
         name: offer
         for name, again in found.items()
@@ -88,7 +91,10 @@ def offers_as_they_were(head: Head, found: Mapping[str, Offer | None]) -> dict[s
 
 
 def _as_it_was(ended: bool, offer: Offer | None) -> Offer | None:
-    """Return what an injector offers again; its input has ended only if the pipeline knows that."""
+    """Return an injector's offer for a backfill.
+
+    Its input ends only if it has ended for the pipeline.
+    """
     if offer is not None and not offer.empty:
         return msgspec.structs.replace(offer, final=offer.final and ended)
     if not ended:
@@ -97,10 +103,10 @@ def _as_it_was(ended: bool, offer: Offer | None) -> Offer | None:
 
 
 def known_then(head: Head, shape: PipelineFacts, asked: Collection[str]) -> dict[str, Frontiers]:
-    """Return what is taken for granted of each injector in a step of those that are behind.
+    """Return what a step of the backfill assumes of each injector.
 
     Args:
-        asked: the injectors that were asked to be read again.
+        asked: the injectors that were polled for the backfill.
     """
     then = head.as_of_catch_up()
     return {

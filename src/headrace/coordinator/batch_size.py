@@ -1,7 +1,7 @@
-"""Pace: how much a step of a live stream takes, so that it lasts about as long as it should.
+"""Batch size: how many rows a step of a live stream takes, so that it lasts about the target time.
 
-Only live sources are paced by time. A bounded source is divided by rows and bytes alone, so that two
-runs of it divide it alike, however fast the machine is.
+Only live sources are controlled by time. A bounded source is divided by rows and bytes alone, so
+that two runs divide it in the same way, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -9,29 +9,31 @@ from __future__ import annotations
 from collections import deque
 from statistics import fmean, linear_regression, pstdev
 
-#: A step may take at most so many times what the step before took, or that part of it.
+#: The factor by which the limit may fall or grow from one step to the next.
 MOST_CHANGE = 2.0
-#: Fewer rows than such a part of the limit were not limited by it: no more were there.
+#: A step with fewer rows than this share of the limit was not bounded by the limit: no more rows
+#: were available.
 _BOUND = 0.5
-#: So many newest steps tell what a step takes whatever it brings.
+#: How many of the newest steps the fixed time of a step is estimated from.
 _WINDOW = 32
-#: When numbers of rows differ by less than such a part, they do not tell what a step takes without any.
+#: If numbers of rows vary by less than this share of their mean, the fixed time cannot be estimated
+#: from them.
 _LEAST_SPREAD = 0.1
 
 
 class BatchSize:
-    """How many rows live sources may bring in a step.
+    """The number of rows that live sources may offer in a step.
 
-    A step takes some time whatever it brings: the engine's, and that of calls to a storage. Fewer rows
-    do not shorten that. So where it is more than half of what a step should take, steps may last twice as
-    long as it: half of all time is then spent on rows, however slow the storage is.
+    Each step takes a fixed time whatever it reads: for the engine, and for calls to the storage.
+    Fewer rows do not shorten it. If the fixed time is more than half of the target, steps may last
+    twice as long as it. Then half of all time is spent on rows, however slow the storage is.
 
     Args:
         target_us: how long a step should take.
-        at_most: the limit that is never passed.
+        at_most: the limit that is never exceeded.
 
     Attributes:
-        rows: how many they may bring now.
+        rows: the current limit.
     """
 
     def __init__(self, target_us: int, at_most: int) -> None:
@@ -43,15 +45,16 @@ class BatchSize:
     def note(self, rows: int, took_us: int) -> None:
         """Note a step.
 
-        Rows are counted as sources count them that are given the limit: one that reads only some of what
-        it passes, or can but guess, offers more than records come of it.
+        Rows are counted as sources count them, since they are given the limit. A source that reads
+        only some of the rows it passes, or has to estimate, offers more rows than records come of
+        it.
 
-        A step that brought few because no more were there says little; it never lowers the limit unless
+        A step with few rows because no more were available says little. It lowers the limit only if
         it took too long.
 
         Args:
-            rows: how many the live sources offered.
-            took_us: how long it took.
+            rows: how many rows the live sources offered.
+            took_us: how long the step took.
         """
         if rows <= 0 or took_us <= 0:
             return
@@ -68,7 +71,10 @@ class BatchSize:
         self.rows = max(1, min(self._at_most, round(rows)))
 
     def _without_rows(self) -> float:
-        """Return what a step takes without any: what it was before, where rows hardly differ."""
+        """Return the fixed time of a step.
+
+        If numbers of rows hardly vary, this is the previous estimate.
+        """
         rows, took = zip(*self._steps, strict=True)
         fixed = self._fixed_us
         if pstdev(rows) > _LEAST_SPREAD * fmean(rows):

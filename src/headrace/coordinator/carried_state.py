@@ -1,4 +1,4 @@
-"""State that a step carries over from older files, so that the chain of files stays short."""
+"""State that a step copies from older files into a new slice, because no code reads it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headrace.protocol.plan import Carried
 
 
 def carried(head: Head, number: int) -> list[Carried]:
-    """Return what of a slice belongs to computations that were removed, and which files hold it.
+    """Return which state in a slice belongs to removed computations, and the files that hold it.
 
-    Nothing of it has changed since its computation was removed, so what is needed is the slice as it
-    was last written, and changes up to then.
+    This state has not changed since its computation was removed. So it is in the slice as last
+    written, and in changes from then until the removal.
     """
     found = []
     for name, since in head.identity.get("removed", {}).items():
@@ -31,7 +31,10 @@ def carried(head: Head, number: int) -> list[Carried]:
 
 
 def _dated(cells: dict[str, str]) -> dict[str, str]:
-    """Return the cells that hold times, as ``Shape.dated_cells`` does, from what storage knows of them."""
+    """Return the cells that hold times, with their time domains.
+
+    It does what ``Declarations.dated_cells`` does, from what storage knows of the cells.
+    """
     found = {}
     for name, kind in cells.items():
         if kind.startswith("timer "):

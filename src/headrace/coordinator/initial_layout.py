@@ -1,4 +1,4 @@
-"""The layout that a run begins with: what is in force, but for what the run asks otherwise. Pure."""
+"""The layout that a run starts with: the stored one, unless the run asks for other numbers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from headrace.ledger.head import Head
 from headrace.migration.loads import Load, Prices
 from headrace.migration.targets import minimum_movement
 
-#: A byte of state weighs as much as any other.
+#: All bytes of state weigh the same.
 _BY_STATE = Prices(byte_us=1.0)
 
 
 def asked_of(head: Head | None, shape: PipelineFacts) -> tuple[int, int]:
-    """Return how many (workers, bins) were asked for last; 0 where nobody asked."""
+    """Return the (workers, bins) that were asked for last; 0 where none were."""
     workers, bins = shape.asked
     before = (0, 0) if head is None else head.asked
     return workers or before[0], bins or before[1]
 
 
 def layout_to_begin_with(head: Head | None, shape: PipelineFacts) -> LayoutWire | None:
-    """Return the layout of a run that begins with one of its own; None when it goes on with what there is.
+    """Return the layout that a run starts with; None if it keeps the stored one.
 
-    Who asks for the same as before, or for nothing, goes on with the layout as migrations have left it.
-    For another number of workers the least state moves, and bins stay as they are. For another number of
-    bins all are made alike, and stay with whoever owned their first hash. Groups that are new get the bins
-    that a new pipeline's have.
+    If the run asks for the same numbers as before, or for none, it keeps the layout as migrations
+    have left it.
+
+    * For another number of workers, as little state as possible moves, and bins stay as they are.
+    * For another number of bins, each group gets this many equal bins. A bin belongs to the former
+      owner of its first hash.
+    * New groups get the bins that they have in a new pipeline.
     """
     if head is None:
         return shape.layout

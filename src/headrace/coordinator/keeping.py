@@ -1,4 +1,7 @@
-"""What of retained streams is still kept: a function of the committed state and of what is asked for."""
+"""Retention: how much of the retained streams is kept.
+
+It is a function of the committed state and of what the pipeline asks for.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from headrace.ledger.head import Head
 
 
 def kept_from(head: Head, shape: PipelineFacts, *, now_us: int) -> dict[str, int]:
-    """Return the first step that is kept from now on, of each stream of which some is to go.
+    """Return the first step that is kept from now on, for each stream that loses something.
 
     Args:
-        head: as of the newest step.
-        shape: the pipeline.
-        now_us: the clock reading of the step that comes next. What is old must be so by the newest
-            step's, too: a clock that is ahead for one step lets nothing go.
+        head: the pipeline as of the newest step.
+        shape: facts about the pipeline.
+        now_us: the clock reading of the next step. A production must be old by the newest step's
+            reading, too. So a clock that is ahead for one step drops nothing.
     """
     if not shape.kept:
         return {}
@@ -35,7 +38,7 @@ def kept_from(head: Head, shape: PipelineFacts, *, now_us: int) -> dict[str, int
 
 
 def _still_to_be_read(head: Head, shape: PipelineFacts, stream: str) -> int:
-    """Return the first step of a stream that a computation which catches up has still to read."""
+    """Return the first step of a stream that a backfill still has to read."""
     at = head.catch_up
     if at is None or at.retained is None or stream not in streams_again(shape, at.names):
         return head.step + 1

@@ -1,4 +1,4 @@
-"""The shape of a pipeline: its drawing, as far as the coordinator must know it. Plain data."""
+"""Facts about a pipeline that the coordinator needs, as plain data."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from headrace.protocol.plan import Exchange
 
 
 class PipelineFacts(msgspec.Struct, frozen=True):
-    """What the coordinator must know of a pipeline.
+    """What the coordinator needs to know of a pipeline.
 
     Attributes:
         name: the pipeline's name.
-        layers: how many layers of computations it has.
-        injectors: each injector's position before its first record, as its source says it now.
-        live: the injectors whose input is not bounded, and which are paced by time.
-        rules: how each injector's watermark follows from what is known of it.
-        readers: for each injector the computations that its records come to, on any way.
-        wide_exchange: who carries records in steps that are too large for the driver.
-        nodes: the computations' names.
-        identity: what durable data depends on.
-        layout: bins and owners of a pipeline that is new.
-        asked: how many (workers, bins) it asks for; 0 for as many as there are.
+        layers: the number of layers of computations.
+        injectors: each injector's position before its first record, as its source reports it now.
+        nodes: the names of the computations, producers before consumers.
+        identity: what durable data depends on; see :mod:`headrace.coordinator.identity`.
+        layout: the layout of a new pipeline.
         store: where the storage is.
+        asked: (workers, bins) as the run asks for them; 0 to keep the number.
+        live: injectors whose input is not bounded. Their steps are sized by time.
+        rules: how each injector's watermark follows from what is known of its partitions.
+        readers: the computations that each injector's records reach, directly or not.
+        wide_exchange: how records travel in steps that are too large for the driver.
         sinks: the stream of each sink.
         weak: the sinks that see a step's results before its commit.
-        removed: computations that are not drawn, on purpose: their state is kept.
-        forgotten: computations whose state is given up as this run begins.
-        beginning: computations that begin with the beginning of their injectors or retained streams.
-        produced: for each computation the streams that it reads of others.
-        kept: of retained streams of which not all is kept: for how long, and how many steps; 0 for no
-            bound.
+        removed: computations that were removed on purpose; their state is kept.
+        forgotten: computations whose state is given up as this run starts.
+        beginning: computations that start at the beginning of their injectors or retained streams.
+        produced: the streams of other computations that each computation reads.
+        kept: (age in microseconds, steps) for each retained stream of which not everything is kept;
+            0 for no bound.
         code: the fingerprint of the code.
-        reopened: injectors that are to go on, should their input have ended.
+        reopened: injectors that go on if their input has ended.
     """
 
     name: str
@@ -67,16 +67,19 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     reopened: list[str] = []
 
     def starts(self, head: Head) -> dict[str, Position]:
-        """Return where the next step begins, by injector."""
+        """Return the position where the next step starts, by injector."""
         return {name: head.positions.get(name, at) for name, at in self.firsts(head).items()}
 
     def firsts(self, head: Head | None) -> dict[str, Position]:
-        """Return where each injector began: what its source says now may be later (the newest offset)."""
+        """Return where each injector started, as the ledger recorded it.
+
+        Its source may report a later position now, such as the newest offset.
+        """
         noted = {} if head is None else head.starts
         return {name: noted.get(name, at) for name, at in self.injectors.items()}
 
     def begun(self, head: Head | None) -> dict[str, Position]:
-        """Return where those injectors begin of which nobody knew that before."""
+        """Return where injectors start for which no position was recorded before."""
         if head is None:
             return self.injectors
         known = {*head.positions, *head.starts}
@@ -88,20 +91,21 @@ def shape_of(
     starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
     wide_exchange: Exchange, code: str = "", reopened: Collection[str] = (),
 ) -> PipelineFacts:  # fmt: skip
-    """Return the shape of what is to run.
+    """Return the facts about the pipeline that is to run.
 
     Args:
-        pipeline: what is to run.
-        drawing: the same with what is removed.
-        standing: what is removed, and what is given up.
-        beginning: computations that begin with the beginning of their streams.
+        pipeline: the pipeline.
+        drawing: the same, including what was removed.
+        standing: what was removed, and what is given up.
+        beginning: computations that start at the beginning of their streams.
         starts: each injector's position before its first record.
-        layout: bins and owners, if the run asks for others than the run before.
-        asked: how many (workers, bins) it asks for.
+        layout: the layout, for a new pipeline or if the run asks for other numbers than the run
+            before.
+        asked: (workers, bins) as the run asks for them.
         store: where the storage is.
-        wide_exchange: who carries records in large steps.
-        code: the fingerprint of the code; empty where no step is shown before its commit.
-        reopened: injectors that are to go on, should their input have ended.
+        wide_exchange: how records travel in large steps.
+        code: the fingerprint of the code; empty if no results are shown before their commit.
+        reopened: injectors that go on if their input has ended.
     """
     injectors = pipeline.injectors
     return PipelineFacts(
@@ -117,7 +121,8 @@ def shape_of(
         rules={name: injector.rules for name, injector in injectors.items()},
         readers={name: pipeline.readers_of(name) for name in injectors},
         wide_exchange=wide_exchange,
-        # (also those of what was removed as this run began: its last step may not be delivered yet)
+        # Sinks of what was removed as this run started are included: the last step may not be
+        # delivered yet.
         sinks={name: node.stream.name for name, node in drawing.sinks.items()},
         weak=[name for name, node in pipeline.sinks.items() if node.weak],
         removed=sorted(standing.removed),

@@ -1,7 +1,7 @@
-"""Planning: from what is to be read to the step that the runner gets.
+"""Planning: turns an intent into the plan of a step, for the runner.
 
-A plan is a function of the intent, the committed state and the code. So any driver that finds the intent
-plans the same step.
+A plan is a function of the intent, the committed state and the code. So any driver that finds the
+intent plans the same step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Offer, Position
 from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, ReadAhead, SlicePlan, StepPlan
 
-#: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
+#: How many of the newest live layout changes a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
 _NO_MOVES = np.zeros((0, 4), dtype=np.uint64)
 _HASH_BITS, _ONE = np.uint64(HASH_BITS), np.uint64(1)
@@ -37,10 +37,10 @@ class PlannedStep(msgspec.Struct, frozen=True):
     """A step that is to be run.
 
     Attributes:
-        plan: what the runner is to do; the splits are still to come.
-        divisions: what it takes of each injector that has something.
-        finals: the injectors whose input ends with it.
-        intent: the same as another driver would have to know it.
+        plan: what the runner executes; the splits are added later.
+        divisions: (start, end) of what the step reads, by injector that has something.
+        finals: the injectors whose input ends with the step.
+        intent: what another driver would have to know in order to run the same step.
     """
 
     plan: StepPlan
@@ -49,7 +49,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
     intent: Intent
 
     def as_try(self, number: int) -> PlannedStep:
-        """Return the same step, with the same division, as another try of it."""
+        """Return another attempt of the same step, with the same division."""
         plan = msgspec.structs.replace(self.plan, try_=number)
         return msgspec.structs.replace(self, plan=plan)
 
@@ -58,16 +58,16 @@ def plan_step(
     head: Head, shape: PipelineFacts, settings: Settings, intent: Intent, *, light: bool = False,
     soft: Mapping[str, list[Link]] | None = None, ledger: int | None = None,
 ) -> PlannedStep:  # fmt: skip
-    """Return the step that an intent is of, as its first try.
+    """Return the step of an intent, as its first attempt.
 
     Args:
         head: the committed state.
-        shape: the pipeline.
+        shape: facts about the pipeline.
         settings: how it is run.
         intent: what the step reads, and its clock reading.
-        light: whether what it changes is left in soft files.
-        soft: those that steps since the last checkpoint have left, by ``"layer/worker"``.
-        ledger: the newest committed step, if that is not the one before.
+        light: whether the step is uncheckpointed, so that its changes stay in soft files.
+        soft: the soft files since the last checkpoint, as links by ``"layer/worker"``.
+        ledger: the newest committed step, if that is not the step before.
     """
     offers = _offers(head, shape, intent)
     retained = None
@@ -135,7 +135,7 @@ def _last_retained(head: Head) -> int | None:
 
 
 def _orphans(head: Head, shape: PipelineFacts, workers: int) -> dict[str, list[int]]:
-    """Return the workers that are no more and whose per-worker state is still theirs, by computation."""
+    """Return the workers that no longer exist but still have per-worker state, by computation."""
     found = {
         name: sorted(worker for worker in head.per_worker[name] if worker >= workers)
         for name in head.per_worker.keys() & set(shape.nodes)
@@ -144,14 +144,14 @@ def _orphans(head: Head, shape: PipelineFacts, workers: int) -> dict[str, list[i
 
 
 def _offers(head: Head, shape: PipelineFacts, intent: Intent) -> dict[str, Offer]:
-    """Return what of an intent there still is somebody to read."""
-    if intent.replays and head.catch_up is None:  # who was to read that is not there any more
+    """Return the offers of an intent that some computation still reads."""
+    if intent.replays and head.catch_up is None:  # the backfill has been removed
         return {}
     return {name: offer for name, offer in intent.offers.items() if name in shape.injectors}
 
 
 def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
-    """Return how many bytes a step reads, about."""
+    """Return about how many bytes a step reads."""
     files = [] if retained is None else retained.files
     return sum(offer.bytes for offer in offers.values()) + sum(file.length for file in files)
 
@@ -165,10 +165,10 @@ def _exchange(settings: Settings, shape: PipelineFacts, size: int) -> Exchange:
 def _chains(
     head: Head, layout: LayoutWire, layers: int, soft: Mapping[str, list[Link]]
 ) -> dict[str, ChainPlan]:
-    """Return what every task's soft state must have followed, by ``"layer/worker"``.
+    """Return what the soft state of every task must stand for, by ``"layer/worker"``.
 
-    Those of workers that have gone are named, too: who was prepared for their bins needs the tail that
-    they wrote.
+    Chains of workers that no longer exist are included. A worker that has read their bins ahead
+    needs the tail that they wrote.
     """
     chains = {
         f"{layer}/{worker}": head.chain_of(layer, worker)
@@ -186,9 +186,11 @@ def _chain_plan(chain: Chain, soft: list[Link]) -> ChainPlan:
 def _seed(
     pipeline: str, starts: dict[str, Any], divisions: dict[str, Any], now_us: int | None
 ) -> int:
-    """Return the step's seed: a function of what it reads, so the same after any number of crashes.
+    """Return the step's seed.
 
-    A step that reads nothing is there for the clock's sake, and takes its seed from that.
+    It depends on what the step reads, so it is the same after any number of crashes.
+
+    A step that reads nothing runs because of the clock, and takes its seed from the clock reading.
     """
     text = msgspec.json.encode([pipeline, starts, divisions, now_us], order="sorted")
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
@@ -198,10 +200,11 @@ def _seed(
 
 
 def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
-    """Return what workers are to read of all rounds that are to come, if these are to be prepared.
+    """Return what workers read ahead for all coming rounds, if the migration is prepared.
 
-    While the migration is paused they read no more, and keep what is there up to date.
-    (Of all at once, since files are opened once then; a round of a few bins needs nearly as many.)
+    All rounds are read ahead at once, because files are then opened once, and a round of a few bins
+    needs nearly as many files. While the migration is paused, workers read nothing new, and keep
+    what they have up to date.
     """
     current = head.migration
     if current is None or not current.prepare or current.state == "aborting":
@@ -227,10 +230,10 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
 def _next_slice(
     head: Head, shape: PipelineFacts, settings: Settings, step: int
 ) -> SlicePlan | None:
-    """Return the slice that was written longest ago, or never.
+    """Return the slice that was written longest ago, or never; None if no slice is due.
 
-    The order of the first round goes to and fro over the hash space, so that no worker writes all of
-    its slices in a row.
+    In the first round, slices alternate over the hash space, so that no worker writes all of its
+    slices in a row.
     """
     slices = head.slices
     newest = max((part.as_of for part in slices.values()), default=head.checkpoint)
@@ -246,7 +249,7 @@ def _next_slice(
 
 
 def _undeclared(head: Head, shape: PipelineFacts) -> list[str]:
-    """Return the computations of which storage has state that this run's code does not declare."""
+    """Return the computations with stored state that this run's code does not declare."""
     declared = shape.identity["computations"]
     return [
         name for name, facts in head.identity["computations"].items()
@@ -255,5 +258,5 @@ def _undeclared(head: Head, shape: PipelineFacts) -> list[str]:
 
 
 def _reversed_bits(number: int, bits: int) -> int:
-    """Return a number with its bits in reverse."""
+    """Return a number with its bits in reverse order."""
     return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0

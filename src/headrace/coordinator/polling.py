@@ -1,6 +1,7 @@
-"""What is known of injectors: their partitions' facts by sources and clock, who is idle, who waits.
+"""Polling: how much sources may offer, and what is known of their partitions.
 
-All of it follows from the committed state, the rules, and what an event tells.
+Knowledge of partitions follows from the committed state, the rules, what sources report, and the
+clock. It says which partitions are idle and which are paused because they are too far ahead.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Heard(msgspec.Struct, frozen=True):
 
     Attributes:
         now_us: the time of day.
-        listening_us: since when they are asked for what they have.
+        listening_us: the time since which sources are asked.
         paused: the partitions that were not asked, by injector.
-        back_us: when the clock was last seen to have gone back; 0 where it was not.
-        named: the partitions that sources have named last, by injector.
+        back_us: when the clock was last seen to go back; 0 if it never did.
+        named: the partitions that sources named last, by injector.
     """
 
     now_us: int
@@ -36,10 +37,10 @@ class Heard(msgspec.Struct, frozen=True):
     named: Mapping[str, Mapping[str, Part]] = {}
 
     def quiet_us(self, part: Frontier) -> int:
-        """Return for how long nothing has come of a partition, though it was asked.
+        """Return for how long a partition has brought nothing although it was asked.
 
-        A reading that is in the future now was wrong, and counts as the moment at which that was seen: when
-        the clock went back, or when this driver began.
+        An earlier reading that lies in the future was wrong. It counts as the moment when that was
+        noticed: when the clock went back, or when this driver started.
         """
         known = part.active_us <= self.now_us
         return self.now_us - max(part.active_us if known else self.back_us, self.listening_us)
@@ -48,7 +49,7 @@ class Heard(msgspec.Struct, frozen=True):
 def paused_partitions(head: Head, shape: PipelineFacts) -> dict[str, frozenset[str]]:
     """Return the partitions that are too far ahead of what their injector's readers have reached.
 
-    Only injectors with a limit on skew are in it.
+    Only injectors with a limit on skew are included.
     """
     return {
         name: _ahead(head, name, shape.readers[name], rules, rules.skew_us)
@@ -73,11 +74,11 @@ def limits(
     head: Head, shape: PipelineFacts, settings: Settings, live_rows: int,
     paused: Mapping[str, frozenset[str]],
 ) -> dict[str, Limit]:  # fmt: skip
-    """Return how much may be taken now from each injector that has not ended.
+    """Return how much each injector that has not ended may offer now.
 
     Args:
-        live_rows: how many rows those may bring that are paced by time.
-        paused: the partitions that bring nothing.
+        live_rows: how many rows injectors may offer whose steps are sized by time.
+        paused: the partitions to leave out, by injector.
     """
     whole = settings.limit
     return {
@@ -92,7 +93,7 @@ def limits(
 def known(
     head: Head, shape: PipelineFacts, offers: Mapping[str, Offer], heard: Heard
 ) -> dict[str, Frontiers]:
-    """Return what is known of each injector with what sources say now, and what the clock says."""
+    """Return what is known of each injector, including what sources and the clock say now."""
     return {
         name: _known(head.frontiers_of(name), shape.rules[name], name, offers.get(name), heard)
         for name in shape.injectors
@@ -102,7 +103,7 @@ def known(
 def _known(
     before: Frontiers, rules: Rules, injector: str, offer: Offer | None, heard: Heard
 ) -> Frontiers:
-    if offer is None:  # (what was named in an offer that no step has taken is still there)
+    if offer is None:  # partitions named in an offer that no step has taken are still there
         told, parts = heard.named.get(injector, {}), dict(before.parts)
     else:
         told, parts = offer.parts, _still_meant(before, rules, offer.parts)
@@ -118,7 +119,7 @@ def _known(
         if name in awaited and not part.came:
             parts[name] = msgspec.structs.replace(
                 part, idle=False
-            )  # it holds, however long it takes
+            )  # it holds the watermark, however long it takes
         elif rules.idle_after_us is not None:
             parts[name] = _maybe_idle(part, name in paused, rules.idle_after_us, heard)
     after = msgspec.structs.replace(before, parts=parts)
@@ -126,17 +127,21 @@ def _known(
 
 
 def named_in(offer: Offer) -> dict[str, Part]:
-    """Return the partitions that an offer names; what it says of them holds only with its records."""
+    """Return the partitions that an offer names.
+
+    What the offer says of them holds only together with its records.
+    """
     return {
         name: Part(awaited=part.awaited) for name, part in offer.parts.items() if not part.final
     }
 
 
 def _still_meant(before: Frontiers, rules: Rules, told: Mapping[str, Part]) -> dict[str, Frontier]:
-    """Return the partitions without those that the code gave up: nothing will ever come of them.
+    """Return the partitions without those that the code gave up, of which nothing will ever come.
 
-    One is that was expected, never came and is expected no more. Where a source says now whose records
-    are, the nameless partition of before is another; where it says so no more, those with names are.
+    Given up is a partition that was expected, never came, and is expected no longer. If a source
+    names its partitions now, the nameless one of before is given up. If it no longer names them,
+    the named ones are.
     """
     return {
         name: part
@@ -146,7 +151,10 @@ def _still_meant(before: Frontiers, rules: Rules, told: Mapping[str, Part]) -> d
 
 
 def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Frontier:
-    """Return what is known of a partition by the clock. One that is paused has something, outside."""
+    """Return what is known of a partition by the clock.
+
+    One that is paused is not idle: its records wait.
+    """
     if part.ended:
         return part
     if paused:

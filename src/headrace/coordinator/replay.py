@@ -1,9 +1,9 @@
-"""The stretch: the steps since the last checkpoint, whose changes are in soft files only.
+"""Uncheckpointed steps, and computing them again.
 
-Their manifests say what they have read and what came of it, so they can be computed again: by a driver
-that takes over, or when a soft file is gone. A step that is computed again is compared with what was
-recorded, and nothing of it is committed once more: it only brings soft state back, and what sinks have
-not received.
+The changes of uncheckpointed steps are in soft files only. Their manifests say what they read and
+which results they had, so they can be computed again: by a driver that takes over, or when a soft
+file is gone. Each result is compared with the manifest, and nothing is committed a second time. A
+replay only restores soft state and the results that sinks have not received.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from headrace.runfiles.format import FileRef
 
 
 class UncheckpointedSteps:
-    """What was committed since the last checkpoint.
+    """The steps that were committed since the last checkpoint.
 
     Args:
-        settings: say how long it may become.
+        settings: they limit how many steps there may be, and for how long.
 
     Attributes:
         links: the soft files, as links of the chains by ``"layer/worker"``.
@@ -42,31 +42,31 @@ class UncheckpointedSteps:
         self._steps: list[Manifest] = []
 
     def open(self, checkpoint: Head | None, steps: Sequence[Manifest], now_us: int) -> None:
-        """Begin with what another driver has left: its last checkpoint, and the manifests since."""
+        """Start with what an earlier driver left: its last checkpoint, and the manifests since."""
         self._checkpoint, self._steps = checkpoint, list(steps)
         self._begun_us = now_us
 
     def committed(self, head: Head, manifest: Manifest, adopted: Adopted | None) -> None:
-        """Note what was committed; a checkpoint ends the stretch, and the next one begins."""
+        """Note a committed manifest. A checkpoint empties the list."""
         if manifest.light:
             self._steps.append(manifest)
             self.note_files(head, [] if adopted is None else adopted.runs)
             return
         self._checkpoint, self._steps, self.links = head, [], {}
-        self._begun_us = manifest.clock_us or self._begun_us  # (a clock may have gone back)
+        self._begun_us = manifest.clock_us or self._begun_us  # the clock may have gone back
 
     def note_files(self, head: Head, runs: Iterable[FileRef]) -> None:
-        """Note the soft files of one more step."""
+        """Note the soft files of a step."""
         for run in runs:
             links = self.links.setdefault(f"{run.layer}/{run.worker}", [])
             before = links[-1][2] if links else head.chain_of(run.layer, run.worker).digest
             links.append((before, run, link(before, run)))
 
     def is_due(self, head: Head, now_us: int) -> bool:
-        """Say whether the next step is to be a checkpoint.
+        """Return whether the next step must be a checkpoint.
 
-        It always is while state moves, or somebody catches up: both read what is in storage. And it is
-        where a stop or a pause was agreed on.
+        It must be while state moves or a backfill runs, because both read what is in storage. It
+        also must be if a stop or a pause was scheduled for that step.
         """
         settings = self._settings
         moves = bool(head.updates) or head.migration is not None
@@ -80,26 +80,30 @@ class UncheckpointedSteps:
         )
 
     def is_overdue(self, head: Head, now_us: int) -> bool:
-        """Say whether a checkpoint is due although there is nothing else to do."""
+        """Return whether a checkpoint is due although nothing else is to be done."""
         return head.is_behind and self._is_long(now_us)
 
     def _is_long(self, now_us: int) -> bool:
-        """Say whether it has lasted as long as it may; a clock that has gone back cannot tell."""
+        """Return whether the time limit between checkpoints has passed.
+
+        If the clock has gone back, the time that has passed is unknown, and the limit counts as
+        reached.
+        """
         passed, most = now_us - self._begun_us, self._settings.checkpoint_us
         return most > 0 and not 0 <= passed < most
 
     def replay(self) -> Replay:
-        """Return how all of it is computed again; soft files of before count no more."""
+        """Return the replay of all these steps. Soft files from before are forgotten."""
         self.links = {}
         ensure(self._checkpoint is not None or not self._steps, "steps follow no checkpoint")
         return Replay(self._checkpoint, self._steps)
 
 
 class Replay:
-    """Steps that are computed again, one after another.
+    """Committed steps that are computed again, one after another.
 
     Args:
-        checkpoint: as of which state is in storage.
+        checkpoint: the head as of which state is in storage.
         steps: the manifests since, ascending.
     """
 
@@ -109,21 +113,22 @@ class Replay:
 
     @property
     def next(self) -> Manifest | None:
-        """The next step that had computed something; None when there is none left."""
+        """The next step that had computed something; None when none is left."""
         while self._left and self._left[0].intent is None:
             self.pass_()
         return self._left[0] if self._left else None
 
     def pass_(self) -> None:
-        """Go on behind the next step: it was computed again, or has computed nothing."""
+        """Advance past the next step, which was computed again or had computed nothing."""
         manifest = msgspec.structs.replace(self._left.popleft(), base=None)
         self._then = fold(self._then, manifest, "")
 
     def head(self, now: Head) -> Head:
-        """Return what the next step is computed on: the pipeline of then, in the layout of now.
+        """Return the head that the next step is computed on: as of then, but in today's layout.
 
         Args:
-            now: the newest head. Its reign it is, and where its workers live; results depend on neither.
+            now: the newest head. The epoch and the owners of bins are taken from it; results depend
+                on neither.
         """
         assert self._then is not None
         return msgspec.structs.replace(
@@ -134,10 +139,10 @@ class Replay:
 
 
 def check_same(recorded: Manifest, adopted: Adopted) -> None:
-    """Check that a step that was computed again came to what was recorded.
+    """Check that a step that was computed again has the results that its manifest records.
 
     Raises:
-        ReplayDiffers: naming what did not.
+        ReplayDiffers: naming every difference.
     """
     read = {name: part.digest for name, part in recorded.divisions.items() if part.rows}
     again = {name: digest for name, digest in adopted.read_digests.items() if name in read}
@@ -145,7 +150,8 @@ def check_same(recorded: Manifest, adopted: Adopted) -> None:
     if not problems:
         changed = _differing(recorded.state_digests, adopted.state_digests)
         problems += [f"computation {name!r} changed its state otherwise" for name in changed]
-        # (which streams are staged depends on the sinks, and there may be others now)
+        # Only streams in both are compared. Which streams are staged depends on the sinks, and
+        # these may have changed.
         both = recorded.stream_digests.keys() & adopted.stream_digests.keys()
         made = sorted(n for n in both if recorded.stream_digests[n] != adopted.stream_digests[n])
         problems += [f"stream {name!r} was produced otherwise" for name in made]

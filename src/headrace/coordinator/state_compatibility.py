@@ -1,10 +1,12 @@
-"""What becomes of state whose declared shape is not the stored one: it passes, is upgraded, or refused.
+"""Compatibility of stored state with the code: it is readable as it is, upgraded, or refused.
 
-All is judged by what the storage remembers of its shapes (:mod:`headrace.schema.compatibility`), without
-the old code. Each row says which version it is of, so what has to be known here is only which versions
-there may be rows of: ``older`` in a shape, by version. As slices are written, such rows are upgraded; when
-every slice was, by code that has declared the state all the time, there are none any more, and their
-upgrade may go.
+Stored state is judged by what the storage remembers of its shapes
+(:mod:`headrace.schema.compatibility`), without the old code. Each row says which version it is of.
+So all that must be known here is of which versions rows may exist: ``older`` in a shape, by
+version.
+
+As slices are written, older rows are upgraded. Once every slice was written by code that declared
+the state all the time, no older rows are left, and their upgrade may be removed.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from headrace.schema.compatibility import differences, in_words
 
 Facts = Mapping[str, Any]
 
-#: What a computation may not cease to declare: what is pending would be lost.
+#: Kinds of state that a computation must not stop declaring: pending work would be lost.
 PENDING = ("timer", "posted", "waiting")
-#: Descriptions begin with what kind of state it is; these with two words.
+#: A description starts with the kind of state; these kinds have two words.
 _TWO_WORDS = ("per",)
 
 MEND = (
@@ -43,7 +45,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
-    """Yield why the state of a computation cannot be read by its code.
+    """Yield why the code of a computation cannot read its stored state.
 
     Args:
         name: the computation.
@@ -61,7 +63,7 @@ def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
 
 
 def changes_of(before: Facts, now: Facts) -> dict[str, str]:
-    """Return name → what becomes of stored state, of all whose shape or version is another now."""
+    """Return what happens to stored state whose shape or version has changed, by name."""
     found = {}
     for cell in before["cells"]:
         if cell not in now["cells"]:
@@ -75,7 +77,7 @@ def changes_of(before: Facts, now: Facts) -> dict[str, str]:
 
 
 class _State:
-    """One declared state, as it is stored and as it is declared."""
+    """A declared state: as it is stored, and as the code declares it."""
 
     def __init__(self, place: str, cell: str, before: Facts, now: Facts) -> None:
         self._place = place
@@ -96,7 +98,7 @@ class _State:
         return int((self.was or {}).get("version", 1))
 
     def problems(self) -> Iterator[Problem]:
-        """Yield why it cannot be read."""
+        """Yield why the code cannot read it."""
         if _kind(self._text) != _kind(self._text_now):
             yield self._problem("", "declare it under another name; what is stored is kept")
         elif self.is_ is None:
@@ -145,7 +147,7 @@ class _State:
                 )
 
     def _misread(self, older: str, shape: Any, taken: Facts) -> Iterator[Problem]:
-        """Yield why rows of an older version are not of the type that their upgrade wants."""
+        """Yield why rows of an older version are not of the type that their upgrade expects."""
         if shape is None or "described" in shape:
             described = self._text if shape is None else shape["described"]
             told = not described.endswith(taken["described"])
@@ -165,7 +167,7 @@ class _State:
         return _type_differences(self.was, self.is_)
 
     def _fixed(self) -> list[str]:
-        """Return what no upgrade can change: what tells rows apart, and when they are due."""
+        """Return changes that no upgrade allows: to what identifies rows, and to their expiry."""
         was, is_ = self.was, self.is_
         if was is None or is_ is None:
             return []
@@ -182,10 +184,12 @@ class _State:
         return found
 
     def _may_change_ttl(self, was: Facts, is_: Facts) -> bool:
-        """Say whether a time to live may come or go: with a new version, where each row has its own.
+        """Return whether a time to live may be added or removed.
 
-        What is stored stays until it is written again, and what had one has none any more. The clock
-        stays. A list that had one has gaps, so it keeps it.
+        This takes a new version, and state in which each value has its own time. What was stored
+        without a time to live stays until it is written again. If the new version has none, all
+        values lose theirs. The clock cannot change. A list with a time to live has gaps, so it must
+        keep it.
         """
         if "columns" in is_ or self.version == self.stored_version:
             return False
@@ -201,7 +205,7 @@ class _State:
         return f": {'; '.join(more)}" if more else ""
 
     def in_words(self, shape: Any) -> str:
-        """Return a state's shape as people write it."""
+        """Return the shape of a state in words."""
         version = f" version {shape['version']}" if "version" in shape else ""
         if "columns" in shape:
             columns = {**shape.get("sub", {}), **shape["columns"]}
@@ -213,10 +217,10 @@ class _State:
 
 
 def column_differences(was: Facts, is_: Facts) -> list[str]:
-    """Return why rows of some columns cannot be read as rows of others; nothing if they can.
+    """Return why rows with some columns cannot be read as rows with others; nothing if they can.
 
-    A column that is added needs a value for the rows from before it; one that goes is given up by name, and
-    stays gone, since rows may still have it.
+    A column that is added needs a value for the rows from before it. A column that is removed is
+    given up by name, and stays given up, since rows may still have it.
     """
     old, new = was["columns"], is_["columns"]
     found = []
@@ -242,26 +246,26 @@ def column_differences(was: Facts, is_: Facts) -> list[str]:
 
 
 def merged_shapes(before: Facts, now: Facts, *, step: int, floor: int) -> dict[str, Any]:
-    """Return what the storage is to remember of the shapes of a computation's state.
+    """Return the shapes of a computation's state to store.
 
     Args:
-        before: what it remembers of the computation.
-        now: what the code declares, which was checked against it.
-        step: of the claim with which the code begins.
-        floor: up to this step everything was written again, as a part of slices.
+        before: what the storage remembers of the computation.
+        now: what the code declares, checked against it.
+        step: the step of the claim with which the code starts.
+        floor: everything up to this step was written again, as a part of slices.
     """
     stored, declared = before.get("shapes", {}), now.get("shapes", {})
     kept = {cell: _undeclared(shape) for cell, shape in stored.items() if cell not in declared}
     for cell, shape in declared.items():
         was = stored.get(cell)
         if was is None and cell in before["cells"]:
-            was = {"described": before["cells"][cell]}  # (as older versions of Headrace stored it)
+            was = {"described": before["cells"][cell]}  # as older versions of Headrace stored it
         kept[cell] = _merged(was, shape, step, floor)
     return kept
 
 
 def undeclared_shapes(before: Facts) -> dict[str, Any]:
-    """Return what the storage is to remember of the shapes of a computation that is not drawn."""
+    """Return the shapes to store of a computation that was removed."""
     return {cell: _undeclared(shape) for cell, shape in before.get("shapes", {}).items()}
 
 
@@ -271,7 +275,7 @@ def _merged(was: Any, shape: Any, step: int, floor: int) -> Any:
     older = {}
     for version, facts in was.get("older", {}).items():
         since = facts.get("since")
-        # (what is held by worker is in no slice)
+        # Per-worker state is in no slice.
         if since is None or floor < since or shape["kind"] == "per worker":
             older[version] = {**facts, "since": step if since is None else since}
     now = shape.get("version", 1)
@@ -287,7 +291,7 @@ def _merged(was: Any, shape: Any, step: int, floor: int) -> Any:
 
 
 def _undeclared(shape: Any) -> Any:
-    """Return a shape of what no code declares now: its rows are taken over as they are."""
+    """Return a shape that no code declares now: its rows are copied unchanged."""
     if "older" not in shape:
         return shape
     older = {version: {**facts, "since": None} for version, facts in shape["older"].items()}

@@ -1,1 +1,1 @@
-"""The driver: carries out the instructions of the coordinator, and reports back to it."""
+"""The driver: carries out the coordinator's instructions, and reports the results back to it."""

@@ -1,4 +1,4 @@
-"""Tries: one after the other on the runner, while what they are of is made durable."""
+"""Attempts of steps: run one after another on the runner, while their intents become durable."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from headrace.ledger.ledger import Ledger
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 
-#: The runner's processes are kept warm so often.
+#: Seconds without an attempt after which the runner's processes are kept warm.
 WARM_EVERY_S = 25.0
 
 
 class RunningAttempt(msgspec.Struct, frozen=True):
-    """The newest try: what it was to do, and when it began, by the monotonic clock."""
+    """The newest attempt: its plan, and its start by the monotonic clock."""
 
     plan: StepPlan
     started: float
 
 
 class StepAttempts:
-    """Runs tries.
+    """Runs the attempts of steps.
 
     Args:
         runner: where tasks run.
-        ledger: keeps intents.
-        intake: gives the splits of a division.
-        stopwatch: is told what takes how long.
+        ledger: where intents are written.
+        intake: source of the splits of a division.
+        stopwatch: measures the phases of an attempt.
 
     Attributes:
-        ended: when the newest try ended, by the monotonic clock.
+        ended: when the newest attempt ended, by the monotonic clock.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class StepAttempts:
         self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
         self._growing = ThreadPoolExecutor(1, "headrace-grow") if runner.concurrent else None
-        self._ready: tuple[int, Future[None]] | None = None  # what was asked for last
+        self._ready: tuple[int, Future[None]] | None = None  # the newest request to get ready
 
     @property
     def newest(self) -> RunningAttempt:
-        """The newest try; only once there is one."""
+        """The newest attempt. Requires that there is one."""
         assert self._newest is not None
         return self._newest
 
     @property
     def plan(self) -> StepPlan | None:
-        """The plan of the newest try; None before the first."""
+        """The plan of the newest attempt; None before the first."""
         return None if self._newest is None else self._newest.plan
 
     def run(self, run: Run, head: Head) -> AttemptEnded | AttemptFailed:
-        """Run a try on top of a head; return how it ended."""
-        self._stopwatch.rename("try", "lost")  # if there was one already, it is thrown away
+        """Run an attempt on top of a head. Return how it ended."""
+        self._stopwatch.rename("try", "lost")  # an earlier attempt of this step was lost
         started = time.perf_counter()
         with self._stopwatch.phase("split"):
             plan = self._intake.with_splits(run.plan, run.divisions)
@@ -89,13 +89,13 @@ class StepAttempts:
         return AttemptEnded(reports, took_us, superseded, self._ready_for())
 
     def keep_warm(self) -> None:
-        """Keep the runner's processes, if they had nothing to do for long."""
+        """Keep the runner's processes alive if they had no work for :data:`WARM_EVERY_S`."""
         if time.monotonic() - self._warmed > WARM_EVERY_S:
             self._runner.keep_warm()
             self._warmed = time.monotonic()
 
     def make_ready(self, workers: int) -> None:
-        """Begin to get ready for plans with so many workers, beside the tries."""
+        """Start to get ready for plans with this number of workers, beside the attempts."""
         if self._ready is not None and self._ready[0] == workers:
             return
         done: Future[None] = Future()
@@ -107,17 +107,23 @@ class StepAttempts:
         self._ready = (workers, done)
 
     def _ready_for(self) -> int:
-        """Return for how many workers all that was asked for is done; where it failed, a try tells why."""
+        """Return the number of workers for which getting ready is over; 0 while it is not.
+
+        If it failed, the next attempt with this number of workers reports why.
+        """
         return self._ready[0] if self._ready is not None and self._ready[1].done() else 0
 
     def close(self) -> None:
-        """Wait for what is under way beside the tries."""
+        """Wait for the work that goes on beside the attempts."""
         for pool in (self._intending, self._growing):
             if pool is not None:
                 pool.shutdown()
 
     def _intend(self, intent: Intent, head: Head) -> Future[Intent]:
-        """Begin to make an intent durable: while the try runs, if that runs elsewhere."""
+        """Start to make an intent durable.
+
+        If attempts run elsewhere, this goes on beside the attempt.
+        """
         if self._intending is not None:
             return self._intending.submit(self._ledger.intend, head, intent)
         done: Future[Intent] = Future()
@@ -126,7 +132,7 @@ class StepAttempts:
         return done
 
     def _was_outrun(self, intent: Intent | None, first: Future[Intent] | None) -> bool:
-        """Wait for the intent; say whether that of another driver was there first."""
+        """Wait for the intent. Return whether another driver's intent came first."""
         if intent is None or first is None:
             return False
         with self._stopwatch.phase("intent"):

@@ -1,4 +1,4 @@
-"""A topology change of a running pipeline, from its asking to its end."""
+"""A topology change of a running pipeline, from the request to its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from headrace.pipeline import Pipeline
 
 
 class Change:
-    """A change of the drawing that a running pipeline was asked for.
+    """A topology change that a running pipeline was asked for.
 
     Attributes:
-        pipeline: the drawing that is to run.
-        plan: what the change comes to: what is added, removed, replaced, what happens to state.
-        paused_s: how long no step could run for it, in seconds; None before it took effect.
+        pipeline: the new topology.
+        begin: where added computations start, by name.
+        forget: computations whose state is given up.
+        plan: what the change does: what is added, removed, replaced, and what happens to state.
+        paused_s: seconds in which no step could run for it; None before it took effect.
     """
 
     def __init__(
@@ -30,28 +32,28 @@ class Change:
         self._done = threading.Event()
         self._step: int | None = None
         self._error: BaseException | None = None
-        self._told: ChangePlan | None = None  # what who asked was told that it comes to
+        self._told: ChangePlan | None = None  # the plan that the caller was shown
 
     def __repr__(self) -> str:
         return f"Change({self.plan})"
 
     @property
     def step(self) -> int | None:
-        """The step from which on it is in effect; None before that."""
+        """The step from which the change is in effect; None before that."""
         return self._step
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait until the change took effect, or was refused.
+        """Wait until the change took effect or was refused.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits without limit.
 
         Returns:
-            The step from which on it is in effect (an empty one: all later ones run the new drawing);
-            None after the timeout.
+            The step from which the change is in effect; None after the timeout. That step is empty,
+            and all later ones run the new topology.
 
         Raises:
-            HeadraceError: why it was refused; then the pipeline goes on as it was.
+            HeadraceError: the reason why it was refused. Then the pipeline goes on as it was.
         """
         if not self._done.wait(timeout):
             return None
@@ -62,14 +64,16 @@ class Change:
     # -- the driver's side --------------------------------------------------------------------
 
     def tell(self, plan: ChangePlan) -> None:
-        """Tell who asks what it comes to, as things stand."""
+        """Note the plan that the caller is shown, as of the newest step."""
         self.plan = self._told = plan
 
     def check_still(self, plan: ChangePlan) -> None:
-        """Check that it undoes nothing but what who asked was told; another change may have come first.
+        """Check that the change undoes nothing beyond the plan that the caller was shown.
+
+        Another change may have come first.
 
         Raises:
-            ChangeRefused: when it does.
+            ChangeRefused: if it does.
         """
         if self._told is None:
             return
@@ -85,12 +89,16 @@ class Change:
             )
 
     def applied(self, step: int, paused_s: float) -> None:
-        """Tell that it took effect."""
+        """Note that the change took effect."""
         self._step, self.paused_s = step, paused_s
         self._done.set()
 
     def refused(self, error: BaseException | None) -> None:
-        """Tell that it did not take effect; without an error, because the pipeline has ended."""
+        """Note that the change did not take effect.
+
+        Args:
+            error: the reason; None if the pipeline has ended.
+        """
         self._error = error or ChangeRefused(
             "the pipeline ended before the change was known to be in effect",
             remedy="start it with the new drawing; what was committed stays",

@@ -1,7 +1,7 @@
-"""The driver's shell: carries out what the coordinator asks for, in one thread, and tells it back.
+"""The driver: carries out the coordinator's instructions in one thread, and reports back as events.
 
-Everything that touches the world is here or in what is passed in: the store, the runner, the
-sources and sinks, the clock, the nonces.
+All effects are here or in the objects that are passed in: the store, the runner, the sources and
+sinks, the clock, the nonces.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ from headrace.storage.probe import check_creates
 
 log = logging.getLogger("headrace")
 
-#: What instructions are called where time is told.
+#: The phase in which the time of an instruction is counted.
 _PHASES: dict[type[Instruction], str] = {
     LoadIntent: "poll",
     PrepareReplay: "poll",
@@ -123,34 +123,34 @@ _PHASES: dict[type[Instruction], str] = {
 }
 
 
-#: A driver that hands over looks so often for the claim of the next one.
+#: Microseconds between two looks for the next driver's claim, during a handover.
 _CLAIM_LOOK_US = 2_000
 
-#: A driver that waits for input looks so often whether another has gone on.
+#: Microseconds between two looks for a newer driver, while this one waits for input.
 _LEADS_LOOK_US = 1_000_000
 
-#: So many bins a new pipeline gets. More cost next to nothing.
+#: Default number of bins. More bins cost next to nothing.
 DEFAULT_BINS = 256
 
 
-#: What a driver begins with that is not told a head: the newest there is, or a storage that holds nothing.
+#: What a driver starts from, if not from a given head: the newest head, or an empty storage.
 Fresh = Literal["newest", "new"]
 
 
 class Clock:
-    """The time of day. Tests pass one that they move."""
+    """The time of day. Tests pass a clock that they move."""
 
     def now_us(self) -> int:
         """Return microseconds since 1970 UTC."""
         return time.time_ns() // 1_000
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
-        """Wait until a time, or until somebody sets ``woken``."""
+        """Wait until a time, or until another thread sets ``woken``."""
         woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
 
 
 def _cancelled_at(error: Cancelled) -> str:
-    """Return why a run ends that was cancelled."""
+    """Return the reason for the end of a run that was cancelled."""
     return f"cancelled at {error.place}" if error.place else "cancelled"
 
 
@@ -159,7 +159,7 @@ def _head_of(on: Head | Fresh) -> Head | None:
 
 
 def _without_end(offer: Offer | None) -> Offer | None:
-    """Return an offer as if there could be more after it."""
+    """Return an offer as if more could follow it."""
     return None if offer is None else msgspec.structs.replace(offer, final=False)
 
 
@@ -170,7 +170,7 @@ def _closed(sink: Sink) -> None:
 
 
 def _nothing() -> None:
-    """Rehearse nothing."""
+    """Do nothing in place of a warm-up."""
 
 
 class Driver:
@@ -180,23 +180,25 @@ class Driver:
         pipeline: what to run.
         store: its storage.
         runner: where tasks run.
-        workers: how many workers; None for as many as there are in storage, or places for a new one. At a
-            restart with another number than was asked for before, the least state changes hands.
-        bins: how many bins there are to be; None for as many as there are in storage, or 256.
+        workers: number of workers; None for as many as the storage says, or as the runner has
+            places for a new pipeline. Changing it at a restart rescales offline, and moves as
+            little state as possible.
+        bins: number of bins; None for as many as the storage says, or :data:`DEFAULT_BINS`.
         settings: pace and upkeep.
-        clock, nonce: time and chance, passed in.
-        drain: stop when all input has ended.
-        policy, how, policy_dry_run: what lets the layout follow what is measured, if anything does; see
-            :mod:`headrace.policies`.
+        clock, nonce: sources of time and randomness.
+        drain: whether to stop when all input has ended.
+        policy, how, policy_dry_run: the policy, if there is one; see :mod:`headrace.policies`.
         check_predecessor: see :mod:`headrace.ledger.ledger`.
         stopwatch: measures where time goes; by default by the monotonic clock.
-        fingerprint_of: returns what tells a pipeline's code from other code.
-        reopen: injectors that are to go on, should their input have ended.
-        remove_injectors: injectors that are gone on purpose, though what read them goes on.
+        fingerprint_of: returns the fingerprint of a pipeline's code.
+        reopen: injectors to read on if their input had ended.
+        remove_injectors: injectors that are gone on purpose, although computations that read them
+            remain.
 
     Attributes:
-        pulse: what it is at, for those who show others that it lives.
-        declares_ends: whether the end of an injector's input is taken for one; may be set from any thread.
+        pulse: progress of the loop, for the heartbeat and the watchdog.
+        declares_ends: whether the end of an injector's input counts as its end. May be set from any
+            thread.
     """
 
     def __init__(
@@ -211,7 +213,7 @@ class Driver:
         pipeline.check_complete()
         check_names(reopen, pipeline.injectors)
         check_replayable(pipeline, settings or Settings())
-        self.drawing = pipeline  # with what storage may say is removed
+        self.drawing = pipeline  # the whole graph, including what is removed by command
         self.pipeline = pipeline
         self.store = store
         self.runner = runner
@@ -221,7 +223,7 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = LoopProgress()
         self.woken = threading.Event()
-        self.cancel_asked_s: float | None = None  # since when somebody wants it cancelled
+        self.cancel_asked_s: float | None = None  # when cancel() was called first
         self._given_up = False
         self._look_us = 0
         self._settings = settings or Settings()
@@ -234,17 +236,19 @@ class Driver:
                 remedy=f"use 1 to {self._settings.most_workers:,}, or allow more by "
                 "Settings(most_workers=…)",
             )
-        self._reopen = frozenset(reopen)  # until that is done
+        self._reopen = frozenset(reopen)  # emptied by the claim
         self._removed_injectors = frozenset(remove_injectors)
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._layout_asked = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
         self._fingerprint: tuple[Pipeline, str] | None = None
-        self._started: tuple[Pipeline, frozenset[str]] | None = None  # drawing, and what of it runs
-        self._let_go: list[Sink] = []  # closed as soon as the drawing without them has claimed
+        # the whole graph, and the computations that run
+        self._started: tuple[Pipeline, frozenset[str]] | None = None
+        # sinks that the new topology does not have; closed at its claim
+        self._let_go: list[Sink] = []
         self._todo: deque[Instruction] = deque()
         self._asked: deque[StopAsked] = deque()
-        self._told: list[StopAsked] = []  # of what was asked, what a coordinator has been told
+        self._told: list[StopAsked] = []  # the requests that a coordinator has handled
         self._stopwatch = stopwatch or Stopwatch()
         self._proof = Proof(self.ledger, lambda: self.coordinator.head)
         self._deliveries = self._new_deliveries(pipeline)
@@ -265,7 +269,7 @@ class Driver:
     # -- the loop -----------------------------------------------------------------------------
 
     def run(self, on: Head | Fresh = "newest") -> str:
-        """Run until the coordinator stops; return why it stopped.
+        """Run until the coordinator stops. Return why it stopped.
 
         Args:
             on: see :meth:`open`.
@@ -280,14 +284,14 @@ class Driver:
                 return stop.why
 
     def open(self, on: Head | Fresh = "newest") -> None:
-        """Look at the storage, and get ready for the first :meth:`turn`, which claims the epoch.
+        """Read the storage, and get ready for the first :meth:`turn`, which claims the epoch.
 
         Args:
-            on: the head that the claim is to follow, and nothing else; ``"new"`` for the first of all. By
-                default the newest, whoever has committed it.
+            on: the only head that the claim may follow; ``"new"`` for a storage that holds nothing.
+                By default the newest head, whichever driver committed it.
 
         Raises:
-            HeadraceError: when the pipeline cannot be run here.
+            HeadraceError: if the pipeline cannot run on this storage.
         """
         head = self._begin(on)
         self._intake.open()
@@ -295,10 +299,10 @@ class Driver:
             self._check_ends(head)
 
     def _check_ends(self, head: Head) -> None:
-        """Check that input which had ended has no more, unless it is to be read.
+        """Check that input that had ended has no more, unless it is to be read.
 
         Raises:
-            InputGoesOn: when it has.
+            InputGoesOn: if it has more.
         """
         shape = self.coordinator.shape
         starts = shape.starts(head)
@@ -308,25 +312,25 @@ class Driver:
             raise input_goes_on(head, shape.readers, more)
 
     def prepare(self, on: Head | Fresh = "newest", rehearse: Callable[[], None] = _nothing) -> None:
-        """Do what takes time before :meth:`open` while another driver leads. Claims nothing.
+        """Do what takes time before :meth:`open`, while another driver leads. Claims nothing.
 
         Args:
-            on: what is stored; see :meth:`open`.
-            rehearse: what the runner lets its processes do once.
+            on: the head to prepare for; see :meth:`open`.
+            rehearse: a warm-up that the runner calls once in each of its processes.
 
         Raises:
-            HeadraceError: when the pipeline cannot be run on what is stored.
+            HeadraceError: if the pipeline cannot run on what is stored.
         """
         self._begin(on)
         self._todo.clear()
         self.runner.warm_up(rehearse)
 
     def keep_ready(self) -> None:
-        """Keep what was prepared from growing cold."""
+        """Keep warm what :meth:`prepare` has got ready."""
         self._tries.keep_warm()
 
     def _begin(self, on: Head | Fresh) -> Head | None:
-        """Read the storage, draw what it leaves, and let the runner be ready for that."""
+        """Read the storage, build the topology that it leaves, and get the runner ready for it."""
         self.ledger.check_owner(self.drawing.name)
         if self._started is None:
             check_creates(self.store, self._nonce())
@@ -348,9 +352,10 @@ class Driver:
         return opened.head
 
     def step_back(self) -> None:
-        """Let go of sources, and of a change that was not committed, after another driver has taken over.
+        """Give up leadership: close the sources, and drop a change that was not committed.
 
-        The runner stays ready; sinks stay open, since they are delivered to by who leads again.
+        Called after another driver has taken over. The runner stays ready. Sinks stay open, because
+        this driver delivers to them again if it leads again.
         """
         self.pulse.lost()
         before = self.requests.overtaken()
@@ -364,12 +369,12 @@ class Driver:
 
     @property
     def upcoming(self) -> Instruction:
-        """What the next :meth:`turn` will do, unless a stop was asked for meanwhile."""
+        """The instruction that the next :meth:`turn` carries out, unless a stop comes first."""
         ensure(bool(self._todo), "the coordinator asked for nothing")
         return self._todo[0]
 
     def turn(self) -> Stop | None:
-        """Carry out one instruction; return it when it says that the run is over.
+        """Carry out one instruction. Return it if it says that the run is over.
 
         Raises:
             HeadraceError: what went wrong. Every committed step is intact.
@@ -405,10 +410,10 @@ class Driver:
         return None
 
     def _check_leads(self, error: HeadraceError) -> None:
-        """Check that something is not gone because another driver has gone on, and cleaned.
+        """Check whether something is missing because another driver has gone on and cleaned up.
 
         Raises:
-            Fenced: when it is.
+            Fenced: if so.
         """
         if isinstance(error, Damaged | NotFound | SourceChanged):
             self.ledger.check_newest(self._head)
@@ -418,7 +423,7 @@ class Driver:
             return self.coordinator.handle(event)
 
     def _tell_released(self) -> None:
-        """Tell of all that sinks have acknowledged; raise what one of them raised."""
+        """Report acknowledged deliveries to the coordinator. Raise what a sink raised."""
         self._deliveries.news.clear()
         for released in self._deliveries.released():
             self.coordinator.handle(released)
@@ -475,23 +480,24 @@ class Driver:
         assert head is not None
         return head
 
-    # -- from outside -------------------------------------------------------------------------
+    # -- requests from other threads ----------------------------------------------------------
 
     def ask_to_stop(self, *, drain: bool = False, catch_up: bool = False) -> None:
-        """Ask for a stop, from any thread: by default after the running step.
+        """Ask for a stop, by default after the running step. Safe from any thread.
 
         Args:
-            drain: when the input has ended.
-            catch_up: when what is there now has been read.
+            drain: stop when all input has ended.
+            catch_up: stop when all that the sources have now was read.
         """
         self._asked.append(StopAsked(drain, catch_up))
         self.woken.set()
         self._deliveries.news.set()
 
     def cancel(self) -> None:
-        """Ask for an end now: the running step is thrown away, and nothing is delivered. From any thread.
+        """Ask for an end now. Safe from any thread.
 
-        A try that runs is ended by whoever watches the driver; see :mod:`headrace.driver.watchdog`.
+        The running step is discarded, and no further delivery starts. The watchdog ends an attempt
+        that is running; see :mod:`headrace.driver.watchdog`.
         """
         if self.cancel_asked_s is None:
             self.cancel_asked_s = self.pulse.clock()
@@ -500,27 +506,30 @@ class Driver:
         self._deliveries.news.set()
 
     def give_up(self) -> None:
-        """Let nothing that the driver's thread still does have an effect: it is stuck. From any thread."""
+        """Give up the driver's thread, which is stuck: nothing that it still does has an effect.
+
+        Safe from any thread.
+        """
         self._given_up = self.pulse.given_up = True
         self._deliveries.abandon()
 
     def look_for_stop_now(self) -> None:
-        """Look whether another process has asked for a stop at once; obey it. From any thread."""
+        """Cancel if another process has sent a command to stop at once. Safe from any thread."""
         head = self.coordinator.head
         if head is None or self.pulse.epoch is None:
             return
-        with contextlib.suppress(StorageError):  # it is looked for again
+        with contextlib.suppress(StorageError):  # the next look will do
             if self.requests.is_to_stop_now(head):
                 self.cancel()
 
     @property
     def settings(self) -> Settings:
-        """How it runs."""
+        """The settings of the run."""
         return self._settings
 
     @property
     def running_plan(self) -> StepPlan | None:
-        """The newest try's plan; None before the first."""
+        """The plan of the newest attempt; None before the first."""
         return self._tries.plan
 
     @property
@@ -530,38 +539,44 @@ class Driver:
 
     @property
     def deliveries_under_way(self) -> list[UnderWay]:
-        """The deliveries that sinks are at."""
+        """The deliveries that sinks are working on."""
         return self._deliveries.under_way
 
     @property
     def stop_asked(self) -> bool:
-        """Whether somebody wants it to stop that no coordinator was told of."""
+        """Whether an immediate stop was asked for that no coordinator has handled yet."""
         return self.cancel_asked_s is not None or any(asked.at_once for asked in self._asked)
 
     def ask_to_change(self, change: Change) -> None:
-        """Ask for another drawing, between two steps. From any thread; the change says how it went."""
+        """Ask for a topology change between two steps.
+
+        Safe from any thread; see :meth:`Change.wait`.
+        """
         self.requests.ask(change)
         self.woken.set()
 
     def look_for_commands(self) -> None:
-        """Look for a command before the next step, however lately that was done. From any thread."""
+        """Look for commands before the next step, however recent the last look was.
+
+        Safe from any thread.
+        """
         self.requests.look_at_once()
         self.woken.set()
 
     def plan_change(self, change: Change) -> ChangePlan:
-        """Return what a change comes to, as things stand. From any thread.
+        """Return the plan of a change, as of the newest step. Safe from any thread.
 
         Raises:
-            HeadraceError: when it would be refused.
+            HeadraceError: if the change would be refused.
         """
         return plan_of(change, self.coordinator.head, self.pipeline)
 
     def close(self) -> None:
-        """Let go of runner, sources and sinks; tell those who wait for a change that there is none."""
+        """Close runner, sources and sinks. Refuse the changes that are still waiting."""
         self.requests.close()
         self._deliveries.close()
         self._tries.close()
-        with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
+        with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
             for sink in [*self._let_go, *(node.sink for node in self.drawing.sinks.values())]:
                 stack.callback(_closed, sink)
             stack.callback(self._intake.close)
@@ -603,7 +618,10 @@ class Driver:
         return ManifestCommitted(head, instruction.manifest, after_us)
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
-        """Return the manifest with how its step went, and where; the coordinator cannot be led by it."""
+        """Return the manifest with the time and the places of its step.
+
+        They are added here so that the coordinator cannot depend on them.
+        """
         adopted = instruction.adopted
         if adopted is None:
             return instruction.manifest
@@ -616,9 +634,8 @@ class Driver:
     def _look_for_pins(self) -> PinsFound:
         try:
             return PinsFound(tried_again(lambda: self._pins.lowest(self.clock.now_us())))
-        except (
-            StorageError
-        ) as error:  # (somebody may read anything: nothing goes until the next look)
+        except StorageError as error:
+            # Any step may be pinned, so nothing is deleted until the next look.
             log.warning("could not look who reads, so nothing is cleaned away: %s", error.what)
             return PinsFound(self._head.boundary)
 
@@ -644,35 +661,39 @@ class Driver:
         return ReplayPrepared(ready, self.clock.now_us())
 
     def _wait(self, until_us: int) -> None:
-        self._stopwatch.forget("poll", "plan")  # they found nothing to do: that is waiting, too
+        self._stopwatch.forget("poll", "plan")  # they found nothing to do, so they count as waiting
         self._tries.keep_warm()
         self._look_who_leads()
-        # (a clock that goes back must not make it wait for longer than it ever does)
+        # A clock that goes back must not make the wait longer than the longest one, ``poll_us``.
         until_us = min(until_us, self.clock.now_us() + self._settings.poll_us)
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
 
     def _look_who_leads(self) -> None:
-        """Look now and then whether another driver has gone on: who waits for input has no commit to fail.
+        """Look now and then whether another driver has gone on, while this one waits for input.
 
-        If that one reads what this one waits for, and cleans it away, nothing else would ever tell.
+        No commit would fail here. If the other driver reads the input that this one waits for, and
+        cleans it away, nothing else would ever show it.
 
         Raises:
-            Fenced: when one has.
+            Fenced: if another driver has gone on.
         """
         now_us = self.clock.now_us()
-        # (a look that is due in a far future was put off while the clock was wrong)
+        # A time far in the future was set while the clock was wrong.
         if not 0 < self._look_us - now_us <= _LEADS_LOOK_US:
             self._look_us = now_us + _LEADS_LOOK_US
-            with contextlib.suppress(StorageError):  # it is looked for again
+            with contextlib.suppress(StorageError):  # the next look will do
                 self.ledger.check_newest(self._head)
 
     def _await_claim(self, within_us: int) -> Awaited:
-        """Wait for another's claim; if none comes, or this is to stop, sources are read again."""
+        """Wait for the next driver's claim.
+
+        If none comes, or a stop is asked for, open the sources.
+        """
         until = self.clock.now_us() + within_us
         while not self._is_followed():
             now_us = self.clock.now_us()
-            until = min(until, now_us + within_us)  # (the clock may have gone back)
+            until = min(until, now_us + within_us)  # in case the clock has gone back
             if now_us >= until or self._asked or self.cancel_asked_s is not None:
                 self._intake.open()
                 return Awaited(False)
@@ -682,7 +703,7 @@ class Driver:
     def _is_followed(self) -> bool:
         try:
             return self.ledger.is_followed(self._head)
-        except StorageError:  # it is looked for again
+        except StorageError:  # the next look will do
             return False
 
     @property
@@ -692,12 +713,12 @@ class Driver:
             self._fingerprint = self.pipeline, self._fingerprint_of(self.pipeline)
         return self._fingerprint[1]
 
-    # -- drawings -----------------------------------------------------------------------------
+    # -- topology -----------------------------------------------------------------------------
 
     def _draw(
         self, pipeline: Pipeline, standing: ControlState, beginning: list[str] | None = None
     ) -> None:
-        """Take up a drawing: its sources, and a coordinator that has not begun."""
+        """Switch to a topology: to its sources, and to a new coordinator for it."""
         self.pipeline = pipeline
         self._streams = pipeline.streams()
         self._intake.draw(pipeline)
@@ -717,7 +738,7 @@ class Driver:
             self.coordinator.handle(asked)
 
     def _open(self, on: Head | Fresh) -> LedgerOpened:
-        """Read the ledger, and the commands that came before this run; draw what these leave."""
+        """Read the ledger and the commands from before this run. Apply what they remove."""
         there = OpenedLedger(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
         head = there.head
         opening = self.requests.opening(head, self.drawing, self.clock.now_us())
@@ -731,13 +752,13 @@ class Driver:
         )  # fmt: skip
 
     def _between_steps(self) -> Event | None:
-        """Look for what is asked between two steps: a change by a thread, or a command in storage."""
+        """Look for a change from a thread of this process, or for a command in the storage."""
         now_us = self.clock.now_us()
         if self.controller.turn(self._head, self._steering, now_us):
             self.requests.look_at_once()
         event = self.requests.next(Current(self._head, self.pipeline, self.drawing, now_us))
         if isinstance(event, Commanded) and event.kind in ("drain", "catch_up"):
-            # (also for the coordinators to come)
+            # Noted for later coordinators, too.
             asked = StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
             if event.answer.applied:
                 self._told.append(asked)
@@ -745,7 +766,10 @@ class Driver:
         return event
 
     def _redraw(self) -> LedgerOpened:
-        """Switch to the drawing that is ready; return what the new coordinator is to begin with."""
+        """Switch to the topology that is ready.
+
+        Return the event with which its coordinator starts.
+        """
         ready, head = self.requests.ready, self._head
         assert ready is not None
         before = self.drawing
@@ -765,7 +789,7 @@ class Driver:
 
     @property
     def _drawn(self) -> tuple[Pipeline, frozenset[str]]:
-        """What the runner is to be ready for."""
+        """The topology for which the runner must be ready."""
         return self.drawing, frozenset(self.pipeline.nodes)
 
     # -- sinks --------------------------------------------------------------------------------
@@ -779,7 +803,7 @@ class Driver:
         )  # fmt: skip
 
     def _hand_out(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
-        """Give a step to its weak sinks, and wait for those that must acknowledge it now."""
+        """Give a step to its weak sinks. Wait for those that must acknowledge before the commit."""
         adopted = instruction.adopted
         productions = StepOutput(
             instruction.step, instruction.origin, adopted.outputs, adopted.inline_outputs,
@@ -797,7 +821,7 @@ class Driver:
             self.clock.wait_until(until, self._deliveries.news)
 
     def _write(self, instruction: WriteOutputs | StageOutputs) -> OutputsWritten | OutputsStaged:
-        """Write results that are in no file."""
+        """Write results that are in no file yet."""
         if isinstance(instruction, WriteOutputs):
             streams = [self._streams[name] for name in instruction.streams]
             adopted = instruction.adopted
@@ -809,7 +833,10 @@ class Driver:
         return OutputsStaged(staged)
 
     def _release(self, instruction: Release) -> None:
-        """Deliver a committed step's outputs; where tries run elsewhere, while the next ones run."""
+        """Deliver the output of a committed step.
+
+        If tasks run elsewhere, the next attempt runs meanwhile.
+        """
         head, step, adopted = self._head, instruction.step, instruction.adopted
         ensure(bool(adopted or head.unreleased[step]), f"the results of step {step} are nowhere")
         productions = StepOutput(step, head.origin_of(step), head.unreleased[step])
@@ -821,7 +848,10 @@ class Driver:
         self._deliveries.give(instruction.sinks, productions)
 
     def _close_sinks(self) -> None:
-        """Close those that only the drawing before had (one that a command removed may be restored)."""
+        """Close the sinks that only the previous topology had.
+
+        Sinks that a command removed stay open, because they may be restored.
+        """
         sinks, self._let_go = self._let_go, []
         for sink in sinks:
             _closed(sink)

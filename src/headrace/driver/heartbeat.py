@@ -1,12 +1,14 @@
-"""The heart of a driver's process: a thread that shows others that it lives.
+"""The heartbeat: a thread that shows other processes that this driver is alive.
 
-**What a beat rests on.** The process is scheduled, its storage takes a file, and the driver's loop goes
-on. Some of its instructions take as long as they do, and that is no death: a try, waiting for sinks and for
-input, asking sources, and all that works through the storage (a sweep of very many names). What never ends
-among them has an end elsewhere: tasks, sinks and sources have timeouts (see
-:mod:`headrace.driver.watchdog`), and where the storage does not answer it takes no beat either. Each
-other instruction must end in :attr:`Lease.hang_s`. A driver whose loop is stuck there, that was given up,
-or whose storage is gone, falls silent, and a standby takes its place.
+A heartbeat is written only if three things hold: the process is scheduled, its storage accepts a
+file, and the driver's loop makes progress. If one of them fails, the driver falls silent, and a
+standby takes its place.
+
+The loop counts as stuck if an instruction takes longer than :attr:`Lease.hang_s`. Some instructions
+may take as long as they need: attempts, waiting for sinks and for input, asking sources, and
+whatever works through the storage (such as a sweep of very many names). They end in other ways.
+Tasks, sinks and sources have timeouts (:mod:`headrace.driver.watchdog`), and a storage that does
+not answer accepts no heartbeat either. A driver that was given up counts as stuck, too.
 """
 
 from __future__ import annotations
@@ -54,16 +56,18 @@ LONG: frozenset[type[Instruction]] = frozenset(
 
 
 class LoopProgress:
-    """What a driver's loop is at, and since when. Written by that loop, read by others.
+    """Which instruction the driver's loop carries out, and since when.
+
+    The loop writes it, and other threads read it.
 
     Args:
         clock: seconds that only go up.
 
     Attributes:
-        epoch: the one that it reigns in; None before its claim is committed.
-        claimed_s: when that was, by the clock.
-        given_up: whether nobody waits for the loop any more.
-        not_deleted: how many names that nobody needs could not be deleted.
+        epoch: the epoch in which the driver leads; None before its claim is committed.
+        claimed_s: when the claim was committed, by the clock.
+        given_up: whether the loop was given up.
+        not_deleted: number of names that are not needed and could not be deleted.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,11 +80,11 @@ class LoopProgress:
 
     @property
     def at(self) -> tuple[type[Instruction] | None, float]:
-        """Which kind of instruction the loop carries out, if it has begun, and since when."""
+        """The kind of the current instruction (None before the first), and when it started."""
         return self._at
 
     def begins(self, what: type[Instruction]) -> None:
-        """Note that the loop begins an instruction of a kind."""
+        """Note that the loop starts an instruction of a kind."""
         self._at = what, self.clock()
 
     def claimed(self, epoch: int) -> None:
@@ -92,7 +96,7 @@ class LoopProgress:
         self.epoch = None
 
     def goes_on(self, hang_s: float) -> bool:
-        """Say whether the loop is not stuck."""
+        """Return whether the loop makes progress. Before the driver leads, it always does."""
         what, since = self._at
         if self.given_up:
             return False
@@ -100,17 +104,19 @@ class LoopProgress:
 
 
 class Heartbeat:
-    """Beats while the driver's loop goes on, in a thread of its own; used in a ``with`` statement.
+    """Writes heartbeats while the driver's loop makes progress, in a thread of its own.
+
+    Used in a ``with`` statement.
 
     Args:
-        beats: where.
-        pulse: what the driver's loop is at.
-        lease: how often.
+        beats: where they are written.
+        pulse: the progress of the driver's loop.
+        lease: how often they are written.
         now_us: the time of day, for people.
 
     Attributes:
-        token: the process's random name.
-        where: its host and number, for people.
+        token: a random name for this process.
+        where: its host and process id, for people.
     """
 
     def __init__(
@@ -123,7 +129,8 @@ class Heartbeat:
         self._now_us = now_us
         self.where = f"{socket.gethostname()}:{os.getpid()}"
         self._resting: Role | None = None
-        self._since: tuple[tuple[Role, int], int] | None = None  # its role, and since when
+        # ((role, epoch), time of day when it took that role)
+        self._since: tuple[tuple[Role, int], int] | None = None
         self._counter = 0
         self._ended: str | None = None
         self._cleared: int | None = None
@@ -142,7 +149,11 @@ class Heartbeat:
         self.leave()
 
     def leave(self) -> None:
-        """Beat no more; say with a last beat how it has ended, once."""
+        """Stop the heartbeat. Later calls do nothing.
+
+        If the driver leads and its end is known, a last heartbeat gives the reason. Otherwise its
+        heartbeats are deleted.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -157,12 +168,15 @@ class Heartbeat:
             log.warning("could not tell others that this driver has ended: %s", failed.what)
 
     def rests_as(self, role: Role) -> None:
-        """Say from now on what the process does while it does not lead; before, it says nothing."""
+        """Set the role to show while the driver does not lead.
+
+        Before this call it shows nothing.
+        """
         self._resting = role
         self._try_to_beat()
 
     def ends(self, why: str) -> None:
-        """Say with the last beat why the reign is over."""
+        """Set the reason that the last heartbeat gives for the end."""
         self._ended = why
 
     def _run(self) -> None:
@@ -193,5 +207,5 @@ class Heartbeat:
         self._counter += 1
         self._beats.show(beat)
         if epoch is not None and epoch != self._cleared:
-            self._beats.clear(self.token)  # what killed drivers have left
+            self._beats.clear(self.token)  # left behind by killed drivers
             self._cleared = epoch

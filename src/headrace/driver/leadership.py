@@ -1,8 +1,11 @@
-"""Reigns: how a driver comes to lead a pipeline, and what follows when it does so no more.
+"""Leadership: how a driver becomes the leader of a pipeline, and how its leadership ends.
 
-A driver that is just started claims at once. One that *stands by* gets ready, watches who leads, and claims
-when that one is gone. One that is *handed over to* gets ready, too, and then asks who leads to end after
-its running step. Both claim on top of the very head that they have decided by: if anything was committed
+- A driver that is started plainly claims at once.
+- A driver that *stands by* gets ready, watches the leader, and claims when the leader is gone.
+- A driver that asks for a *handover* gets ready, too. Then it asks the leader to end after its
+  running step.
+
+The last two claim on top of the very head on which their decision rests. If anything was committed
 since, they are fenced, and nothing has happened.
 """
 
@@ -34,25 +37,27 @@ from headrace.protocol.step_summary import StepSummary
 
 log = logging.getLogger("headrace")
 
-#: A standby looks so often in the time between two beats.
+#: Looks of a standby in each period of heartbeats.
 _LOOKS = 2
-#: Who just claims does so as often, while somebody who leads is faster.
+#: Claims that a plain start tries while a leader keeps committing first.
 _CLAIMS = 20
-#: Who waits to be handed over to looks so often for the answer.
+#: Seconds between two looks for the answer to a handover.
 _ANSWER_LOOK_S = 0.002
 
 
 class TakeOver(msgspec.Struct, frozen=True):
-    """How a driver has taken over from another one, in seconds of its own clock.
+    """How one driver took over from another. Times are in seconds of the new driver's clock.
 
     Attributes:
-        why: ``gone``: the one before was taken for gone, or had ended; ``handed over``: it was asked.
-        epoch: the reign that began.
-        silent_s: for how long there was no sign of the one before when that was decided.
-        claim_s: from the decision to the claim's commit.
-        first_step_s: from the decision to the commit of the first step that has computed something.
-        gap_s: from when the last such step of the one before was seen to that commit. (It is seen a little
-            after its own commit: up to half a beat's period while standing by, some ms in a handover.)
+        why: ``gone`` if the previous leader counted as dead or had ended; ``handed over`` if it was
+            asked.
+        epoch: the epoch of the new leader.
+        silent_s: how long the previous leader had shown no heartbeat at the time of the decision.
+        claim_s: from the decision to the commit of the claim.
+        first_step_s: from the decision to the commit of the first step that computes something.
+        gap_s: from the last such step of the previous leader to that commit. The last step is seen
+            a little after its own commit: up to half a heartbeat period later by a standby, and
+            some ms later in a handover.
     """
 
     why: str
@@ -64,7 +69,15 @@ class TakeOver(msgspec.Struct, frozen=True):
 
 
 class _Decided(msgspec.Struct, frozen=True):
-    """That this driver is to claim: on top of what, why, and when that was decided."""
+    """The decision to claim.
+
+    Attributes:
+        on: the head to claim on top of.
+        why: see :attr:`TakeOver.why`.
+        at_s: when it was decided.
+        silent_s: see :attr:`TakeOver.silent_s`.
+        last_step_s: when the previous leader's last step was seen.
+    """
 
     on: Head | Fresh
     why: str
@@ -77,15 +90,15 @@ class Leadership:
     """One run of a driver, with what comes before and after it.
 
     Args:
-        driver: what leads.
-        lease: how it shows that it lives, and how long it waits for signs of others.
-        standby: whether it waits until nobody leads, also when it was fenced.
-        handover: whether it asks who leads to hand over.
-        within_s: how long it waits for the answer; None for ever.
+        driver: the driver that is to lead.
+        lease: how often it writes heartbeats, and how long it waits for those of others.
+        standby: whether it waits until no driver leads, also after it was fenced.
+        handover: whether it asks the leader to hand over.
+        within_s: seconds to wait for the answer to that; None for no limit.
         clock: seconds that only go up.
 
     Attributes:
-        take_over: how it has taken over; None before the first step of a reign that began so.
+        take_over: how it took over; None if it did not, or before its first step.
     """
 
     def __init__(
@@ -106,11 +119,11 @@ class Leadership:
         driver.listeners.append(self._note)
 
     def run(self) -> str:
-        """Lead when it may; return why it has ended.
+        """Lead as soon as that is possible. Return why the run has ended.
 
         Raises:
-            Fenced: when another driver has taken over, and it does not stand by.
-            ChangeRefused: when it was not handed over to.
+            Fenced: if another driver has taken over, and this one does not stand by.
+            ChangeRefused: if the leader did not hand over.
             HeadraceError: what went wrong. Every committed step is intact.
         """
         with self._heart:
@@ -131,7 +144,10 @@ class Leadership:
                     self._driver.step_back()
 
     def give_up(self, why: str) -> None:
-        """Beat no more, though the driver's thread is stuck; say why. From any thread."""
+        """Stop the heartbeat although the driver's thread is stuck, and note why.
+
+        Safe from any thread.
+        """
         self._heart.ends(why)
         self._driver.give_up()
         self._heart.leave()
@@ -139,19 +155,19 @@ class Leadership:
     def _get_ready(self) -> None:
         head = self._driver.ledger.open()
         if self._asks and head is not None:
-            head = head.brought_to_storage  # by who hands over, before it does
+            head = head.brought_to_storage  # the leader does so before it hands over
         self._driver.prepare("new" if head is None else head, rehearse)
         self._heart.rests_as("asks" if self._asks else "waits")
 
     def _lead_at_once(self) -> str:
-        """Claim, whoever leads; and again where that one commits a step just before."""
+        """Claim, whichever driver leads. Try again if that driver commits a step just before."""
         for _ in range(_CLAIMS - 1):
             before_s = self._driver.pulse.claimed_s
             try:
                 return self._lead("newest")
             except Fenced:
                 if self._driver.pulse.claimed_s != before_s:
-                    raise  # it has led
+                    raise  # it led, and was fenced later
                 self._driver.step_back()
         return self._lead("newest")
 
@@ -168,7 +184,7 @@ class Leadership:
         return why
 
     def _note(self, summary: StepSummary) -> None:
-        """Tell how long the take-over took, at its first step."""
+        """Note at the first step how long the take-over took."""
         decided, self._decided = self._decided, None
         if decided is None:
             return
@@ -187,7 +203,7 @@ class Leadership:
     # -- waiting ------------------------------------------------------------------------------
 
     def _wait(self) -> _Decided | str:
-        """Wait until this driver is to claim, or is to end; return why."""
+        """Wait until this driver is to claim, or is to end. Return the decision, or why it ends."""
         vigil = LeaderWatcher(self._driver, self._beats, self._lease, self._clock)
         asks, self._asks = self._asks, False
         number: int | None = None
@@ -223,10 +239,10 @@ class Leadership:
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
     def _answered(self, answer: Answer, vigil: LeaderWatcher) -> _Decided:
-        """Claim on top of the manifest that answers, if it was applied.
+        """Decide to claim on top of the manifest with the answer, if the command was applied.
 
         Raises:
-            ChangeRefused: when it was refused, or the other driver has gone on since.
+            ChangeRefused: if it was refused, or the other driver has gone on since.
         """
         if not answer.applied:
             raise ChangeRefused(f"it is not handed over: {answer.why}")
@@ -239,12 +255,12 @@ class Leadership:
 
 
 class LeaderWatcher:
-    """Watching who leads: what is in the storage, and what a :class:`FailureDetector` makes of it.
+    """Watches the leader: reads the storage, and asks a :class:`FailureDetector` for its verdict.
 
     Args:
-        driver: that of this process; its ledger is read.
-        beats: of all.
-        lease: how often to look at them, and for how long nothing may change.
+        driver: the driver of this process. Its ledger is read.
+        beats: the heartbeats of all drivers.
+        lease: how often to look, and how long the leader may be silent.
         clock: seconds that only go up.
 
     Attributes:
@@ -265,10 +281,10 @@ class LeaderWatcher:
         self._last_step_s = clock()
 
     def look(self) -> Verdict:
-        """Follow the head; and, if it is time, look for beats, and say what follows."""
+        """Follow the head. If it is time, also look for heartbeats. Return the verdict."""
         try:
             return self._look()
-        except StorageError as error:  # what cannot be seen is no sign of anything
+        except StorageError as error:  # a look that fails says nothing about the leader
             log.warning("could not look who leads: %s", error.what)
             return "lives"
 
@@ -293,20 +309,20 @@ class LeaderWatcher:
 
     @property
     def leader_lives(self) -> bool:
-        """Whether who leads was seen by a beat of its own, and has not ended."""
+        """Whether the leader has shown a heartbeat and has not ended."""
         return self._seen.leader is not None and self._seen.leader.role == "leads"
 
     @property
     def end(self) -> str:
-        """Why who led has ended."""
+        """The reason that the previous leader gave for its end."""
         return "" if self._seen.leader is None else self._seen.leader.why
 
     def answer(self, number: int) -> Answer | None:
-        """Return what became of a command; None while that is not known."""
+        """Return the answer to a command; None while there is none."""
         answers = [] if self.head is None else self.head.answers
         return next((one for one in answers if one.number == number), None)
 
     def decided(self, why: str) -> _Decided:
-        """Return that this driver is to claim, now."""
+        """Return the decision that this driver claims now."""
         on: Head | Fresh = self.head or "new"
         return _Decided(on, why, self._clock(), self._watch.silent_s, self._last_step_s)

@@ -1,14 +1,16 @@
-"""Proof that a driver still leads, before it does what cannot be undone: before it shows results to a sink.
+"""Proof that a driver still leads, before it shows results to a sink, which cannot be undone.
 
-A commit proves itself: only one driver can create the next manifest. A delivery has nothing of the kind; a
-sink takes what it is given. So before each delivery the driver looks whether somebody has claimed the
-pipeline, and when that look *began*: by the monotonic clock, since it is the driver's own. A look whose
-reply came so late that somebody may have claimed since proves nothing, and is repeated.
+A commit is its own proof, because only one driver can create the next manifest. A delivery is not:
+a sink takes whatever it is given. So before each delivery the driver looks in the storage for a
+newer claim. It notes when that look *began*, by its own monotonic clock. If the reply comes so late
+that another driver may have claimed since, the look proves nothing and is repeated.
 
-What it comes to: a delivery begins at most :data:`FRESH_S` after the storage has shown that nobody else
-leads. Where the storage cannot be reached, nothing is delivered. What no look can do: a sink that is inside
-its ``deliver`` when another driver takes over may still write. A sink that can compare numbers may refuse
-that by ``Delivery.epoch``, which goes up with each driver.
+As a result, a delivery starts at most :data:`FRESH_S` after the storage has shown that no other
+driver leads. If the storage cannot be reached, nothing is delivered.
+
+One case remains. A sink that is inside its ``deliver`` when another driver takes over may still
+write. ``Delivery.epoch`` goes up with each driver, so a sink that can compare numbers can refuse
+such a write.
 """
 
 from __future__ import annotations
@@ -24,24 +26,25 @@ from headrace.ledger.ledger import Ledger
 
 log = logging.getLogger("headrace")
 
-#: A look proves something for so many seconds from its beginning; standbys wait for longer than that.
+#: A look is valid for this many seconds from its start. Standbys wait for longer than that.
 FRESH_S = 0.5
-#: A look that fails is repeated so often, after pauses.
+#: Failed looks in a row after which the error is raised. The pauses between them grow by
+#: ``_PAUSE_S`` seconds each.
 _LOOKS = 4
 _PAUSE_S = 0.1
 
 
 class NotBegun(Exception):
-    """A delivery does not begin, since the driver is about to end."""
+    """A delivery does not start, because the driver is about to end."""
 
 
 class Proof:
-    """Says whether the driver still leads. From any thread.
+    """Proves whether the driver still leads. Safe to use from any thread.
 
     Args:
-        ledger: is looked at.
+        ledger: the ledger to look at.
         head: returns the newest head that the driver has committed; None before its claim.
-        fresh_s: for how long a look proves something.
+        fresh_s: how long a look is valid; see :data:`FRESH_S`.
     """
 
     def __init__(
@@ -53,15 +56,15 @@ class Proof:
         self._pause = threading.Event()
 
     def require(self, closed: Callable[[], bool]) -> int:
-        """Check that the driver leads now; return its epoch.
+        """Check that the driver leads now. Return its epoch.
 
         Args:
-            closed: says whether nobody wants to know any more.
+            closed: returns whether the delivery is no longer wanted.
 
         Raises:
-            Fenced: when another driver leads.
-            NotBegun: when nobody wants to know.
-            StorageError: when the storage does not tell.
+            Fenced: if another driver leads.
+            NotBegun: if the delivery is no longer wanted.
+            StorageError: if the storage cannot be read.
         """
         failed = 0
         while True:

@@ -1,4 +1,4 @@
-"""A step's productions on their way to sinks: from reports and staged files to tables."""
+"""The output of a step on its way to sinks: from reports and staged files to tables."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from headrace.storage.base import Store
 from headrace.tasks.routing import stream_schema
 from headrace.tasks.writing import OUTPUT
 
-#: A column of texts can have 2 GiB in one batch.
+#: Largest output file in bytes. A text column of an Arrow batch can hold 2 GiB.
 _FILE_BYTES = 1 << 30
 
 
 class StepOutput(msgspec.Struct, frozen=True):
-    """What a step has produced, and where it is.
+    """The output of a step, and where it is.
 
     Attributes:
         step: the step.
-        origin: what sinks are told of it.
-        files: staged outputs.
-        inline: copies of staged outputs, by stream; they count only if they stand for all files.
-        unstaged: outputs that are in no file.
-        committed: whether the step is.
+        origin: the id and the input positions that sinks are given.
+        files: staged output files.
+        inline: copies of staged outputs, by stream. They count only if they stand for all files.
+        unstaged: outputs that are in no file, by stream.
+        committed: whether the step is committed.
     """
 
     step: int
@@ -47,14 +47,17 @@ class StepOutput(msgspec.Struct, frozen=True):
     committed: bool = True
 
     def table(self, stream: Stream, store: Store) -> pa.Table | None:
-        """Return what was produced on a stream, in the order that is the same for any layout."""
+        """Return the records on a stream, in an order that is the same for any layout.
+
+        None if there are none.
+        """
         made = OutputLocation(self.files, self.inline, self.unstaged)
         rows = made.rows(stream, store)
         return None if rows is None else public_rows(rows, stream)
 
 
 class OutputLocation(NamedTuple):
-    """Where productions are: in files, in copies that stand for all files, and in no file."""
+    """Where output is: in files, in copies that stand for all of the files, and in no file."""
 
     files: list[FileRef]
     inline: dict[str, list[bytes]]
@@ -62,11 +65,11 @@ class OutputLocation(NamedTuple):
 
     @property
     def streams(self) -> list[str]:
-        """Those of which there may be some."""
+        """The streams that may have output."""
         return sorted({*self.unstaged, *(name for file in self.files for name in file.owners)})
 
     def rows(self, stream: Stream, store: Store) -> pa.Table | None:
-        """Return what was produced on a stream, as it is staged: by the hash of its keys."""
+        """Return the output on a stream as it is staged, by the hash of its keys."""
         schema, name = stream_schema(stream), stream.name
         holding = [file for file in self.files if name in file.owners]
         inline = self.inline.get(name, [])
@@ -81,22 +84,22 @@ class OutputLocation(NamedTuple):
 
 
 def checkpoint(plan: StepPlan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
-    """Write what is in no file, on some streams, as an output file of the step; return that."""
+    """Write the unstaged output on some streams as an output file of the step. Return the file."""
     (file,) = _written(plan, "driver", OutputLocation([], {}, adopted.unstaged), streams, store)
-    return file  # (what is in no file is little)
+    return file  # unstaged output is small, so there is one file
 
 
 def stage(
     plan: StepPlan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
 ) -> list[FileRef]:
-    """Write what a step before has produced, and is in no file that is named, as files of a checkpoint.
+    """Write the output of an earlier step that is in no named file, as files of a checkpoint.
 
     Args:
-        plan: the checkpoint's, whose manifest will name the file.
-        step: the step before.
-        result: what it has produced.
-        streams: by name.
-        store: where to.
+        plan: the checkpoint's plan. Its manifest will name the files.
+        step: the earlier step.
+        result: its output.
+        streams: the streams by name.
+        store: where to write.
     """
     adopted = result.adopted
     made = OutputLocation([], {}, adopted.unstaged)
@@ -108,7 +111,7 @@ def stage(
 def _written(
     plan: StepPlan, attempt: str, made: OutputLocation, streams: list[Stream], store: Store
 ) -> list[FileRef]:
-    """Write productions as output files of a plan's step, each of which Arrow can hold as batches."""
+    """Write output as files of a plan's step, each small enough for Arrow batches."""
     parts: list[list[RunPart]] = []
     for stream in streams:
         rows = made.rows(stream, store)
@@ -128,7 +131,7 @@ def _written(
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows in pieces of which none is larger than a file may be, if it has more than a row."""
+    """Yield rows in pieces no larger than an output file may be. A single row is never divided."""
     if rows.nbytes <= _FILE_BYTES or rows.num_rows < 2:
         yield rows
         return
@@ -138,14 +141,14 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def in_hash_order(table: pa.Table) -> pa.Table:
-    """Return rows by the hash of their keys; those of one key as they are."""
+    """Return rows ordered by the hash of their keys. Rows of one key keep their order."""
     hashes = table.column(HASH).to_numpy()
     if not (hashes[1:] < hashes[:-1]).any():
         return table
     order = pa.array(order_by_hash(hashes))
     if table.nbytes <= _FILE_BYTES:
         return table.take(order)
-    # (What is taken is put together first, and so is wider than what a batch can hold.)
+    # take() joins the chunks first, and the result may be larger than 32-bit offsets can address.
     taken = table.cast(pa.schema([_widened(field) for field in table.schema])).take(order)
     copies = (piece.take(np.arange(piece.num_rows)) for piece in _pieces(taken))
     return pa.concat_tables(copy.cast(table.schema) for copy in copies)
@@ -157,10 +160,10 @@ def _widened(field: pa.Field) -> pa.Field:
 
 
 def public_rows(table: pa.Table, stream: Stream) -> pa.Table:
-    """Return staged productions as the outside sees them; see :meth:`Stream.public_schema`."""
+    """Return staged output as sinks see it; see :meth:`Stream.public_schema`."""
     parts = len(stream.key_fields)
     micros = table.column(TIMESTAMP_COLUMN).to_numpy()
-    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # "the end of time" has no date
+    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # the end of time has no date
     times = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
     keys = [table.column(f"__key{i}") for i in range(parts)]
     values = table.select(range(2 + parts, table.num_columns))
@@ -168,7 +171,7 @@ def public_rows(table: pa.Table, stream: Stream) -> pa.Table:
         part.form.arrow for part in stream.values.parts
     ]:
         columns, names = stream.values.outward(values.columns), stream.public_schema().names
-    else:  # an earlier version of the code has produced them: they are shown as it left them
+    else:  # produced by an earlier version of the code, and shown as it left them
         columns, names = values.columns, stream.public_names(values.column_names)
     return pa.table([*keys, times, *columns], names=names)
 

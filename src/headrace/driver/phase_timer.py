@@ -1,4 +1,4 @@
-"""Where the driver's time goes: a stopwatch of its phases, and what a manifest says of them."""
+"""Where the driver's time goes: a stopwatch for its phases, and their form in a manifest."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from typing import NamedTuple
 from headrace.coordinator.adoption import Adopted
 from headrace.ledger.timing import Timing
 
-#: Runs beside the other phases where tasks run elsewhere, so it is no part of their sum.
+#: The phase of delivering. It may run beside the other phases, so their sum leaves it out.
 DELIVER = "deliver"
 
 
 class Lap(NamedTuple):
-    """What a stopwatch has measured since the lap before, in seconds."""
+    """The times of one lap of a stopwatch, in seconds.
+
+    Attributes:
+        span: the length of the lap.
+        spent: the time of each phase.
+    """
 
     span: float
     spent: dict[str, float]
 
     def of_step(self) -> dict[str, float]:
-        """Return the phases that belong to the step itself, not to upkeep."""
+        """Return the times of the phases that belong to the step itself, without upkeep."""
         spent = self.spent
         found = {"poll": spent.get("poll", 0.0), "try": spent.get("split", 0.0) + spent["try"]}
         early: dict[str, float] = {
@@ -31,12 +36,12 @@ class Lap(NamedTuple):
         return {**found, **early, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
 
     def timing(self, adopted: Adopted, exchange: str, *, side_by_side: bool) -> Timing:
-        """Return what the manifest of the step that ends with this lap says of its time.
+        """Return the timing for the manifest of the step that ends with this lap.
 
         Args:
-            adopted: what the step's tasks reported.
-            exchange: who carried records between them.
-            side_by_side: whether they ran at the same time.
+            adopted: the reports of the step's tasks.
+            exchange: how records were carried between the tasks.
+            side_by_side: whether the tasks ran at the same time.
         """
         longest = adopted.longest_phases
         return Timing(
@@ -54,7 +59,7 @@ class Lap(NamedTuple):
 
 
 class Stopwatch:
-    """Adds up seconds by phase, lap by lap. May be told of phases from any thread.
+    """Adds up seconds by phase, lap by lap. Phases may be measured in any thread.
 
     Args:
         timer: a monotonic clock, in seconds.
@@ -68,7 +73,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure what is done within a ``with``; it counts for the lap in which it ends."""
+        """Measure the ``with`` block as a phase. It counts for the lap in which it ends."""
         begun = self._timer()
         try:
             yield
@@ -78,19 +83,19 @@ class Stopwatch:
                 self._spent[name] = self._spent.get(name, 0.0) + seconds
 
     def rename(self, name: str, to: str) -> None:
-        """Say that what was measured as one phase in this lap was another."""
+        """Count what was measured as one phase in this lap as another."""
         with self._lock:
             if name in self._spent:
                 self._spent[to] = self._spent.get(to, 0.0) + self._spent.pop(name)
 
     def forget(self, *names: str) -> None:
-        """Say that phases of this lap were nothing worth counting."""
+        """Drop what was measured of some phases in this lap."""
         with self._lock:
             for name in names:
                 self._spent.pop(name, None)
 
     def lap(self) -> Lap:
-        """End a lap and begin the next."""
+        """End the lap, and start the next."""
         now = self._timer()
         with self._lock:
             lap = Lap(now - self._begun, self._spent)

@@ -1,8 +1,8 @@
-"""The controller: lets a policy look at what was measured now and then, and asks for what it wants.
+"""The policy loop: shows a policy the measurements at intervals, and asks for what it decides.
 
-It asks by a command in the pipeline's storage, as anybody else does. So a decision is
-carried out once, whatever crashes, and is answered, remembered and aborted like a user's. Beside that,
-it lets other processes see what was measured.
+It asks by a command in the pipeline's storage, as any user does. So a decision is carried out once,
+whatever crashes. It is answered, remembered and aborted like a user's. The loop also publishes the
+measurements for other processes.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
-#: Up to so many bins it looks as often as asked; with more it looks less often in proportion, since a look
-#: takes time for each bin (26 ms for twice as many).
+#: Number of bins up to which the loop looks as often as asked. With more, it looks less often in
+#: proportion, because a look takes time for each bin (26 ms for twice this number).
 _MANY_BINS = 1 << 15
-#: A policy whose decisions are refused is asked less and less often, down to once in this time.
+#: Longest pause in microseconds. A policy whose decisions are refused is asked less and less often.
 _SELDOM_US = 3_600_000_000
 
 
 class Controller:
-    """Looks, and asks.
+    """Asks a policy at intervals, and sends its decisions as commands.
 
     Args:
-        policy: what to go by; None only lets others see what was measured.
+        policy: the policy; None to only publish measurements.
         how: how often, and how decisions are carried out.
         dry_run: whether decisions are only reported.
         store: the pipeline's storage.
-        places: says how many workers can work at once.
+        places: returns how many workers can run at the same time.
         nonce: returns a fresh name at each call.
 
     Attributes:
-        decision: what the policy wanted last.
+        decision: the policy's last decision; None before the first.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Controller:
         self._places = places
         self._nonce = nonce
         self._every_us = how.every_us
-        self._pause_us = how.every_us  # between two looks
+        self._pause_us = how.every_us  # the pause between two looks
         self._next_us: int | None = None
-        self._looked_at = -1  # up to which step
-        self._asked = -1  # the newest command, while it is not answered
+        self._looked_at = -1  # the step of the last look
+        self._asked = -1  # number of the newest command until it is answered
         self._patience_us = self._every_us
-        self._not_before_us = 0  # nothing is asked for
+        self._not_before_us = 0  # until then, the policy is not asked
 
     def turn(self, head: Head, steering: MigrationController, now_us: int) -> bool:
-        """Look, if it is time; return whether something was asked for. Between two steps only."""
+        """Look, if it is time. Return whether a command was sent. Only between two steps."""
         if self._next_us is None:
             self._next_us = now_us + self._every_us
-        # (a reading that was wrong must not keep it from looking)
+        # A wrong reading of the clock must not put off the next look for long.
         self._next_us = min(self._next_us, now_us + self._pause_us)
         self._not_before_us = min(self._not_before_us, now_us + self._patience_us)
         nothing_new = self._policy is None and head.step == self._looked_at
@@ -87,12 +87,12 @@ class Controller:
                 asked = self._go_by(self._policy, seen, head)
             published = steering.published(head, seen)
             self._notices.write(msgspec.structs.replace(published, decision=self.decision))
-        except StorageError as error:  # nothing depends on it; it is tried again
+        except StorageError as error:  # nothing depends on it, and the next look tries again
             log.warning("could not tell others what was measured or is wanted: %s", error.what)
         return asked
 
     def _go_by(self, policy: Policy, seen: Measurements, head: Head) -> bool:
-        """Ask for what a policy wants; return whether it wants something."""
+        """Ask for what a policy decides. Return whether a command was sent."""
         self._learn(head, seen.now_us)
         if seen.now_us < self._not_before_us:
             return False
@@ -112,7 +112,7 @@ class Controller:
         return True
 
     def _learn(self, head: Head, now_us: int) -> None:
-        """Learn what has become of what was asked for; be patient after a refusal."""
+        """Note the answer to the last command. After a refusal, wait for longer."""
         answer = next((one for one in head.answers if one.number == self._asked), None)
         if answer is None:
             return
@@ -126,13 +126,16 @@ class Controller:
 
 
 def is_calm(head: Head) -> bool:
-    """Say whether a policy may want something: nothing moves, or is about to, and all computations work."""
+    """Return whether a policy may decide.
+
+    It may if nothing moves or is about to, and the pipeline is neither paused nor in a backfill.
+    """
     moving = any(not one.is_over for one in head.migrations) or head.updates
     return not (moving or head.paused or head.catch_up is not None)
 
 
 def _what(decided: str) -> str:
-    """Return a decision in words without its reason."""
+    """Return a decision in words, without its reason."""
     return decided.partition(":")[0]
 
 
@@ -148,7 +151,10 @@ def _of_old(policy: Any, seen: Measurements) -> ScalingDecision:
 
 
 def _decision_of(policy: Policy, seen: Measurements) -> ScalingDecision:
-    """Return what a policy wants; one that fails wants nothing, since it must not end the pipeline."""
+    """Return a policy's decision.
+
+    A policy that fails wants nothing: it must not end the pipeline.
+    """
     try:
         if not hasattr(policy, "decide") and hasattr(policy, "wish"):
             return _of_old(policy, seen)

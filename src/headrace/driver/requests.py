@@ -1,7 +1,8 @@
-"""Requests: what is asked of a pipeline while it runs, and getting ready for another drawing.
+"""Requests: what users ask of a running pipeline, and getting ready for another topology.
 
-Changes come from threads of the driver's process, commands from files in the storage. All of beginning
-anew that can fail is done while what runs is not touched; the switch itself is the driver's.
+Changes come from threads of the driver's process. Commands come from files in the storage. Before a
+switch to another topology, everything that can fail is done while the running one is left alone.
+The switch itself is the driver's task.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from headrace.runners.base import Runner
 
 log = logging.getLogger("headrace")
 
-#: Commands that wait until steps were computed again, besides those about the layout.
+#: Kinds of commands that wait until the replay is over, besides those about the layout.
 _AFTER_A_REPLAY = ("remove", "restore", "pause")
-#: Looking for a command takes at most about such a part of the driver's time.
+#: Looks for commands take at most about one part in this many of the driver's time.
 _LOOKING_SHARE = 100
-#: But where a look has taken long, because the storage stood still, the next one does not wait for ever.
+#: Longest pause between two looks in seconds, even if the storage stood still during a look.
 _LONGEST_S = 2.0
 
 
@@ -57,8 +58,8 @@ class Current(msgspec.Struct, frozen=True):
 
     Attributes:
         head: the pipeline as of its newest step.
-        pipeline: what is drawn.
-        drawing: the same with what is removed.
+        pipeline: the topology that runs.
+        drawing: the same, including what is removed by command.
         now_us: the time of day.
     """
 
@@ -69,15 +70,15 @@ class Current(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A drawing that is ready to run, and who asked for it.
+    """A topology that is ready to run, and the request for it.
 
     Attributes:
-        pipeline, standing: what is drawn, and what is not.
-        switch: lets the runner run it.
+        pipeline, standing: the topology, and what of it does not run.
+        switch: switches the runner to it.
         before: what runs until then.
-        begun: when getting ready began, by the monotonic clock.
-        change: the API's change; None for a command.
-        asked: the command; None for the API.
+        begun: when the preparation started, by the monotonic clock.
+        change: the change of a thread; None for a command.
+        asked: the command; None for a change.
     """
 
     pipeline: Pipeline
@@ -89,22 +90,22 @@ class Ready(msgspec.Struct, frozen=True):
     asked: Asked | None = None
 
     def answers(self, step: int) -> list[Answer]:
-        """Return what to answer by the claim that begins with it."""
+        """Return the answers for the claim with which the topology starts."""
         return [] if self.asked is None else [answer_to(self.asked, self.standing, step)]
 
 
 class Requests:
-    """What was asked and has not taken effect.
+    """The requests that have not taken effect.
 
     Args:
         commands: where commands are found.
-        intake: opens the sources of a drawing to come.
-        runner: prepares to run it.
-        settings: how it will be run.
-        beats: tell whether who wants to be handed over to is still there.
+        intake: opens the sources of a topology that is being prepared.
+        runner: prepares to run the topology.
+        settings: the settings of the run.
+        beats: show whether a process that asked for a handover is still there.
 
     Attributes:
-        ready: the drawing to begin anew with, from when that is asked of the coordinator to the claim.
+        ready: the topology to switch to, from the event for the coordinator until the claim.
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class Requests:
         self._changes: deque[Change] = deque()
         self._closed = False
         self._look_again_s = 0.0
-        self._there_before = 0  # commands below it were given while nothing ran
+        self._there_before = 0  # commands with a lower number were given before this run
 
     def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> CommandsAtStart:
-        """Return how things stand after the commands that came before this run; warn of what is not run."""
+        """Return the state after the commands from before this run. Warn of what is not run."""
         identity = {} if head is None else head.identity
         standing = ControlState(frozenset()) if head is None else _standing_of(head)
         asked = self._commands.pending(0 if head is None else head.commands)
@@ -150,13 +151,13 @@ class Requests:
         return opening
 
     def ask(self, change: Change) -> None:
-        """Ask for another drawing. From any thread; the change says how it went."""
+        """Ask for another topology. Safe from any thread. The change itself reports the outcome."""
         self._changes.append(change)
         if self._closed:
             change.refused(None)
 
     def next(self, current: Current) -> ChangeAsked | Commanded | LayoutCommand | None:
-        """Return what to tell the coordinator between two steps of what runs; None for nothing."""
+        """Return the next event for the coordinator between two steps; None for nothing."""
         while self._changes:
             event = self._begin(self._changes.popleft(), current)
             if event is not None:
@@ -167,19 +168,19 @@ class Requests:
         asked: Asked | None = None
         try:
             asked = self._commands.read(current.head.commands)
-        except StorageError as error:  # nothing depends on when a command is found
+        except StorageError as error:  # a later look will find the command
             log.warning("could not look for a command: %s", error.what)
         if asked is not None:
-            return self._obey(asked, current)  # and look for the next one at once
+            return self._obey(asked, current)  # the next look follows at once
         done = time.monotonic()
         self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
         return _turn(current)
 
     def is_to_stop_now(self, head: Head) -> bool:
-        """Say whether a command that is not answered yet asks for a stop at once. From any thread.
+        """Return whether an unanswered command asks for a stop at once. Safe from any thread.
 
         Raises:
-            StorageError: when it cannot be looked for.
+            StorageError: if the commands cannot be read.
         """
         asked = [one for one in self._commands.pending(head.commands) if one.command is not None]
         return any(
@@ -189,19 +190,20 @@ class Requests:
         )
 
     def look_at_once(self) -> None:
-        """Look for a command the next time, however lately that was done."""
+        """Let :meth:`next` look for commands, however recent the last look was."""
         self._look_again_s = float("-inf")
 
     def begun(self, head: Head) -> None:
-        """Learn that a claim is committed: what was ready has taken effect."""
+        """Note that a claim is committed, so that what was ready has taken effect."""
         ready, self.ready = self.ready, None
         if ready is not None and ready.change is not None:
             ready.change.applied(head.step, time.perf_counter() - ready.begun)
 
     def overtaken(self) -> Current | None:
-        """Give up what was asked, since another driver has taken over; return what ran before.
+        """Drop the requests of this process after another driver took over. Return what ran before.
 
-        A command stays where it is, for whoever leads. Changes of this process are refused, begun or not.
+        Commands stay in the storage for the new leader. Changes of this process are refused,
+        whether they were started or not. Returns None if no topology was ready.
         """
         ready, self.ready = self.ready, None
         if ready is not None and ready.change is not None:
@@ -216,7 +218,7 @@ class Requests:
         return None if ready is None else ready.before
 
     def close(self) -> None:
-        """Tell those who wait for a change that there is none, from now on."""
+        """Refuse all changes that wait, and all later ones."""
         self._closed = True
         begun = None if self.ready is None else self.ready.change
         for change in [*([] if begun is None else [begun]), *self._changes]:
@@ -225,7 +227,7 @@ class Requests:
     # -- getting ready ------------------------------------------------------------------------
 
     def _begin(self, change: Change, current: Current) -> ChangeAsked | None:
-        """Get ready for another drawing; None when it is refused, and all stays as it is."""
+        """Get ready for another topology. Return None if it is refused and nothing changes."""
         begun = time.perf_counter()
         head = current.head
         try:
@@ -242,7 +244,7 @@ class Requests:
         return ChangeAsked()
 
     def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | LayoutCommand:
-        """Decide a command: what it comes to is noted by the coordinator, before it takes effect."""
+        """Decide on a command. The coordinator records the outcome before it takes effect."""
         if asked.command is not None and asked.command.kind in MOVING:
             return LayoutCommand(asked, current.now_us)
         begun = time.perf_counter()
@@ -259,7 +261,7 @@ class Requests:
             try:
                 pipeline = without(current.drawing, result.removed)
                 switch = self._prepare(pipeline, result, head)
-            except Exception as error:  # (whatever a source raises that is opened)
+            except Exception as error:  # opening a source may raise anything
                 result = error.what if isinstance(error, HeadraceError) else repr(error)
             else:
                 self.ready = Ready(pipeline, result, switch, current, begun, asked=asked)
@@ -275,7 +277,7 @@ class Requests:
     def _hand_over(
         self, asked: Asked, command: Command, result: ControlState | str, step: int
     ) -> Commanded:
-        """Refuse it if the process that is to take over is not there any more."""
+        """Answer a request for a handover. Refuse it if the process that asked is gone."""
         try:
             there = bool(command.to) and self._beats.is_there(command.to)
         except StorageError as error:
@@ -287,10 +289,10 @@ class Requests:
     def _prepare(
         self, pipeline: Pipeline, standing: ControlState, head: Head
     ) -> Callable[[], None]:
-        """Do all of beginning anew that can fail; return what switches the runner.
+        """Do everything about a switch that can fail. Return the function that switches the runner.
 
         Raises:
-            HeadraceError: when the drawing cannot run.
+            HeadraceError: if the topology cannot run.
         """
         check_replayable(pipeline, self._settings)
         check_identity(
@@ -306,10 +308,10 @@ class Requests:
 
 
 def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
-    """Return it without published updates that are beyond bounds; warn of each.
+    """Return the state without published updates that are beyond the bounds. Warn of each.
 
     Raises:
-        PipelineError: when the layout in force has more workers than the pipeline can have.
+        PipelineError: if the layout in force has more workers than the pipeline may have.
     """
     if opening.course is None:
         return opening
@@ -335,25 +337,28 @@ def _standing_of(head: Head) -> ControlState:
 
 
 def _may_come_first(asked: Asked) -> bool:
-    """Say whether a command leaves drawing and layout alone, so that steps can be computed again."""
+    """Return whether a command changes neither topology nor layout.
+
+    Such a command may be applied before a replay.
+    """
     return asked.command is None or asked.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
 
 
 def _turn(current: Current) -> LayoutCommand | None:
-    """Return what lets the next migration begin that is queued, if its turn has come."""
+    """Return the event that starts the next queued migration, if it is its turn."""
     return LayoutCommand(None, current.now_us) if has_turn(current.head) else None
 
 
 def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan:
-    """Return what a change comes to, as things stand.
+    """Return the plan of a change, as of the newest step.
 
     Args:
-        change: what is asked.
+        change: the change.
         head: the pipeline as of its newest step; None before its first.
-        pipeline: the drawing that runs.
+        pipeline: the topology that runs.
 
     Raises:
-        HeadraceError: when it would be refused.
+        HeadraceError: if the change would be refused.
     """
     stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
     plan = plan_change(

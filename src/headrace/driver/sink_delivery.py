@@ -1,7 +1,7 @@
-"""Delivery: each sink has a thread and a queue of its own, so that a slow one holds up no other.
+"""Delivery to sinks. Each sink has its own thread and queue, so a slow sink delays no other.
 
-A delivery begins only while the driver is known to lead: see :mod:`headrace.driver.leadership_proof`.
-So what is in the queues of a driver that another one has overtaken is never delivered.
+A delivery starts only while the driver is known to lead (:mod:`headrace.driver.leadership_proof`).
+So what is still in the queues of a driver that another has replaced is never delivered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMEDY = (
     "mend the sink, or what it writes to, and start again: nothing is lost, and what it has not "
     "acknowledged is delivered again"
 )
-#: Longer than anybody waits, and short enough for a lock.
+#: Stands for no limit: longer than anyone waits, and short enough for a lock.
 _FOREVER_S = 1e6
 
 
@@ -42,7 +42,13 @@ class _Ended(msgspec.Struct, frozen=True):
 
 
 class UnderWay(msgspec.Struct, frozen=True):
-    """A delivery that a sink is at: of which step, and since when by the monotonic clock."""
+    """A delivery that a sink is working on.
+
+    Attributes:
+        sink: the sink's name.
+        step: the step that is delivered.
+        since_s: its start by the monotonic clock.
+    """
 
     sink: str
     step: int
@@ -50,9 +56,9 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class _Queue:
-    """What a sink is still to receive, and the thread that gives it.
+    """The steps that a sink has still to receive, and the thread that delivers them.
 
-    The thread is a daemon: a sink that never returns must not keep the process from its end.
+    The thread is a daemon: a sink that never returns must not keep the process alive.
     """
 
     def __init__(self, name: str, deliver: Callable[[StepOutput], None]) -> None:
@@ -65,7 +71,7 @@ class _Queue:
         self._begun = False
 
     def give(self, productions: StepOutput) -> None:
-        """Let the sink receive a step, after what it was given before."""
+        """Add a step to the end of the queue."""
         self._waiting.append(productions)
         self._changed.set()
         if not self._begun:
@@ -73,12 +79,12 @@ class _Queue:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def close(self) -> None:
-        """Give nothing more."""
+        """Deliver nothing more from the queue."""
         self._closed = True
         self._changed.set()
 
     def wait(self, within_s: float) -> bool:
-        """Wait until the delivery that is under way is over; say whether it is."""
+        """Wait until the running delivery is over. Return whether it is."""
         return not self._begun or self._over.wait(within_s)
 
     def _run(self) -> None:
@@ -95,15 +101,15 @@ class _Queue:
 
 
 class Deliveries:
-    """Gives sinks what steps have produced, in the order in which it is told to.
+    """Gives sinks the output of steps, in the order of the calls.
 
     Args:
-        pipeline: whose sinks.
+        pipeline: the pipeline that has the sinks.
         store: where staged productions are.
-        stopwatch: is told what sinks take.
-        proof: says whether the driver still leads.
-        concurrent: whether sinks have threads; otherwise :meth:`give` returns when all is delivered.
-        timeout_s: how long a delivery may take; None for any time.
+        stopwatch: measures how long sinks take.
+        proof: checks whether the driver still leads.
+        concurrent: whether sinks have threads; otherwise :meth:`give` returns after the delivery.
+        timeout_s: how long a delivery may take; None for no limit.
 
     Attributes:
         news: set whenever a delivery is over.
@@ -125,7 +131,7 @@ class Deliveries:
         self._failed: set[str] = set()
         self._abandoned = False
         self._closed = False
-        self._lock = threading.Lock()  # a delivery begins, or all are closed
+        self._lock = threading.Lock()  # so that no delivery starts after close()
         self._under_way: dict[str, UnderWay] = {}
         self._ended: deque[_Ended] = deque()
 
@@ -135,7 +141,7 @@ class Deliveries:
         )
 
     def give(self, sinks: Iterable[str], productions: StepOutput) -> None:
-        """Let sinks receive a step, after what they were given before."""
+        """Let sinks receive a step, after all that they were given before."""
         for name in sinks:
             if self._queues:
                 self._queues[name].give(productions)
@@ -143,12 +149,13 @@ class Deliveries:
                 self._deliver(self._sinks[name], productions)
 
     def released(self) -> list[Released]:
-        """Return what was acknowledged since the last call.
+        """Return the deliveries that were acknowledged since the last call.
 
         Raises:
-            HeadraceError: what a sink raised. It receives nothing more, so that its order is kept.
-            Fenced: when another driver leads, so that nothing more was delivered.
-            SinkTimeout: when a sink is at a delivery for too long.
+            HeadraceError: what a sink raised. That sink receives nothing more, so its order is
+                kept.
+            Fenced: if another driver leads. Then nothing more was delivered.
+            SinkTimeout: if a delivery takes too long.
         """
         found = []
         while self._ended:
@@ -161,11 +168,11 @@ class Deliveries:
 
     @property
     def under_way(self) -> list[UnderWay]:
-        """The deliveries that sinks are at."""
+        """The deliveries that sinks are working on."""
         return list(self._under_way.values())
 
     def next_timeout_s(self) -> float:
-        """Return in how many seconds the first delivery that is under way will have taken too long."""
+        """Return the seconds until the first running delivery will have taken too long."""
         if self._timeout_s is None:
             return float("inf")
         since = min((one.since_s for one in self.under_way), default=None)
@@ -180,9 +187,9 @@ class Deliveries:
                 raise sink_timeout(one, took_s)
 
     def close(self) -> None:
-        """Wait for the deliveries that are under way; those in queues are for the next start.
+        """Wait for the running deliveries. What is still queued is delivered after the next start.
 
-        A sink that takes too long is left alone: its thread ends with the process.
+        A sink that takes too long is left alone. Its thread ends with the process.
         """
         with self._lock:
             self._closed = True
@@ -197,7 +204,7 @@ class Deliveries:
                 )  # fmt: skip
 
     def abandon(self) -> None:
-        """Begin no delivery any more; :meth:`close` will wait for none. From any thread."""
+        """Start no more deliveries, and let :meth:`close` wait for none. Safe from any thread."""
         self._abandoned = True
         with self._lock:
             self._closed = True
@@ -218,7 +225,7 @@ class Deliveries:
                 self._receive(node, productions)
         except NotBegun:
             return
-        except BaseException as raised:  # raised again where somebody can act on it
+        except BaseException as raised:  # raised again by released()
             error = raised
             self._failed.add(node.name)
         finally:
@@ -249,7 +256,7 @@ def _place(sink: str, step: int) -> str:
 
 
 def sink_timeout(one: UnderWay, took_s: float) -> SinkTimeout:
-    """Return the error about a sink that has not returned."""
+    """Return the error for a sink that does not return."""
     return SinkTimeout(
         f"sink {one.sink!r} has not returned from a delivery for {took_s:.0f} s",
         place=_place(one.sink, one.step),

@@ -1,4 +1,4 @@
-"""Intake: the sources of a drawing, asked for what comes next; open as long as some drawing reads them."""
+"""Polling of sources: asks a topology's sources for their next records, and keeps them open."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = logging.getLogger("headrace")
 
 
 class SourcePoller:
-    """Reads the injectors of the drawing that runs.
+    """Polls the sources of the topology that runs.
 
-    A source that both the drawing before and the one after have (the same object) stays open.
+    A source stays open across a topology change if both topologies have it (the same object).
 
     Args:
         store: the pipeline's storage.
@@ -38,23 +38,23 @@ class SourcePoller:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._sources: dict[str, Source] = {}
-        self._sifted: set[str] = set()  # the injectors whose bad records are left out
-        self._again: dict[str, Source] = {}  # those that are read again, for who catches up
-        self._left: list[Source] = []  # those that were, for the drawing before
-        self._opened: dict[int, Source] = {}  # by identity
+        self._sifted: set[str] = set()  # injectors whose bad records are left out
+        self._again: dict[str, Source] = {}  # second readers for a backfill, by injector
+        self._left: list[Source] = []  # second readers of the previous topology
+        self._opened: dict[int, Source] = {}  # by id()
         self.asked = ""
-        self._marks: dict[str, Any] = {}  # what was there when a run began to catch up
-        self._taken: dict[int, tuple[Source, Position]] = {}  # since the last checkpoint
+        self._marks: dict[str, Any] = {}  # by injector: its extent when a catch-up started
+        self._taken: dict[int, tuple[Source, Position]] = {}  # read since the last checkpoint
 
-    # -- which sources are open ---------------------------------------------------------------
+    # -- opening and closing ------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the sources of the drawing."""
+        """Open the sources of the topology."""
         self._open(self._sources.values())
 
     @contextlib.contextmanager
     def opened_for(self, pipeline: Pipeline) -> Iterator[None]:
-        """Open the sources of a drawing to come; close them again if what is done with them fails."""
+        """Open the sources of another topology. Close them again if the ``with`` block fails."""
         before = set(self._opened)
         sources = _sources_of(pipeline).values()
         try:
@@ -65,7 +65,7 @@ class SourcePoller:
             raise
 
     def draw(self, pipeline: Pipeline) -> None:
-        """Read a drawing's sources from now on; what another's were before is still open."""
+        """Switch to the sources of a topology. Those of the previous one stay open for now."""
         self._sources = _sources_of(pipeline)
         self._sifted = {
             name for name, injector in pipeline.injectors.items() if injector.on_error != "stop"
@@ -74,7 +74,7 @@ class SourcePoller:
         self._again = {}
 
     def let_go(self) -> None:
-        """Close what the drawing does not read."""
+        """Close the sources that the topology does not read."""
         left, self._left = self._left, []
         for source in left:
             _closed(source)
@@ -82,16 +82,16 @@ class SourcePoller:
         self._close([source for at, source in self._opened.items() if at not in kept])
 
     def rest(self) -> None:
-        """Close all, so that another process can read it; :meth:`open` opens what the drawing reads."""
+        """Close all, so that another process can read them. :meth:`open` opens them again."""
         self.close()
         self._opened, self._again, self._left = {}, {}, []
         self._marks = {}
 
     def close(self) -> None:
-        """Close all, also what is open for a drawing that was still to begin."""
+        """Close all, including those that were opened for a topology that has not started."""
         ours = [*self._opened.values(), *self._sources.values()]
         ours += [*self._again.values(), *self._left]
-        with contextlib.ExitStack() as stack:  # one that fails does not keep the others open
+        with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
             for source in {id(source): source for source in ours}.values():
                 stack.callback(_closed, source)
 
@@ -108,10 +108,10 @@ class SourcePoller:
                 del self._opened[id(source)]
                 _closed(source)
 
-    # -- what they have -----------------------------------------------------------------------
+    # -- polling ------------------------------------------------------------------------------
 
     def starts(self) -> dict[str, Position]:
-        """Return the position before the first record, by injector."""
+        """Return the position before the first record of each injector."""
         found = {}
         for name, source in self._sources.items():
             with _blamed(source, name):
@@ -119,10 +119,10 @@ class SourcePoller:
         return found
 
     def offers(self, poll: Poll) -> dict[str, Offer | None]:
-        """Return what injectors have next.
+        """Return the next offer of each polled injector.
 
         Raises:
-            PipelineError: when a source names partitions that it says it does not have.
+            PipelineError: if a source names partitions although it does not declare any.
         """
         found = {}
         for name, position in poll.positions.items():
@@ -133,7 +133,10 @@ class SourcePoller:
         return found
 
     def _bounded(self, name: str, position: Position, poll: Poll) -> Limit:
-        """Return how much an injector may bring; of a run that catches up, only what was there first."""
+        """Return the limit for an injector.
+
+        During a catch-up it ends at what the source had when the catch-up started.
+        """
         limit = poll.limits[name]
         if not limit.open_ended:
             return limit
@@ -142,19 +145,22 @@ class SourcePoller:
         return msgspec.structs.replace(limit, until=self._marks[name])
 
     def more(self, positions: Mapping[str, Position]) -> dict[str, str]:
-        """Return what has come of injectors whose input had ended, in words; nothing where nothing has."""
+        """Return what has come of injectors whose input had ended, in words.
+
+        Others are left out.
+        """
         found = {name: _more(name, self._sources[name], at) for name, at in positions.items()}
         return {name: what for name, what in found.items() if what}
 
     def more_in(
         self, pipeline: Pipeline, positions: Mapping[str, Position], ended: Collection[str]
     ) -> dict[str, str]:
-        """Return the same for another drawing, of sources that are not read so far; they are open.
+        """Return the same for the sources that only another topology reads. They must be open.
 
         Args:
-            pipeline: the drawing.
-            positions: how far injectors were read.
-            ended: those whose input has ended.
+            pipeline: the other topology.
+            positions: how far each injector was read.
+            ended: injectors whose input has ended.
         """
         found = {
             name: _more(name, source, positions[name])
@@ -164,7 +170,7 @@ class SourcePoller:
         return {name: what for name, what in found.items() if what}
 
     def offers_again(self, poll: PollBackfill) -> dict[str, Offer | None]:
-        """Return what injectors that are read again have next."""
+        """Return the next offer of each injector that is read a second time, for a backfill."""
         found = {}
         for name, at in poll.positions.items():
             source = self._ask(name, again=True)
@@ -173,7 +179,7 @@ class SourcePoller:
         return found
 
     def recovers(self, intent: Intent, positions: Mapping[str, Position]) -> bool:
-        """Say whether sources can give by now what an earlier driver had begun to read."""
+        """Return whether sources can give again what an earlier driver had started to read."""
         if intent.replays:
             return True
         ready = True
@@ -187,7 +193,7 @@ class SourcePoller:
     def with_splits(
         self, plan: StepPlan, divisions: Mapping[str, tuple[Position, Position]]
     ) -> StepPlan:
-        """Return a plan with the splits of its division."""
+        """Return the plan, with the splits of its division."""
         injectors = dict(plan.injectors)
         for name, (start, end) in divisions.items():
             source = self._source(name, plan.replays)
@@ -199,7 +205,7 @@ class SourcePoller:
         return msgspec.structs.replace(plan, injectors=injectors)
 
     def committed(self, manifest: Manifest) -> None:
-        """Let sources learn what of theirs a committed step has taken, and what is in a checkpoint."""
+        """Report to sources what a committed step has read, and what is in a checkpoint."""
         for name, division in manifest.divisions.items():
             source = self._source(name, manifest.replays)
             with _blamed(source, name):
@@ -211,21 +217,24 @@ class SourcePoller:
             try:
                 with _blamed(source):
                     tried_again(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
-            except StorageError as error:  # (it is told again, with the next checkpoint's position)
+            except StorageError as error:  # the next checkpoint repeats it, with a later position
                 log.warning("a source could not clean up what was read: %s", error.what)
         self._taken.clear()
 
     def _ask(self, name: str, *, again: bool = False) -> Source:
-        """Return the source of an injector, which is about to be asked."""
+        """Return the source of an injector that is about to be asked, and note its name."""
         self.asked = name
         return self._source(name, again)
 
     def _source(self, name: str, replays: bool) -> Source:
-        """Return what reads an injector; a step that is recalled may be the first to read one again."""
+        """Return the reader of an injector: the source itself, or the second one of a backfill."""
         return self._source_again(name) if replays else self._sources[name]
 
     def _source_again(self, name: str) -> Source:
-        """Return what reads an injector again from its start, beside the source itself."""
+        """Return the second reader of an injector, which reads from the start. Create it if needed.
+
+        A step that is computed again may be the first to need it.
+        """
         if name not in self._again:
             with _blamed(self._sources[name], name):
                 self._again[name] = self._sources[name].again()
@@ -234,7 +243,7 @@ class SourcePoller:
 
 
 def _blamed(source: Source, injector: str = "") -> contextlib.AbstractContextManager[None]:
-    """Let what a source raises be an error that says whose it is."""
+    """Return a context in which errors name the source and the injector."""
     kind = f"source {type(source).__name__}"
     return blamed(f"injector {injector!r}, {kind}" if injector else kind, SOURCE_REMEDY)
 
@@ -246,16 +255,17 @@ def _closed(source: Source) -> None:
 
 
 def _more(name: str, source: Source, position: Position) -> str:
-    """Return what has come of an injector behind a position, in words."""
+    """Return what an injector has after a position, in words."""
     with _blamed(source, name):
         return source.has_more(position)
 
 
 def _check_names(injector: str, source: Source, partitions: Iterable[str | None]) -> None:
-    """Check that a source that names partitions says so.
+    """Check that a source that names partitions declares that it does.
 
     Raises:
-        PipelineError: when it does not: then nobody could expect them, and they would be taken for ended.
+        PipelineError: if it does not. Such partitions could not be expected, and would count as
+            ended.
     """
     if source.partitioned:
         return

@@ -1,11 +1,14 @@
-"""The watchdog: sees to it that a job comes to its end though something in it does not.
+"""The watchdog: makes a job end although something in it does not end.
 
-Tasks, sinks and sources are other people's code, and may never return. Each has a time that it may
-take (``Settings.task_timeout_us``, ``sink_timeout_us``, ``source_timeout_us``), and somebody may cancel
-the whole. A thread beside the driver's looks what that one is at. First it asks: a task ends with its
-place. Then it forces: Spark ends the task and its Python process. Where neither helps, since the
-driver's own thread is stuck, it gives the driver up: the job ends with an error, the stuck thread is
-left behind, and nothing that it still does has an effect.
+Tasks, sinks and sources run other people's code, which may never return. Each has a timeout
+(``Settings.task_timeout_us``, ``sink_timeout_us``, ``source_timeout_us``), and a user may cancel
+the whole job. A thread beside the driver's watches which instruction the driver is in, and acts in
+this order:
+
+1. It asks. A task that ends this way names the place where it was.
+2. It forces. Spark ends the task and its Python process.
+3. It gives the driver up, if the driver's own thread is stuck. The job ends with an error. The
+   stuck thread is left behind, and nothing that it still does has an effect.
 """
 
 from __future__ import annotations
@@ -32,11 +35,11 @@ from headrace.runners.ending import cancelled, timed_out
 
 log = logging.getLogger("headrace")
 
-#: It looks so often.
+#: Seconds between two looks.
 LOOK_S = 0.25
-#: What was asked to end has so long, before it is forced; and so long again, before it is given up.
+#: Seconds from asking to forcing, and from forcing to giving up.
 GRACE_S = 5.0
-#: Whether another process has asked for a stop at once is looked for so often, where a step takes as long.
+#: Seconds between two looks for a command to stop at once. Only while an instruction takes longer.
 _COMMAND_LOOK_S = 1.0
 
 #: Instructions that wait for a source.
@@ -44,7 +47,7 @@ _SOURCES: frozenset[type[Instruction]] = frozenset({Poll, PollBackfill, LoadInte
 
 
 class GivesUp(Protocol):
-    """Takes note that a driver is given up."""
+    """Is called when a driver is given up."""
 
     def __call__(self, error: HeadraceError) -> None: ...
 
@@ -53,8 +56,8 @@ class Watchdog:
     """Watches a driver.
 
     Args:
-        driver: whom.
-        give_up: called once, when the driver's thread is stuck for good.
+        driver: the driver to watch.
+        give_up: called once, if the driver's thread is stuck for good.
         grace_s: see :data:`GRACE_S`.
         clock: seconds that only go up.
     """
@@ -69,17 +72,17 @@ class Watchdog:
         self._clock = clock
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-watchdog", daemon=True)
-        self._asked: float | None = None  # since when a try is asked to end
+        self._asked: float | None = None  # when the running attempt was asked to end
         self._forced: float | None = None
         self._forced_plan: StepPlan | None = None  # the attempt that was forced to end
         self._looked_s = 0.0
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -90,7 +93,10 @@ class Watchdog:
                 return
 
     def look(self) -> HeadraceError | None:
-        """Look once; do what is due, and return why the driver is to be given up, if it is."""
+        """Look once, and do what is due.
+
+        Return the reason to give the driver up, if there is one.
+        """
         what, since_s = self._driver.pulse.at
         lasts_s = self._clock() - since_s
         self._look_for_command(lasts_s)
@@ -132,7 +138,7 @@ class Watchdog:
         if plan is not self._forced_plan:
             self._forced = None
         error = self._driver.runner.why_ending() or timed_out(plan)
-        late_s = lasts_s - plan.timeout_us / 1e6  # (until then it is the task that ends itself)
+        late_s = lasts_s - plan.timeout_us / 1e6  # until then, the task ends itself
         if late_s > self._grace_s and self._forced is None:
             self._forced, self._forced_plan = self._clock(), plan
             self._driver.runner.end_try(error, force=True)
@@ -152,7 +158,10 @@ class Watchdog:
         )
 
     def _sinks(self) -> HeadraceError | None:
-        """Look for a sink that holds the driver's own thread up; others are the driver's affair."""
+        """Return an error if a sink blocks the driver's own thread for too long.
+
+        Sinks that have threads of their own are checked by the driver.
+        """
         if self._driver.runner.concurrent or not self._driver.settings.sink_timeout_us:
             return None
         most_s = self._driver.settings.sink_timeout_us / 1e6

@@ -1,8 +1,8 @@
 """Every error that Headrace raises on purpose.
 
-Each says four things: a stable code (for documentation and scripts), what happened, where, and
-what to do next. The class says *who* can act: the author of the pipeline, the owner of the
-data, or the operator of the storage.
+Each says four things: a stable code (for documentation and scripts), what happened, where, and what
+to do next. The class says *who* can act: the author of the pipeline, the owner of the data, or the
+operator of the storage.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from headrace.errors.printable import HIDDEN, MOST_MESSAGE, hides_values, messag
 
 
 class HeadraceError(Exception):
-    """Base of all errors of this library.
+    """Base class of all errors of this library.
 
-    Its texts are fit to be printed and logged: escaped, bounded, without passwords. With
+    Its texts are safe to print and to log: escaped, bounded, and without passwords. With
     ``HEADRACE_HIDE_VALUES=1`` in the environment they show no values of records, keys and state.
 
     Args:
         what: one sentence about what happened.
-        place: the file, line, computation, key or step that it happened at.
+        place: the file, line, computation, key or step where it happened.
         remedy: what the reader can do about it.
     """
 
     code: ClassVar[str] = "HR000"
-    #: Whether what happened is said with values of records.
+    #: Whether ``what`` may contain values of records.
     holds_values: ClassVar[bool] = False
 
     def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
@@ -44,7 +44,7 @@ class HeadraceError(Exception):
         super().__init__("\n".join(lines))
 
     def _without_values(self, what: str) -> str:
-        """Return what happened without the values that it may name."""
+        """Return ``what`` without the values that it may contain."""
         kind = (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
         return f"{kind} {HIDDEN}"
 
@@ -53,15 +53,16 @@ class HeadraceError(Exception):
 
 
 class PipelineError(HeadraceError):
-    """The pipeline is wrong as it is drawn; found when it is built, before anything runs."""
+    """The pipeline or an option is wrong. This is found before anything runs."""
 
     code = "HR101"
 
 
 class UserCodeError(HeadraceError):
-    """The user's code raised, or broke a rule of its context: a handler, a source's function, a sink.
+    """The user's code raised an error, or broke a rule of its context.
 
-    ``traceback_text`` holds the user's own lines, innermost last.
+    Such code is a handler, a codec, a source's function or a sink. ``traceback_text`` holds the
+    user's own lines, innermost last.
     """
 
     code = "HR102"
@@ -72,7 +73,7 @@ class UserCodeError(HeadraceError):
     ) -> None:
         super().__init__(what, place=place, remedy=remedy)
         if traceback_text and hides_values():
-            # (the lines of code, and of the error that is behind them its kind)
+            # (the lines of code, and only the kind of the error that follows them)
             lines = itertools.takewhile(lambda line: line[:1] == " ", traceback_text.splitlines())
             traceback_text = "\n".join([*lines, self.what])
         self.traceback_text = message(traceback_text, 4 * MOST_MESSAGE)
@@ -85,13 +86,13 @@ class UserCodeError(HeadraceError):
 
 
 class SchemaChanged(HeadraceError):
-    """The state or streams in storage have another shape than the pipeline that wants them."""
+    """State or streams in storage have another shape than the pipeline that is to use them."""
 
     code = "HR103"
 
 
 class DriveError(HeadraceError):
-    """A test asked the test driver for what its pipeline does not have, or what cannot happen now."""
+    """A test asked for something that its pipeline does not have, or that cannot happen now."""
 
     code = "HR110"
 
@@ -100,10 +101,11 @@ class DriveError(HeadraceError):
 
 
 class BadInput(HeadraceError):
-    """A source holds something that cannot be read as what the pipeline says it is.
+    """A source holds something that is not of the declared type.
 
     Attributes:
-        row: which of the records that were read together is at fault; None where it is not one of them.
+        row: the position of the record at fault among those that were read together; None if none
+            of them is.
     """
 
     code = "HR201"
@@ -117,25 +119,28 @@ class BadInput(HeadraceError):
 
 
 class SourceChanged(HeadraceError):
-    """A source no longer gives what it gave before: a division cannot be read again."""
+    """A source no longer gives what it gave before, so a division cannot be read again."""
 
     code = "HR202"
 
 
 class SinkConflict(HeadraceError):
-    """A sink already holds something else under the name of this step."""
+    """The sink already holds something else under the name of this step."""
 
     code = "HR203"
 
 
 class BatchConflict(HeadraceError):
-    """An inbox cannot take a batch: its number has other records or leaves a gap, or its producer ended."""
+    """An inbox cannot take a batch.
+
+    Its number has other records or leaves a gap, or it comes after the producer's end.
+    """
 
     code = "HR204"
 
 
 class InputGoesOn(HeadraceError):
-    """Input that had ended has more; whether that is to be read, and how, must be said at the start."""
+    """Input that had ended has more. An option at the start must say whether and how to read it."""
 
     code = "HR210"
 
@@ -168,19 +173,19 @@ class StorageNotShared(StorageError):
 
 
 class AlreadyExists(StorageError):
-    """A name that was to be created is taken. Part of the commit protocol, seldom seen outside."""
+    """A name that was to be created is taken. Part of the commit protocol; seldom seen outside."""
 
     code = "HR305"
 
 
 class NotFound(StorageError):
-    """A name that was to be read is not there."""
+    """A name that was to be read does not exist."""
 
     code = "HR306"
 
 
 class Damaged(StorageError):
-    """Bytes in storage are not the bytes that were written; they are not computed with."""
+    """Bytes in storage are not those that were written. They were not used."""
 
     code = "HR307"
 
@@ -198,19 +203,19 @@ class NewerFormat(StorageError):
 
 
 class CommitUnknown(StorageError):
-    """Whether a step was committed cannot be told at the moment. The same manifest may be tried."""
+    """It is not known yet whether a step was committed. The same manifest may be tried again."""
 
     code = "HR310"
 
 
 class StateLost(NotFound):
-    """What was computed since the last checkpoint is not at hand any more; it is computed again."""
+    """State since the last checkpoint is no longer at hand. It is computed again."""
 
     code = "HR311"
 
 
 class StorageDenied(StorageError):
-    """The storage does not let these credentials, or this user, do what is needed."""
+    """The storage does not grant these credentials, or this user, a right that is needed."""
 
     code = "HR312"
 
@@ -222,37 +227,37 @@ class StorageUnsuitable(StorageError):
 
 
 class Expired(StorageError):
-    """A checkpoint is not kept any more; nothing of it was given out."""
+    """A checkpoint is no longer kept. Nothing of it was given out."""
 
     code = "HR314"
 
 
 class ListLags(StorageError):
-    """The storage's list is so old that what it shows was cleaned away long ago. Nothing was written."""
+    """The storage's list is too old: what it shows was cleaned up long ago. Nothing was written."""
 
     code = "HR315"
 
 
 class UnsafeName(Damaged):
-    """A name that came out of storage is none, or leads out of it. Nothing was done under that name."""
+    """A name from storage is invalid, or leads out of the storage. Nothing was done under it."""
 
     code = "HR316"
 
 
 class Fenced(HeadraceError):
-    """A newer driver has taken over; this one may write nothing more."""
+    """A newer driver has taken over. This one may write nothing more."""
 
     code = "HR401"
 
 
 class TryAbandoned(HeadraceError):
-    """A step could not be completed in the allowed number of tries."""
+    """A step could not be completed in the allowed number of attempts."""
 
     code = "HR402"
 
 
 class ReplayDiffers(HeadraceError):
-    """A step that was computed again gave another result than the recorded one."""
+    """A step that was computed again gave a result other than the recorded one."""
 
     code = "HR403"
 
@@ -264,48 +269,49 @@ class SessionUnsuitable(HeadraceError):
 
 
 class ChangeRefused(HeadraceError):
-    """A change or a command was not applied; the pipeline goes on as it was, or has ended."""
+    """A change or a command was not applied. The pipeline goes on as it was, or has ended."""
 
     code = "HR405"
 
 
 class TaskTimeout(HeadraceError):
-    """A task has not come to its end in the time that it may take. Its step was not committed."""
+    """A task did not finish within the time that it may take. Its step was not committed."""
 
     code = "HR411"
 
 
 class SinkTimeout(HeadraceError):
-    """A sink has not returned from a delivery in the time that it may take."""
+    """A sink did not return from a delivery within the time that it may take."""
 
     code = "HR412"
 
 
 class SourceTimeout(HeadraceError):
-    """A source has not said what it has in the time that it may take."""
+    """A source did not say what it has within the time that it may take."""
 
     code = "HR413"
 
 
 class CodeChanged(HeadraceError):
-    """Other code than this has begun to show a step to weak sinks; this code may come to other rows."""
+    """Other code has begun to show a step to weak sinks. This code might compute other rows."""
 
     code = "HR414"
 
 
 class Cancelled(HeadraceError):
-    """Somebody has cancelled the pipeline. The step that was running was thrown away."""
+    """The pipeline was cancelled. The step that was running was discarded."""
 
     code = "HR415"
 
 
 class InvariantBroken(HeadraceError):
-    """A rule that must always hold does not: a defect of Headrace. The step is not committed."""
+    """A rule that must always hold was broken: a defect of Headrace. The step is not committed."""
 
     code = "HR999"
 
 
-#: What decoders raise for bytes that are not what was written (msgspec's own error is a ``ValueError``).
+#: Errors that decoders raise for bytes other than those that were written. (msgspec's own error is
+#: a ``ValueError``.)
 NOT_DECODED = (ValueError, RecursionError, OverflowError)
 
 

@@ -1,8 +1,8 @@
-"""What is printed of data, and of storage: escaped, bounded, without secrets, and hidden on request.
+"""Makes texts from data and storage safe to print: escaped, bounded, and without secrets.
 
-A terminal obeys what it is sent, a spreadsheet computes what begins with an equals sign, and a log keeps
-what it is given. So whatever comes from records, names or storage goes through here before it is
-printed or becomes part of an error.
+A terminal obeys what it is sent, a spreadsheet computes what begins with an equals sign, and a log
+keeps what it is given. So whatever comes from records, names or storage passes through this module
+before it is printed or becomes part of an error. Values are hidden on request.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import re
 
-#: The variable of the environment that lets errors and commands show no values: ``1`` for yes.
+#: The environment variable that hides values in errors and commands: ``1`` for yes.
 HIDE = "HEADRACE_HIDE_VALUES"
-#: What stands in the place of a value.
+#: Stands in the place of a hidden value.
 HIDDEN = "(hidden)"
-#: The longest message, and the longest cell or line of a message, in characters.
+#: The longest message, and the longest table cell or line of a message, in characters.
 MOST_MESSAGE = 8_000
 MOST_CELL = 1_000
 
-# Controls (C0 without tab and newline, delete, C1), what turns the direction of a line, invisible
-# characters and tags, line separators, and halves of characters. Joiners stay: scripts need them.
+# Control characters (C0 without tab and newline, delete, C1), characters that change the direction
+# of a line, invisible characters and tags, line separators, and surrogates. Joiners stay, because
+# some scripts need them.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -36,30 +37,31 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def printable(text: str, most: int | None = None) -> str:
-    r"""Return a text that a terminal shows and does not obey: what it would obey, as escapes.
+    r"""Return a text that a terminal shows and does not obey: control characters become escapes.
 
     >>> printable("red: \x1b[31m")
     'red: \\x1b[31m'
 
     Args:
-        text: the text; its lines and tabs stay.
-        most: how many characters are kept; of longer ones the beginning and the end. None for all.
+        text: the text. Its lines and tabs stay.
+        most: how many characters to keep. Of a longer text, the beginning and the end are kept.
+            None to keep all.
     """
     return _UNPRINTABLE.sub(_escaped, text if most is None else shortened(text, most))
 
 
 def one_line(text: str, most: int = MOST_CELL) -> str:
-    """Return the same as one line, for a cell of a table."""
+    """Return a printable text as one line, for a cell of a table."""
     return _LAYOUT.sub(_escaped, printable(text, most))
 
 
 def json_printable(text: str) -> str:
-    """Return JSON in which nothing is left that a terminal obeys. It means the same."""
+    """Return JSON that means the same, and in which a terminal obeys nothing."""
     return _UNPRINTABLE.sub(_escaped_in_json, text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the beginning and the end of a text that is longer than so many characters."""
+    """Return a text; only its beginning and end if it has more than ``most`` characters."""
     if len(text) <= most:
         return text
     kept = most - most // 4, most // 4
@@ -67,7 +69,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without the passwords of its addresses and settings.
+    """Return a text without the passwords in its addresses and settings.
 
     >>> without_secrets("cannot reach https://ann:secret@host/x?token=abc")
     'cannot reach https://***@host/x?token=***'
@@ -76,7 +78,7 @@ def without_secrets(text: str) -> str:
 
 
 def message(text: str, most: int = MOST_MESSAGE) -> str:
-    """Return a part of an error as it may be shown and kept."""
+    """Return a part of an error in a form that may be shown and kept."""
     return printable(without_secrets(shortened(text, most)))
 
 
@@ -86,17 +88,17 @@ def without_key(place: str) -> str:
 
 
 def hides_values() -> bool:
-    """Say whether no values are to be shown."""
+    """Return whether values are to be hidden."""
     return os.environ.get(HIDE, "") not in ("", "0")
 
 
 def hide_values() -> None:
-    """Show no values from now on: in this process, and in those that it starts."""
+    """Hide values from now on, in this process and in those that it starts."""
     os.environ[HIDE] = "1"
 
 
 def csv_cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula: with an apostrophe where it would."""
+    """Return a text that no spreadsheet takes for a formula, with an apostrophe if needed."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

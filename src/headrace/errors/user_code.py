@@ -1,8 +1,8 @@
-"""What the user's code raises: of whatever kind it is, it becomes an error with a place.
+"""Errors of the user's code: whatever it raises becomes an error with a place.
 
-A handler that calls ``sys.exit`` must not end the process that runs it, nor one that raises what only an
-event loop or a generator is to see. So code of others is called within ``except BaseException``, and what
-has come from outside goes on as it is: see :func:`is_from_outside`.
+A handler that calls ``sys.exit`` must not end the process that runs it. Nor must one that raises an
+exception meant for an event loop or a generator. So user code is called under a handler for
+``BaseException``. Exceptions that come from outside pass unchanged: see :func:`is_from_outside`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from headrace.errors import BadInput, HeadraceError, InvariantBroken, UserCodeError
 from headrace.errors.printable import HIDDEN, hides_values
 
-#: What calls code of others; a traceback without it begins with their own lines.
+#: The modules that call user code. Without their lines, a traceback begins with the user's own.
 CALLERS = (
     "/headrace/tasks/",
     "/headrace/state/",
@@ -36,45 +36,48 @@ SOURCE_REMEDY = (
 
 
 class FromOutside(BaseException):
-    """Rises in a thread in which something is to end, and is no error of the code that it rises in."""
+    """Raised in a thread to end something there. It is not an error of the code it interrupts."""
 
 
 class _Process:
-    """What is known of this process."""
+    """What is known about this process."""
 
     is_of_a_terminal = True
 
 
 def has_no_terminal() -> None:
-    """Say that nobody can interrupt this process by a key: what looks like that is the user's code."""
+    """Declare that nobody can interrupt this process from a keyboard.
+
+    From then on, a ``KeyboardInterrupt`` counts as raised by the user's code.
+    """
     _Process.is_of_a_terminal = False
 
 
 def is_from_outside(error: BaseException) -> bool:
-    """Say whether something is no error of the code that it has risen in: it is to go on as it is."""
-    if isinstance(error, KeyboardInterrupt):  # (a signal's rises in the main thread)
+    """Return whether an exception is not an error of the code it was raised in, and must pass."""
+    if isinstance(error, KeyboardInterrupt):  # (a signal raises it in the main thread)
         in_main = threading.current_thread() is threading.main_thread()
         return in_main and _Process.is_of_a_terminal
     return isinstance(error, FromOutside)
 
 
 def goes_on(error: BaseException) -> bool:
-    """Say whether an error that rose in the user's code is not a matter of that code."""
+    """Return whether an exception in the user's code must pass, as it is not that code's error."""
     return is_from_outside(error) or isinstance(error, InvariantBroken)
 
 
-# -- what is said of it -----------------------------------------------------------------------
+# -- how it is described ----------------------------------------------------------------------
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an error says of itself, if it can."""
+    """Return the text of an error, or a replacement if the error cannot make one."""
     if isinstance(error, HeadraceError):
         return error.what
     return _made(error, str, "text")
 
 
 def shown(value: Any) -> str:
-    """Return a value as Python shows it, if it can."""
+    """Return the ``repr`` of a value, or a replacement if the value cannot make one."""
     return _made(value, repr, "representation")
 
 
@@ -89,12 +92,16 @@ def _made(value: Any, make: Any, what: str) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Return an error's kind and text; the kind alone, if values are hidden."""
+    """Return an error's kind and text; only the kind if values are hidden."""
     return f"{_kind_of(error)}: {HIDDEN if hides_values() else words_of(error)}"
 
 
 def _kind_of(error: BaseException) -> str:
-    """Return what an error's class is called; a name that was made may hold a value, and is no name."""
+    """Return the name of an error's class.
+
+    If values are hidden, the name of a class that was made at run time is not used, because it may
+    hold a value. Its nearest base with a name of its own is used instead.
+    """
     kind = type(error)
     if not hides_values():
         return kind.__name__
@@ -106,11 +113,11 @@ def _is_named(kind: type) -> bool:
 
 
 def own_traceback(error: BaseException, *, values: bool = True) -> str:
-    """Return the user's own lines of a traceback: those above them are the engine's.
+    """Return the user's own lines of a traceback, without those of the engine.
 
     Args:
         error: the error.
-        values: whether to show what the error says of itself, too.
+        values: whether to include the kind and text of the error.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(part in frame.filename for part in CALLERS)]
@@ -121,12 +128,12 @@ def own_traceback(error: BaseException, *, values: bool = True) -> str:
 
 
 def _shown_cause(error: BaseException) -> BaseException | None:
-    """Return what is shown as the cause of an error: nothing, if values are hidden."""
+    """Return the cause of an error that is shown; None if values are hidden."""
     return None if hides_values() else error
 
 
 def whole_traceback(error: BaseException) -> str:
-    """Return all of a traceback; the lines of code alone, if values are hidden."""
+    """Return a whole traceback; without the text of the error if values are hidden."""
     if hides_values():
         return "".join(
             [*traceback.format_tb(error.__traceback__), f"{_kind_of(error)}: {HIDDEN}\n"]
@@ -134,17 +141,17 @@ def whole_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-# -- what becomes of it -----------------------------------------------------------------------
+# -- what it is turned into -------------------------------------------------------------------
 
 
 def user_error(error: BaseException, place: str, remedy: str, what: str = "") -> UserCodeError:
-    """Return what the user's code has raised, with their lines.
+    """Return the error for an exception of the user's code, with the user's own lines.
 
     Args:
-        error: what rose.
-        place: where.
-        remedy: what is to be done.
-        what: what failed by it, if that is not said by the place.
+        error: the exception.
+        place: where it was raised.
+        remedy: what the user can do about it.
+        what: what failed because of it, if the place does not say so.
     """
     return UserCodeError(
         f"{what}: {said(error)}" if what else said(error),
@@ -155,11 +162,11 @@ def user_error(error: BaseException, place: str, remedy: str, what: str = "") ->
 
 
 def raise_again(error: BaseException, place: str, remedy: str, what: str = "") -> NoReturn:
-    """Raise what has risen in the user's code, as an error with its place.
+    """Raise an exception of the user's code again, as an error with its place.
 
     Raises:
-        BaseException: as it is, what is not a matter of that code, or says its place.
-        BadInput: with its place, what was raised without one.
+        BaseException: unchanged, if it is not an error of that code, or already has a place.
+        BadInput: with the place, if it was raised without one.
         UserCodeError: otherwise.
     """
     if goes_on(error) or (isinstance(error, UserCodeError | BadInput) and error.place):
@@ -172,10 +179,11 @@ def raise_again(error: BaseException, place: str, remedy: str, what: str = "") -
 
 @contextlib.contextmanager
 def blamed(place: str, remedy: str) -> Iterator[None]:
-    """Let what sources and sinks raise be errors that say whose they are.
+    """Turn what sources and sinks raise into errors that say where they come from.
 
     Raises:
-        HeadraceError: what they raise on purpose, as it is; a ``UserCodeError`` of all else.
+        HeadraceError: unchanged, if they raise one on purpose.
+        UserCodeError: for anything else.
     """
     try:
         yield

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TimeDomain(StrEnum):
-    """What a timer's time is measured by."""
+    """The clock by which a timer's time is measured."""
 
     EVENT_TIME = "event_time"
     WALL_TIME = "wall_time"

@@ -1,9 +1,9 @@
-"""The types of arrays of hashes."""
+"""Types of arrays of hashes."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-#: Hashes of keys, or positions in the space of hashes.
+#: Hashes of keys, or positions in the hash space.
 U64 = npt.NDArray[np.uint64]

@@ -1,8 +1,8 @@
-"""Digests of records: the same for any number of workers and bins, because they are sums.
+"""Digests of records. They are sums, so they are the same for any number of workers and bins.
 
-A row's digest mixes its columns, in order; a set's digest is the sum of its rows', modulo 2^64. Two
-workers' digests are added, and no order has to be agreed on. Digests find differences between two
-computations of one step; they are not meant against forgery.
+A row's digest mixes its columns, in order. The digest of a set of rows is the sum of their digests,
+modulo 2^64. The digests of two workers are added, and no order has to be agreed on. Digests find
+differences between two computations of one step. They do not protect against forgery.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import key_type_problem, words_of
 
 _MASK = (1 << 64) - 1
-#: What stands for a null; a value of these bits is told from it by nothing, and is as unlikely as any.
+#: Stands for a null. A value of exactly these bits looks the same, but is as unlikely as any other.
 _NULL = np.uint64(0x6E756C6C9AE16A3B)
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 _FINAL = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # of SplitMix64
 _HALF, _THIRD = np.uint64(32), np.uint64(29)
-#: Rows at a time: a block of words and its spare stay in the cache.
+#: Rows that are mixed at a time: a block of words and its scratch space stay in the cache.
 _BLOCK = 16_384
 
 
@@ -39,7 +39,7 @@ def digest_of(batch: pa.RecordBatch | pa.Table) -> int:
 
 def _mixed(columns: list[U64]) -> U64:
     """Return a word for each row that depends on all of its columns, and on their order."""
-    rows = np.full(len(columns[0]), _ODD)  # not zero: rows of zeros count as well
+    rows = np.full(len(columns[0]), _ODD)  # not zero, so that rows of zeros count
     spare = np.empty_like(rows)
     for words in columns:
         rows += words
@@ -54,12 +54,12 @@ def _mixed(columns: list[U64]) -> U64:
 
 
 def add_digests(first: int, second: int) -> int:
-    """Return the digest of two disjoint sets of rows together."""
+    """Return the digest of two disjoint sets of rows together, from the digests of both."""
     return (first + second) & _MASK
 
 
 def _words(column: pa.Array | pa.ChunkedArray) -> U64:
-    """Return 64 bits for each value of a column, those of a null where there is none."""
+    """Return 64 bits for each value of a column, with the same bits for every null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -72,7 +72,7 @@ def _words(column: pa.Array | pa.ChunkedArray) -> U64:
 
 
 def _as_key(column: pa.Array) -> pa.Array:
-    """Return a column as one of a type that keys can have, with anything for nulls."""
+    """Return a column in a type that keys can have, with arbitrary values instead of nulls."""
     kind = column.type
     if pa.types.is_floating(kind):
         values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)

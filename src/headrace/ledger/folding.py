@@ -1,4 +1,4 @@
-"""How a manifest changes the head before it."""
+"""Folding: how a manifest changes the head before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
-    """Return the head after a manifest. Pure; what the ledger means is all here."""
+    """Return the head after a manifest. Pure. It defines what manifests mean."""
     head = _head_before(head, manifest)
     after = msgspec.structs.replace(
         head,
@@ -49,7 +49,10 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
 
 
 def _head_before(head: Head | None, manifest: Manifest) -> Head:
-    """Return what a manifest changes: its own base where it has one, and an empty head before the first."""
+    """Return the head that a manifest changes.
+
+    This is the manifest's own base if it has one. The first manifest changes an empty head.
+    """
     if manifest.base is not None:
         return manifest.base
     if head is not None:
@@ -98,7 +101,8 @@ def _clocks_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     clock_before = _before_bases(head.clock_before, manifest, head.clock_us)
     next_wall_timer = manifest.next_wall_timer
     if manifest.claim:
-        # A claim may know of timers that nobody looked at: of a computation that was added again.
+        # A claim may know of timers that have not been looked at: those of a computation added
+        # again.
         next_wall_timer = min(head.next_wall_timer, next_wall_timer)
     return {
         "next_wall_timer": next_wall_timer,
@@ -110,7 +114,7 @@ def _clocks_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 
 
 def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
-    """Return what commands have changed, and which of them are answered."""
+    """Return what commands have changed, and which of them have been answered."""
     return {
         "asked": head.asked if manifest.asked is None else manifest.asked,
         "migrations": list(migrations_after(head.migrations, manifest.migrations)),
@@ -134,7 +138,7 @@ def _computations_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 
 
 def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
-    """Return what has been delivered and retained."""
+    """Return what has been delivered and what is retained."""
     retained, _ = without_old(head.retained, manifest.kept_from)
     return {
         "delivered": {**head.delivered, **manifest.delivered},
@@ -148,7 +152,7 @@ def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 
 
 def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
-    """Return the head with the files of state and of outputs that are needed, and those that are not."""
+    """Return the head with the files of state and outputs that are needed, and those that died."""
     step = manifest.step
     _, old = without_old(head.retained, manifest.kept_from)
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
@@ -176,7 +180,7 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
 def _unreleased_after(
     head: Head, manifest: Manifest, released: int
 ) -> tuple[dict[int, list[FileRef]], dict[int, Origin], list[FileRef]]:
-    """Return the staged files that sinks have not received yet, where they are from, and those that go."""
+    """Return the staged files that some sink still needs, their origins, and those that died."""
     unreleased, origins = dict(head.unreleased), dict(head.origins)
     gone: list[FileRef] = []
     if manifest.has_outputs:
@@ -192,7 +196,7 @@ def _unreleased_after(
 
 
 def _slices_after(head: Head, manifest: Manifest) -> tuple[dict[int, Slice], list[FileRef]]:
-    """Return the newest slices, and the files of the one that a manifest has replaced."""
+    """Return the newest slices, and the files of the slice that the manifest replaces."""
     if manifest.slice is None:
         return dict(head.slices), []
     before = head.slices.get(manifest.slice.number)
@@ -201,7 +205,7 @@ def _slices_after(head: Head, manifest: Manifest) -> tuple[dict[int, Slice], lis
 
 
 def _chains_after(head: Head, manifest: Manifest, since: str) -> dict[str, Chain]:
-    """Return the chains of the tasks, which begin with the newest claim."""
+    """Return the chains of the tasks. All of them start again at a claim."""
     chains = {} if manifest.claim else dict(head.chains)
     for run in manifest.runs:
         at = f"{run.layer}/{run.worker}"
@@ -210,7 +214,7 @@ def _chains_after(head: Head, manifest: Manifest, since: str) -> dict[str, Chain
 
 
 def _halt_after(head: Head, manifest: Manifest) -> ScheduledStop | None:
-    """Return what is to be done later: it is over once a step follows the one that it names."""
+    """Return the scheduled stop; None once a later step than the one it names is committed."""
     halt = head.halt if manifest.halt is None else manifest.halt
     over = halt is None or halt.kind == "none" or halt.step < manifest.step
     return None if over else halt
@@ -224,18 +228,18 @@ def _paused_after(head: Head, manifest: Manifest) -> bool:
 
 
 def _before_bases(known: dict[int, int], manifest: Manifest, now: int) -> dict[int, int]:
-    """Return what something was before each base that is retained, after one more manifest."""
+    """Return the values that something had before each retained base, after one more manifest."""
     kept = {at: was for at, was in known.items() if at >= manifest.boundary}
     return kept if manifest.base is None else {**kept, manifest.step: now}
 
 
 def _ahead(head: Head, readings: dict[int, int], manifest: Manifest) -> dict[int, int]:
-    """Return of which bases the reading is in the future, and since which reading that is known.
+    """Return the bases whose reading lies in the future, with the reading that showed it first.
 
     Args:
-        head: what was known before.
-        readings: the highest reading before each base that is retained.
-        manifest: the newest one.
+        head: the head before.
+        readings: the highest reading before each retained base.
+        manifest: the newest manifest.
     """
     known, now = head.clock_ahead, manifest.clock_us
     if not now:
@@ -260,7 +264,7 @@ def _per_worker_after(head: Head, manifest: Manifest) -> dict[str, dict[int, Hel
 
 
 def _layout_after(head: Head, manifest: Manifest) -> LayoutNow:
-    """Return the layout that is in force after a manifest: published updates count from their step on."""
+    """Return the layout after a manifest. A published update takes effect at its step."""
     before = head.layout_now
     if manifest.layout is not None:
         return before.begun_with(manifest.layout, manifest.step)
@@ -282,7 +286,7 @@ def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
 
 
 def _retained_since(identity: dict[str, Any], kept_from: dict[str, int]) -> dict[str, Any]:
-    """Return the identity after the oldest of some retained streams has gone."""
+    """Return the identity after the oldest steps of some retained streams were dropped."""
     if not kept_from:
         return identity
     since = {n: max(at, kept_from.get(n, 0)) for n, at in identity.get("retained", {}).items()}
@@ -290,7 +294,7 @@ def _retained_since(identity: dict[str, Any], kept_from: dict[str, int]) -> dict
 
 
 def _retained_clocks(head: Head, manifest: Manifest) -> list[tuple[int, int]]:
-    """Return the noted clock readings; one more with each base, while something is retained."""
+    """Return the recorded clock readings. Each base adds one, as long as streams are retained."""
     if manifest.base is None or not head.identity.get("retained"):
         return head.retained_clocks
     clocks = with_clock(head.retained_clocks, manifest.step, manifest.clock_us)
@@ -303,7 +307,7 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
     if not streams:
         return head.retained_marks
     marks = head.retained_marks
-    if manifest.claim:  # (it has none, unless an end is taken back)
+    if manifest.claim:  # (a claim has watermarks only if an end is taken back)
         marks = lowered(marks, {name: out for name, (_, out) in manifest.watermarks.items()})
     if manifest.kept_from:
         since = _retained_since(head.identity, manifest.kept_from)["retained"].values()
@@ -315,7 +319,7 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
 
 
 def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """Return when the watermarks that this step moved have moved: now."""
+    """Return the watermarks that this step has moved, each with this step and its clock reading."""
     moved = [
         name
         for name, after in manifest.frontiers.items()
@@ -330,13 +334,13 @@ def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:
 def _without_use(
     slices: dict[int, Slice], runs: list[FileRef], replaced: list[FileRef], floor: int
 ) -> list[str]:
-    """Return the files that are needed no more: neither for their changes nor for their slice.
+    """Return the files that are needed neither for their changes nor for their slice.
 
     Args:
-        slices: as they are now.
-        runs: those whose changes were needed before.
-        replaced: files of the slice that has just been replaced.
-        floor: up to this step, changes are needed no more.
+        slices: the newest slices.
+        runs: files whose changes were needed before.
+        replaced: files of the slice that was just replaced.
+        floor: changes up to this step are no longer needed.
     """
     merged = [run for run in runs if run.step <= floor]
     steps = {run.step for run in merged}

@@ -1,4 +1,4 @@
-"""The head: everything that the manifests up to one step add up to."""
+"""The head: what all manifests up to one step add up to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace.storage.bounds import (
     Workers,
 )
 
-#: How many of the newest answers to commands the head remembers.
+#: How many of the newest answers to commands the head keeps.
 RECENT_ANSWERS = 64
 
 
@@ -39,64 +39,68 @@ class Head(msgspec.Struct, frozen=True):
 
     Attributes:
         step, epoch: of the newest manifest.
-        digest: of the newest manifest; the next one names it as its predecessor.
-        layout: bins and owners.
+        digest: of the newest manifest. The next manifest names it as its predecessor.
+        layout: the bins and their owners.
         identity: what the pipeline's durable data depends on.
-        positions: how far each injector was read.
-        starts: where each injector began, by the claim that knew it first. (Those that an older version
-            began are missing.)
+        positions: how far each injector has been read.
+        starts: where each injector started, as recorded by the first claim that knew it. Starts
+            recorded by no claim, because an older version began them, are missing.
         ended: injectors whose input has ended.
-        highest: highest event time seen, by injector.
-        frontiers: what is known of each injector, and the watermarks that it has reached.
-        watermarks: (input, output), by computation.
-        percentiles: the percentile watermark of what a computation produces, where it has one.
-        reached: of computations whose input has ended, the event time up to which they have worked it off:
-            what would be their watermark without the end, but not before any event timer that the end
-            has fired. What comes later is late by this.
-        oldest: the lowest event time of a computation's work that is still to be done, or a bound below.
-        moved: when each injector's and computation's watermark last moved: (step, clock reading).
-        next_wall_timer: the lowest pending wall timer, or a bound below it.
-        runs: files of steps that some slice still needs, ascending.
+        highest: the highest event time seen, by injector.
+        frontiers: what is known of each injector's partitions, and the watermarks it has reached.
+        watermarks: (input, output) watermarks, by computation.
+        percentiles: the percentile watermark of a computation's output, where it has one.
+        reached: for computations whose input has ended: the event time up to which they have
+            processed it. It is the watermark they would have without the end, or the latest event
+            timer that the end has fired, if that is later. It decides which later records are late.
+        oldest: the lowest event time of a computation's pending work, or a lower bound of it.
+        moved: when the watermark of each injector and computation last moved: (step, clock
+            reading).
+        next_wall_timer: the earliest pending wall timer, or a lower bound of it.
+        runs: files whose changes some slice still needs, in ascending order of steps.
         slices: the newest whole content of each slice.
-        chains: adopted files by ``"layer/worker"``.
-        unreleased: staged outputs that some sink has not been seen to receive, by step.
-        origins: where they come from, by step.
+        chains: the chains of adopted files, by ``"layer/worker"``.
+        unreleased: staged outputs that some sink is not known to have received, by step.
+        origins: the origins of these outputs, by step.
         retained: files of retained productions.
-        retained_marks: the watermarks of what was retained, as of each step that moved one.
-        dead: (file, step since which no manifest needs it).
+        retained_marks: the watermarks of the retained streams' producers, for each step that moved
+            one of them.
+        dead: (file, the step since which no manifest needs it).
         released: every output up to this step has been delivered.
-        delivered: up to which step each sink has received its outputs.
-        waits_for: sinks for which the input waits since the step, because the outbox is full.
-        boundary: manifests below it may be gone.
+        delivered: the step up to which each sink has received its outputs.
+        waits_for: sinks that the input waits for since this step, because the outbox is full.
+        boundary: manifests below this step may have been deleted.
         counts: what each computation has done so far.
-        skipped: how many records each injector's source could not read so far, where there were any.
-        bases: the steps of the bases that are retained, ascending.
+        skipped: how many records the source of each injector could not read so far, if any.
+        bases: the steps of the retained bases, ascending.
         done: how many steps have computed something.
-        done_before: how many had, before each retained base.
-        chains_since: names the manifest that all chains begin with, never the same for another.
-        commands: how many commands were answered, so the number of the next one.
+        done_before: how many had done so before each retained base.
+        chains_since: names the claim with which all chains start. No two claims have the same name.
+        commands: how many commands have been answered; also the number of the next one.
         answers: the newest answers.
-        paused: whether no step is to be run until a command says so.
-        catch_up: computations that are still behind the others, and how far they are.
-        lineage, layout_version, relocated, updates: where the layout comes from, and what is published for
-            later steps; see ``LayoutNow``.
-        asked: how many (workers, bins) the newest claim asked for that asked for any.
-        migrations: those under way, and the newest that have ended.
-        per_worker: what computations hold in workers: by computation, by worker.
-        places: where workers lived when that was noted last; results do not depend on it.
-        drained_hosts: those on which nobody is to live.
-        checkpoint: the newest step as of which state is in storage; what light steps have changed since
-            is computed again by whoever takes over.
-        halt: a stop or a pause after a step that is not committed yet, or is the newest.
-        clock_us: the highest clock reading of a step so far.
-        clock_now: the newest one.
-        clock_before: what the highest was before each retained base.
-        clock_ahead: of those bases whose reading is later than the newest one: since which reading that
-            is known. A clock was wrong, or is; while that is so, the base's age counts from then.
-        backlog: computations that have left due timers for the next steps, and how many portions of them
-            each has fired since its input ended.
-        retained_clocks: (step, clock reading) of some steps, by which retained productions grow old.
-        caught_up: whether the newest run has ended since all that was there had been read.
+        paused: whether no steps run until a command resumes the pipeline.
+        catch_up: the backfill in progress: which computations, and how far they are.
+        lineage, layout_version, relocated, updates: the history of the layout, and the updates
+            published for later steps; see ``LayoutNow``.
+        asked: (workers, bins) as requested by the newest claim that requested any.
+        migrations: those queued or under way, and the newest that have ended.
+        per_worker: the per-worker values of computations: by computation, by worker.
+        places: the hosts of the workers when last recorded. Results do not depend on them.
+        drained_hosts: hosts on which no worker is to run.
+        checkpoint: the newest step as of which all state is in storage. The changes of later,
+            uncheckpointed steps are computed again by the driver that takes over.
+        halt: a stop or pause scheduled after a later step, or after this one.
+        clock_us: the highest clock reading of any step so far.
+        clock_now: the newest clock reading.
+        clock_before: the highest clock reading before each retained base.
+        clock_ahead: for those bases whose reading is later than the newest one: the reading at
+            which that was noticed. A clock is wrong, or was. Meanwhile the base's age counts from
+            that reading.
+        backlog: computations that have left due timers to the next steps, and how many portions of
+            them each has fired since its input ended.
+        retained_clocks: (step, clock reading) of some steps, from which the age of retained
+            productions follows.
+        caught_up: whether the newest run has ended because it had read all available input.
     """
 
     step: StepNumber
@@ -158,41 +162,42 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def stops_here(self) -> bool:
-        """Whether a stop was asked for after this very step."""
+        """Whether a stop is scheduled after this step or an earlier one."""
         halt = self.halt
         return halt is not None and halt.kind == "stop" and halt.step <= self.step
 
     @property
     def brought_to_storage(self) -> Head:
-        """The same, as it will be once all of its state is in storage."""
+        """This head as it will be once all of its state is in storage."""
         return msgspec.structs.replace(self, checkpoint=self.step)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something that is not in storage yet, though committed."""
+        """Whether the state of some committed steps is not in storage yet."""
         return self.checkpoint < self.step
 
     @property
     def layout_now(self) -> LayoutNow:
-        """The layout in force, and where it comes from."""
+        """The layout in force, with its history and the updates published for later steps."""
         return LayoutNow(
             self.layout, self.lineage, self.layout_version, self.relocated, self.updates
         )
 
     @property
     def migration(self) -> RecordedMigration | None:
-        """The migration that is under way; others may be queued behind it."""
+        """The migration that is under way. Others may be queued behind it."""
         return under_way(self.migrations)
 
     @property
     def resting(self) -> list[str]:
-        """The computations that do not work in ordinary steps, since they are still behind."""
+        """The computations that ordinary steps leave out until their backfill is done."""
         return [] if self.catch_up is None else self.catch_up.names
 
     def as_of_catch_up(self) -> Head:
-        """Return the pipeline as those see it that are catching up: their injectors as far as they are.
+        """Return the head as a backfill sees it: with injectors as far as it has read them.
 
-        (There may be none: who began a step of it may have been removed before that was committed.)
+        There may be no backfill any more: a step of it may have been planned before its
+        computations were removed.
         """
         at = self.catch_up or CatchUp([])
         return msgspec.structs.replace(
@@ -201,27 +206,27 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def last_base(self) -> int:
-        """The step of the newest base; 0 before there is one."""
+        """The step of the newest base; 0 before the first one."""
         return self.bases[-1] if self.bases else 0
 
     @property
     def settled(self) -> int:
-        """How many steps have computed something below the boundary: their intents may go."""
+        """How many steps below the boundary computed something. Their intents may go."""
         return self.done_before.get(self.boundary, 0)
 
     def origin_of(self, step: int) -> Origin:
-        """Return where the outputs of an unreleased step come from."""
+        """Return the origin of the outputs of an unreleased step."""
         return self.origins.get(step) or Origin(step)
 
     def watermark_of(self, node: str) -> tuple[int, int]:
-        """Return input and output watermark of a computation."""
+        """Return the input and the output watermark of a computation."""
         return self.watermarks.get(node, (MIN_TIME, MIN_TIME))
 
     @property
     def latest(self) -> int:
-        """The latest event time that the pipeline has worked with; ``MIN_TIME`` before there is one.
+        """The latest event time that the pipeline has worked with; at first ``MIN_TIME``.
 
-        (It is that of a record, of a timer that the end has fired, or of an injector's watermark.)
+        It is that of a record, of a timer that the end has fired, or of an injector's watermark.
         """
         times = [*self.highest.values(), *self.reached.values()]
         times += [part.highest for of in self.frontiers.values() for part in of.parts.values()]
@@ -229,32 +234,33 @@ class Head(msgspec.Struct, frozen=True):
         return max([at for at in times if at <= LAST_DATE_US], default=MIN_TIME)
 
     def reached_by(self, node: str) -> int:
-        """Return up to which event time a computation has worked off its input, ended or not."""
+        """Return the event time up to which a computation has processed its input, ended or not."""
         after_in, _ = self.watermark_of(node)
         if after_in < MAX_TIME:
             return after_in
         reached = self.reached.get(node)
-        return self.latest if reached is None else reached  # (older versions noted none)
+        return self.latest if reached is None else reached  # (older versions recorded none)
 
     def frontiers_of(self, injector: str) -> Frontiers:
-        """Return what is known of an injector."""
+        """Return what is known of an injector's partitions."""
         known = self.frontiers.get(injector)
         if known is not None:
             return known
-        highest = self.highest.get(injector)  # all that manifests of older versions say
+        highest = self.highest.get(injector)  # all that manifests of older versions record
         return Frontiers() if highest is None else Frontiers({"": Frontier(highest)})
 
     def chain_of(self, layer: int, worker: int) -> Chain:
-        """Return the chain of a (layer, worker); it begins with the newest claim.
+        """Return the chain of a (layer, worker), which starts with the newest claim.
 
-        (Not with a layout, nor a pipeline's layers: those may come back, and then what a process
-        remembers of their first time would pass for the state of their second.)
+        It does not start with a layout or with the layers of a pipeline. Those may come back, and
+        then soft state that a process kept from the first time would be taken for that of the
+        second.
         """
         return self.chains.get(f"{layer}/{worker}") or Chain.of_claim(self.chains_since)
 
     @property
     def slices_floor(self) -> int:
-        """The newest step whose changes, and all before, are in slices; -1 for none."""
+        """The newest step whose changes, like all earlier ones, are in slices; -1 for none."""
         if not self.slices or len(self.slices) < next(iter(self.slices.values())).of:
             return -1
         return min(part.as_of for part in self.slices.values())

@@ -1,13 +1,15 @@
-"""The lease: how a driver shows that it lives, and when others take it for gone.
+"""Heartbeats: how a driver shows that it is alive, and when another driver decides that it is not.
 
-A driver that runs writes a small file every so often, a *beat*, and deletes its last one. Others look:
-what has not changed for long enough is taken for gone. That is a guess, and may be wrong. **Nothing is safe
-or unsafe because of it**: who takes over claims an epoch, by a manifest that only one can create, and who
-was taken for gone and lives is fenced (see :mod:`headrace.ledger.ledger`). So beats are soft: they may be
-late, lost, or seen late.
+A running driver writes a small file at regular intervals, a *heartbeat*, and deletes the one
+before. Other drivers look at these files. If nothing has changed for long enough, they declare the
+driver dead. This is a guess and may be wrong.
 
-Clocks of two machines are never compared. A watcher goes by its own monotonic clock alone, and by whether
-what it reads changes: the beat's counter, or the newest manifest.
+**Safety does not depend on it.** A driver that takes over claims an epoch, by a manifest that only
+one driver can create. A driver that was declared dead and is alive is fenced (see
+:mod:`headrace.ledger.ledger`). So heartbeats are soft: they may be late, lost, or seen late.
+
+Clocks of two machines are never compared. A watcher uses its own monotonic clock alone, and
+observes whether what it reads changes: the heartbeat's counter, or the newest manifest.
 """
 
 from __future__ import annotations
@@ -25,30 +27,32 @@ from headrace.storage.bounds import Micros, StepNumber, Whole
 
 FOLDER = "drivers/"
 
-#: ``leads``: it has claimed; ``waits``: it stands by; ``asks``: it wants to be handed over to; ``ended``:
-#: it led, and says that it does so no more.
+#: ``leads``: it has claimed the pipeline. ``waits``: it stands by. ``asks``: it asks for a
+#: handover. ``ended``: it led, and does so no longer.
 Role = Literal["leads", "waits", "asks", "ended"]
-#: Ends after which nobody is to take over: somebody wanted the pipeline to end, or nothing is left to do.
+#: Reasons for an end after which no driver takes over: the pipeline was stopped on purpose, or
+#: nothing is left to do.
 ENDS = frozenset({"stopped", "drained", "caught up", "cancelled"})
 
-#: What the reason begins with why a reign is over that was handed over.
+#: How the reason begins when a driver's leadership ended by a handover.
 HANDED_OVER = "handed over"
 
-#: A driver is not taken for gone before so many of its own periods have passed.
+#: A driver is not declared dead before this many of its own periods have passed.
 _PERIODS = 3
-#: Of the time between two looks, at most such a part of the patience counts.
+#: Of the time between two looks, at most 1/``_PART`` of the patience counts.
 _PART = 4
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """How a driver shows that it lives, and how long a standby waits for a sign of it.
+    """How a driver shows that it is alive, and how long a standby waits for a heartbeat.
 
     Attributes:
-        period_s: seconds between two beats. Each is one file created and one deleted.
-        patience_s: after so many seconds without a sign a driver is taken for gone; but not before three of
-            its own periods. Shorter is faster, and takes over more often without need, which costs a step.
-        hang_s: a driver whose loop is stuck for longer ceases to beat. Tries of steps, sinks, sources,
-            waiting, and clean-up may take as long as they do.
+        period_s: seconds between two heartbeats. Each one creates a file and deletes one.
+        patience_s: a driver is declared dead after this many seconds without a heartbeat, but not
+            before three of its own periods. A shorter time makes take-overs faster, and needless
+            ones more frequent. A needless take-over costs a step.
+        hang_s: a driver whose loop is stuck for longer stops writing heartbeats. Attempts of steps,
+            sinks, sources, waiting and clean-up may take any time.
     """
 
     period_s: float = 0.5
@@ -57,19 +61,19 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sign of life.
+    """A heartbeat.
 
     Attributes:
-        token: a random name of the process's own.
-        counter: goes up with each.
+        token: a random name of the process.
+        counter: increases with each heartbeat.
         role: what the process does.
-        epoch: in which reign, if it leads or has led.
+        epoch: the epoch in which it leads or has led.
         where: host and process, for people.
-        since_us, now_us: since when it has that role, and when this was written, by its own time of day;
-            for people: nothing is decided by it.
-        period_us: the next one is to come after so long.
+        since_us, now_us: since when it has had that role, and when this heartbeat was written, by
+            its own clock. They are for people; nothing depends on them.
+        period_us: the time until the next heartbeat.
         why: why it has ended.
-        not_deleted: how many names that nobody needs it could not delete.
+        not_deleted: how many unneeded files it could not delete.
     """
 
     token: str
@@ -88,12 +92,12 @@ BEATS = Sealed("headrace-beat", Beat)
 
 
 def beat_name(token: str, counter: int) -> str:
-    """Return the one name of a beat."""
+    """Return the name of a heartbeat."""
     return f"{FOLDER}{token}-{counter:012d}"
 
 
 class Beats:
-    """The beats of a pipeline's drivers, as one process sees them, and its own.
+    """The heartbeats of a pipeline's drivers, as one process sees them, including its own.
 
     Args:
         store: the pipeline's storage.
@@ -101,27 +105,27 @@ class Beats:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._shown: list[str] = []  # what may be there of those that this has written
+        self._shown: list[str] = []  # those of this process that may be there
 
     def show(self, beat: Beat) -> None:
-        """Write a beat, and delete those before.
+        """Write a heartbeat, and delete the earlier ones of this process.
 
         Raises:
-            StorageError: when it cannot be written; it is the next one's turn then.
+            StorageError: when it cannot be written. The next heartbeat tries again.
         """
         name = beat_name(beat.token, beat.counter)
         before = [shown for shown in self._shown if shown != name]
         self._shown = [*before, name]
-        with contextlib.suppress(AlreadyExists):  # its reply was lost
+        with contextlib.suppress(AlreadyExists):  # the reply to this very call was lost
             self._store.create(name, BEATS.encode(beat))
         for shown in before:
             self._store.delete(shown)
             self._shown.remove(shown)
 
     def all(self) -> list[Beat]:
-        """Return the newest beat of each process, by token.
+        """Return the newest heartbeat of each process, sorted by token.
 
-        One that is replaced or damaged while this looks is left out.
+        A heartbeat that is damaged, or replaced during the look, is left out.
         """
         found: dict[str, Beat] = {}
         for name in self._store.list(FOLDER):
@@ -135,47 +139,55 @@ class Beats:
         return [found[token] for token in sorted(found)]
 
     def is_there(self, token: str) -> bool:
-        """Say whether a process has left a beat, and has not taken it back."""
+        """Return whether a process has a heartbeat in the storage."""
         return bool(self._store.list(f"{FOLDER}{token}-"))
 
     def take_back(self, token: str) -> None:
-        """Delete all beats of a process."""
+        """Delete all heartbeats of a process."""
         for name in self._store.list(f"{FOLDER}{token}-"):
             self._store.delete(name)
 
     def clear(self, token: str) -> None:
-        """Delete those of all other processes. Who lives among them comes back with its next one."""
+        """Delete the heartbeats of all other processes. Those that are alive write new ones."""
         for name in self._store.list(FOLDER):
             if not name.startswith(f"{FOLDER}{token}-"):
                 self._store.delete(name)
 
 
 def leader_among(beats: Iterable[Beat], epoch: int) -> Beat | None:
-    """Return the beat of who leads, or has led, an epoch or a later one; None where none is seen."""
+    """Return the heartbeat of the driver that leads, or has led, in this epoch or a later one.
+
+    None when there is no such heartbeat.
+    """
     found = [beat for beat in beats if beat.role in ("leads", "ended") and beat.epoch >= epoch]
     return max(found, key=lambda beat: (beat.epoch, beat.counter), default=None)
 
 
 class LeaderSeen(msgspec.Struct, frozen=True):
-    """What a watcher has read: the newest step, and the beat of who leads (None where none was seen)."""
+    """What a watcher has read: the newest step, and the leader's heartbeat or None."""
 
     step: int
     leader: Beat | None
 
 
-#: ``lives``: wait; ``gone``: take over; ``ended``: it has ended, and nobody is to take over.
+#: ``lives``: wait. ``gone``: take over. ``ended``: it has ended, and no driver takes over.
 Verdict = Literal["lives", "gone", "ended"]
 
 
 class FailureDetector:
-    """What a watcher makes of what it sees. Pure: it is told when it looked, by one monotonic clock.
+    """Decides from what a watcher sees whether the leader is alive. Pure: it reads no clock.
 
-    A time without a sign counts from the *end* of the look that saw the last one to the *beginning* of the
-    newest, and of each pause between two looks only a part counts. So a watcher that was itself paused, or
-    stopped together with the driver, takes nobody for gone who shows a sign once both go on.
+    The caller passes the times of each look, by one monotonic clock. The time without a heartbeat
+    counts from the *end* of the look that saw the last one to the *beginning* of the newest look.
+    Of each pause between two looks at most a quarter of the patience counts. So a watcher that was
+    paused, alone or together with the leader, does not declare the leader dead if it shows a
+    heartbeat after both resume.
 
     Args:
         patience_s: how long nothing must change.
+
+    Attributes:
+        silent_s: seconds without a heartbeat, counted in this way.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -186,10 +198,10 @@ class FailureDetector:
         self.silent_s = 0.0
 
     def saw(self, seen: LeaderSeen, began_s: float, ended_s: float) -> Verdict:
-        """Return what follows from one more look.
+        """Return the verdict after one more look.
 
         Args:
-            seen: what it saw.
+            seen: what the watcher saw.
             began_s, ended_s: when the look began and ended.
         """
         leader = seen.leader
@@ -224,7 +236,7 @@ class FailureDetector:
 
 
 def _is_newer(beat: Beat | None, before: Beat | None) -> bool:
-    """Say whether a beat tells more than one that was seen before: a list may lag, and show old ones."""
+    """Return whether a heartbeat is newer than another. A list may lag and show old ones."""
     if beat is None or before is None:
         return beat is not None
     if beat.token != before.token:

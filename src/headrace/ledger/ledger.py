@@ -1,30 +1,37 @@
-"""The protocol of the ledger: opening, claiming an epoch, committing, cleaning.
+"""The protocol of the ledger: opening it, claiming an epoch, committing, cleaning up.
 
-**Commit.** Manifest *t* is created if absent. That alone is not safe against a writer that stalls while
-a rival commits *t* and, much later, cleans it away: the stalled create would succeed. Therefore
+``docs/internals/ledger.md`` gives the reasons. These are the rules.
 
-1. names are deleted in ascending order, and only below a *boundary* that a committed manifest has
-   raised; manifest 0 is never deleted, and before manifest 1 is, a mark is made for ever;
-2. a writer whose create succeeded reads its predecessor back before it acknowledges. If the
-   predecessor is there, no later name can have been deleted, so the name that it created was
-   really the first of its step. If it is gone (or another), the writer is fenced. Manifest 0 is
+**Commit.** Manifest *t* is created if absent. That alone is not safe. A writer may stall while a
+rival commits *t* and, much later, deletes it; then the stalled create would succeed. Hence two
+rules:
+
+1. Manifests are deleted in ascending order, and only below a *boundary* that a committed manifest
+   has raised. Manifest 0 is never deleted. Before manifest 1 is deleted, a mark is created that
+   stays.
+2. A writer whose create succeeded reads its predecessor back before it acknowledges the commit. If
+   the predecessor is there, no later name has been deleted, so the created name was really the
+   first of its step. If the predecessor is gone or another, the writer is fenced. Manifest 0 is
    always there, so the writer of manifest 1 looks for the mark instead.
 
-The predecessor's own name thus serves as the boundary: there is no second object to be kept in
-step, and it needs nothing of a store but create-if-absent and read-after-write of a name.
-``tests/ledger/test_interleavings.py`` drives the real ledger through hundreds of interleavings, and
-shows that without rule 2 the stalled writer is told "committed".
+So the predecessor's name serves as the boundary. No second object has to be kept in step with it,
+and a store needs nothing but create-if-absent and read-after-write of a name.
+``tests/ledger/test_interleavings.py`` drives the real ledger through hundreds of interleavings. It
+also shows that without rule 2 a stalled writer gets the answer "committed".
 
 **Intent.** Before a weak sink sees a step's results, the step's *intent* is created if absent (see
-:mod:`headrace.ledger.intent`); whoever finds another's there computes that one. Intents, too, are deleted
-only after all manifests that their step could follow, so rule 2 protects them from stalled writers:
-a driver whose head is still there knows that the intent that it created or read is the first of its name.
-A driver that takes over claims first and then looks for an intent; one that intends looks for a
-claim afterwards. So one of the two sees the other, whatever the new one's sinks are.
+:mod:`headrace.ledger.intent`). A driver that finds another driver's intent computes that one.
+Intents are deleted only after all manifests that their step could follow. So rule 2 protects them
+from stalled writers, too: if a driver's head is still there, the intent that it created or read is
+the first of its name.
 
-**Unknown.** A failed create is not "not committed": the name is read back, and the nonce decides. What is
-sent again says so in its nonce. So no manifest that others follow can come back after it was cleaned away
-(sent again by who stalled then), and rule 2, which compares digests, takes nothing else for it.
+A driver that takes over claims first and then looks for an intent. A driver that writes an intent
+looks for a claim afterwards. So one of the two sees the other, whatever sinks the new driver has.
+
+**Unknown outcome.** A create that failed may have taken effect. So the name is read back, and the
+nonce decides. A manifest that is sent again has another nonce. So a manifest that others follow
+cannot come back after it was deleted, because a writer that stalled while sending it again creates
+one with another digest. Rule 2, which compares digests, does not take that one for the original.
 """
 
 from __future__ import annotations
@@ -63,17 +70,17 @@ from headrace.storage.reading import InTurn, Reading
 
 log = logging.getLogger("headrace")
 
-#: How often a commit whose outcome is unknown is asked for again before it is given up.
+#: How often a commit with an unknown outcome is attempted before it fails.
 RESOLVE_ATTEMPTS = 5
 
 
-#: Created before manifest 1 is first deleted; never deleted.
+#: Created before manifest 1 is first deleted, and never deleted.
 CLEANED_MARK = "cleaned"
-#: Where tries write: state, productions for sinks, productions that are retained.
+#: Where attempts write: state, productions for sinks, retained productions.
 OUTPUTS = "outputs/"
 FILE_FOLDERS = ("runs/", OUTPUTS, "streams/")
 _MOST_DIGITS = 18
-#: So many manifests are asked for at once, where reads are done side by side.
+#: How many manifests are read at once, where reads run in parallel.
 _AT_ONCE = 16
 
 
@@ -82,12 +89,12 @@ Read = tuple[Manifest, str]
 
 
 class OpenedLedger(msgspec.Struct, frozen=True):
-    """What there is: the newest head, and what leads to it from the last checkpoint.
+    """A ledger as it was found: the newest head, and the steps since the last checkpoint.
 
     Attributes:
-        head: as of the newest step; None for a new store.
-        checkpoint: as of the last checkpoint, if steps were committed since.
-        light: the manifests since.
+        head: the head as of the newest step; None for a new store.
+        checkpoint: the head as of the last checkpoint, if steps were committed since.
+        light: the manifests of these uncheckpointed steps.
     """
 
     head: Head | None
@@ -100,7 +107,8 @@ class Ledger:
 
     Args:
         store: where they are.
-        check_predecessor: rule 2 above. Only a test that shows what it is good for says False.
+        check_predecessor: whether rule 2 above is applied. Only a test that shows why it is needed
+            passes False.
         reading: how several manifests are read.
     """
 
@@ -110,25 +118,26 @@ class Ledger:
         self._store = store
         self._reading = reading or InTurn()
         self._check_predecessor = check_predecessor
-        self._probes: set[str] = set()  # that were there when it was swept last
+        self._probes: set[str] = set()  # those that were there at the last sweep
         self.garbage = Garbage(store)
-        self._manifests_left: int | None = None  # from this one on they could not be deleted
-        self._untold = 0  # how often a manifest was sent, and nothing was told of it
+        self._manifests_left: int | None = None  # the first that could not be deleted
+        self._untold = 0  # how many creates of manifests had an unknown outcome
 
     # -- reading ------------------------------------------------------------------------------
 
     def open(self, upto: int | None = None, known: Head | None = None) -> Head | None:
-        """Return the pipeline as of its newest step (or an earlier one), or None for a new store.
+        """Return the head as of the newest step, or an earlier one; None for a new store.
 
-        Reads from the newest base on.
+        Reads the manifests from the newest base on.
 
         Args:
-            upto: that step.
-            known: what was read before; if it is of this history, only what came since is read.
+            upto: the step, if it is not the newest.
+            known: a head that was read before. If it is of this history, only later manifests are
+                read.
 
         Raises:
-            Damaged, NewerFormat: for manifests that cannot be computed with.
-            ListLags: when the storage does not show what is the newest step.
+            Damaged, NewerFormat: when a manifest cannot be used.
+            ListLags: when the storage does not show which step is the newest.
         """
         if upto is not None:
             return _sum(*self._chain(upto, known))
@@ -144,7 +153,8 @@ class Ledger:
                     self._check_current(head, chain[0][0])
                 return head
             except (Damaged, ListLags):
-                # A running driver may have cleaned what is being read; then it has gone on, too.
+                # A running driver may have deleted what is being read. Then it has committed more,
+                # too.
                 now = self._newest_step(seen=newest)
                 if now <= newest:
                     self._check_kept(newest)
@@ -153,13 +163,13 @@ class Ledger:
         return None
 
     def _check_kept(self, step: int) -> None:
-        """Check that a step that seems to be the newest, and that cannot be opened, was not cleaned away.
+        """Check that a step that seems to be the newest, and cannot be opened, was not deleted.
 
-        See :meth:`_check_current`. Where it could be opened as of the step before the one that is missing,
-        what is missing is damage.
+        See :meth:`_check_current`. If the ledger can be opened as of the step before the missing
+        one, that one is missing because of damage.
 
         Raises:
-            ListLags: when it was, or when it was left behind by a driver that was fenced.
+            ListLags: when the step was deleted, or its manifest was left behind by a fenced driver.
         """
         found = self._read_if_there(step)
         if found is None:
@@ -173,15 +183,16 @@ class Ledger:
             raise self._was_left(step) from None
 
     def _check_current(self, head: Head, newest: Manifest) -> None:
-        """Check that what seems to be the newest step is none that was cleaned away long ago.
+        """Check that what seems to be the newest step is not a leftover of long ago.
 
-        A list may lag so far behind that it shows manifest 0 alone, which is never deleted; and a driver
-        that was fenced leaves a manifest behind, which nothing follows. But a step goes only once the
-        boundary of a later one is above it: as of a step that is the newest, nothing is gone that is not
-        below its own boundary. (Unless it is a base, the one before it was just read.)
+        A list may lag so far behind that it shows manifest 0 alone, which is never deleted. And a
+        fenced driver may leave a manifest behind that nothing follows. But manifests are deleted
+        only below the boundary of a later one. So if a step really is the newest, every manifest
+        from its own boundary on is there. The manifest before the newest step was just read, unless
+        the newest step is a base.
 
         Raises:
-            ListLags: when something is.
+            ListLags: when a manifest is gone that should be there.
         """
         first_is_gone = head.boundary <= 1 and self._exists(CLEANED_MARK)
         unread = head.boundary < head.step == head.last_base
@@ -189,7 +200,7 @@ class Ledger:
             raise self._was_left(head.step)
 
     def _follows(self, manifest: Manifest) -> bool:
-        """Say whether the manifest that this one follows is there, damaged or not; and not another."""
+        """Return whether the very manifest that this one follows is there, damaged or not."""
         try:
             found = self._read_if_there(manifest.step - 1)
         except (Damaged, NewerFormat):
@@ -211,14 +222,14 @@ class Ledger:
         )
 
     def open_stretch(self, on: Head | None = None) -> OpenedLedger:
-        """Return the pipeline as of its newest step, with the steps since its last checkpoint.
+        """Return the head as of the newest step, and the steps since its last checkpoint.
 
         Args:
-            on: the head that is taken for the newest one; by default it is looked for.
+            on: the head to take for the newest one. By default it is looked for.
 
         Raises:
             Fenced: when that head is not the newest by far.
-            Damaged, NewerFormat: for manifests that cannot be computed with.
+            Damaged, NewerFormat: when a manifest cannot be used.
         """
         seen: int | None = None
         while True:
@@ -230,7 +241,7 @@ class Ledger:
                 checkpoint = self.open(head.checkpoint)
                 return OpenedLedger(head, checkpoint, [self.read(step)[0] for step in since])
             except Damaged:
-                # (a running driver that cleans has gone on, too)
+                # (a running driver that cleans up has committed more, too)
                 seen = self._newest_step(seen=head.step)
                 has_gone_on = seen > head.step
                 if not has_gone_on and self._exists(manifest_name(head.step)):
@@ -242,9 +253,9 @@ class Ledger:
                     raise self._was_cleaned(head.step) from None
 
     def _chain(self, newest: int, known: Head | None = None) -> tuple[list[Read], Head | None]:
-        """Return the manifests up to a step, newest first, and a head of theirs that was known.
+        """Return the manifests up to a step, newest first, and the known head that they follow.
 
-        Without one, from the newest base on.
+        Without such a head, the chain starts at the newest base.
         """
         chain: list[Read] = []
         for step, found in self._back_from(newest):
@@ -264,7 +275,7 @@ class Ledger:
         return chain, None
 
     def _back_from(self, newest: int) -> Iterator[tuple[int, Read | None]]:
-        """Yield the manifests before and at a step, newest first, and their steps; read in lots."""
+        """Yield (step, manifest) from a step backwards. Manifests are read several at a time."""
         for last in range(newest, -1, -_AT_ONCE):
             steps = range(last, max(last - _AT_ONCE, -1), -1)
             yield from zip(steps, self._reading.each(self._read_if_there, steps), strict=True)
@@ -273,7 +284,7 @@ class Ledger:
         """Return a step's manifest and its digest.
 
         Raises:
-            Damaged: when it is missing or not what was written.
+            Damaged: when it is missing, or has changed since it was written.
         """
         return self._there(self._read_if_there(step), step)
 
@@ -303,17 +314,17 @@ class Ledger:
         return manifest, digest_of_bytes(data)
 
     def newest(self, at_most: int, after: int = -1) -> list[Manifest]:
-        """Return the newest manifests after a step, oldest first; for looking on from outside.
+        """Return the newest manifests after a step, oldest first. For observers.
 
-        Reads only names that never change, so it disturbs no writer. A manifest that a running
-        driver has cleaned away is left out, also when that happens while this looks.
+        It reads only names that never change, so it disturbs no writer. Manifests that a running
+        driver deletes before or during the call are left out.
 
         Args:
-            at_most: how many.
-            after: the step that was seen last.
+            at_most: the maximum number of manifests.
+            after: the newest step that the caller has seen.
 
         Raises:
-            Damaged, NewerFormat: for manifests that are there and cannot be read.
+            Damaged, NewerFormat: when a manifest is there and cannot be read.
         """
         newest = self._newest_step(after if after >= 0 else None)
         if newest is None:
@@ -326,7 +337,7 @@ class Ledger:
         """Check that the store is new or belongs to this pipeline.
 
         Raises:
-            WrongPipeline: when it is another's.
+            WrongPipeline: when it belongs to another.
         """
         try:
             data = read_document(self._store, manifest_name(0))
@@ -341,16 +352,16 @@ class Ledger:
             )
 
     def is_followed(self, head: Head) -> bool:
-        """Say whether something was committed on top of a head, cleaned away since or not.
+        """Return whether a manifest was committed on top of a head, deleted since or not.
 
-        Two short reads of the store.
+        Costs two short reads of the store.
         """
         if head.step == 0 and self._exists(CLEANED_MARK):
             return True
         return self._has_next(head) or not self._exists(manifest_name(head.step))
 
     def _has_next(self, head: Head) -> bool:
-        """Say whether the manifest that follows a head is there; it may also be gone already."""
+        """Return whether the manifest after a head is there. False if it was deleted since."""
         return self._exists(manifest_name(head.step + 1))
 
     @overload
@@ -363,7 +374,7 @@ class Ledger:
         """Return the newest step, or None for a new store.
 
         Args:
-            seen: the newest that was seen before; a list may have fallen behind it meanwhile.
+            seen: the newest step that was seen before. The list may lag behind it.
         """
         steps = steps_of(self._store.list(MANIFEST_FOLDER))
         known = [*steps[-1:], *([] if seen is None else [seen])]
@@ -388,8 +399,8 @@ class Ledger:
 
         Raises:
             Fenced: when another driver has taken over. Nothing of this manifest is ever read.
-            CommitUnknown: when the storage does not say; nothing may be deleted, and the very same
-                manifest may be committed again.
+            CommitUnknown: when the storage does not say whether it was committed. Nothing may be
+                deleted then, and the very same manifest may be committed again.
             StorageError: when it was certainly not committed.
         """
         if head is not None:
@@ -400,7 +411,8 @@ class Ledger:
                 "a driver commits only on top of a manifest of its own epoch",
             )
         if manifest.claim and head is not None:
-            # (Who made it may have ended before its name was durable; the claim's may last without it.)
+            # (Its writer may have ended before the name was durable. The claim's name could outlast
+            # it.)
             self._store.settle(manifest_name(head.step))
         committed = self._create(manifest)
         if head is not None and self._check_predecessor:
@@ -408,7 +420,7 @@ class Ledger:
         return _sum([committed], head)
 
     def _create(self, manifest: Manifest) -> Read:
-        """Create the manifest, or find out that this very one was created; return it as it is there."""
+        """Create the manifest, or find that this very one was created; return it as stored."""
         name = manifest_name(manifest.step)
         failure: StorageError | None = None
         for _ in range(RESOLVE_ATTEMPTS):
@@ -436,23 +448,23 @@ class Ledger:
         ) from failure
 
     def _sent(self, manifest: Manifest) -> Manifest:
-        """Return the manifest as it is sent now: otherwise than any that was sent before."""
+        """Return the manifest with a nonce that no earlier attempt to send it had."""
         if not self._untold:
             return manifest
         return msgspec.structs.replace(manifest, nonce=f"{manifest.nonce}.{self._untold}")
 
     def _mine_if_there(self, name: str, manifest: Manifest) -> Read:
-        """Like :meth:`_mine`; a name that was there and is gone was another's, cleaned since."""
+        """Like :meth:`_mine`; but if the name is gone, another driver's manifest was deleted."""
         try:
             return self._mine(name, manifest)
         except NotFound:
             raise self._fenced_by_commit(manifest.epoch, manifest.step) from None
 
     def _mine(self, name: str, manifest: Manifest) -> Read:
-        """Return what is there in the manifest's place, if that is the manifest, whenever it was sent.
+        """Return what is stored under a name if it is this manifest, whenever it was sent.
 
         Raises:
-            Fenced: when it is another.
+            Fenced: when it is another manifest.
             NotFound: when nothing is there.
         """
         data = read_document(self._store, name)
@@ -465,10 +477,10 @@ class Ledger:
         return self._fenced(epoch, step, "its step was committed by another driver")
 
     def _require_head(self, head: Head, epoch: int) -> None:
-        """Check that nothing after a head was cleaned away: what was just created was the first.
+        """Check that no name after a head was deleted, so that a new name was the first.
 
         Raises:
-            Fenced: when another driver has gone on far beyond it.
+            Fenced: when another driver has gone far beyond that head.
         """
         try:
             data = read_document(self._store, manifest_name(head.step))
@@ -481,19 +493,19 @@ class Ledger:
             )
 
     def check_newest(self, head: Head) -> None:
-        """Check that nobody has gone on after a head.
+        """Check that nothing was committed after a head.
 
         Raises:
-            Fenced: when another driver has.
+            Fenced: when another driver has committed something.
         """
         if self._has_next(head):
             raise self._fenced_by_commit(head.epoch, head.step + 1)
         self._require_head(head, head.epoch)
 
     def check_leads(self, head: Head) -> None:
-        """Check that nobody has gone on after a head in another epoch.
+        """Check that no other driver has committed anything after a head.
 
-        The driver whose head it is may have: it commits while others of its threads look.
+        The driver of that head may have: it commits while its other threads call this.
 
         Cost: two short reads of the store.
 
@@ -519,10 +531,10 @@ class Ledger:
     # -- intents ------------------------------------------------------------------------------
 
     def intent(self, order: int) -> Intent | None:
-        """Return the intent of a step, if there is one.
+        """Return the intent with a number of order, or None if there is none.
 
         Raises:
-            Damaged, NewerFormat: for one that cannot be read.
+            Damaged, NewerFormat: when it cannot be read.
         """
         name = intent_name(order)
         try:
@@ -538,14 +550,14 @@ class Ledger:
         return intent
 
     def intend(self, head: Head, intent: Intent) -> Intent:
-        """Make the intent of the step after a head durable; return it, or the one that was there first.
+        """Make the intent of the step after a head durable; return the intent that was there first.
 
-        What it returns is for ever the only intent of that step: its results may be shown before the
+        There will never be another intent of that step, so its results may be shown before the
         commit.
 
         Raises:
             Fenced: when another driver has taken over.
-            StorageError: when it is not known to be durable. It may be tried again.
+            StorageError: when the intent is not known to be durable. The call may be repeated.
         """
         ensure(intent.order == head.done + 1, "an intent must be of the next step")
         try:
@@ -553,7 +565,7 @@ class Ledger:
             first = intent
         except AlreadyExists:
             found = self.intent(intent.order)
-            if found is None:  # it was there, and was cleaned away since
+            if found is None:  # it was there, and was deleted since
                 raise self._fenced(head.epoch, intent.step, "its intent was cleaned away") from None
             first = found
         if self._has_next(head):
@@ -565,26 +577,27 @@ class Ledger:
     # -- cleaning -----------------------------------------------------------------------------
 
     def clean(self, names: list[str], manifests: range, intents: range = range(0)) -> None:
-        """Delete files that no retained manifest needs, and what is below a durable boundary.
+        """Delete dead files, and manifests and intents below a durable boundary.
 
-        What cannot be deleted is left for later, with a warning.
+        Names that cannot be deleted stay for later, with a warning.
 
         Args:
-            names: dead files.
-            manifests: steps below the boundary of a *committed* manifest; ascending, because the
-                protocol rests on that (see the module's text). Manifest 0 is never deleted.
-            intents: numbers of order of steps below the boundary, of which all manifests are deleted
-                already or with this call.
+            names: dead files, which no retained manifest needs.
+            manifests: steps below the boundary of a *committed* manifest. They are deleted in
+                ascending order, because the protocol depends on it (see the top of this module).
+                Manifest 0 is never deleted.
+            intents: numbers of order of steps below the boundary. All manifests of these steps must
+                be deleted before, or by this call.
         """
         self.garbage.discard(names)
         if self._clean_manifests(manifests):
             self.garbage.discard(intent_name(order) for order in intents)
-        # (else they stay: a driver that stalled may still follow one of these manifests)
+        # (Otherwise the intents stay: a stalled driver may still follow one of these manifests.)
 
     def _clean_manifests(self, steps: range) -> bool:
-        """Delete manifests, and first those that could not be before; say whether all are gone.
+        """Delete manifests, and first any left by an earlier call; return whether all are gone.
 
-        In ascending order: none goes before the one below it is gone.
+        They are deleted in ascending order: none before the one below it is gone.
         """
         first = steps.start if self._manifests_left is None else self._manifests_left
         wanted = [step for step in range(min(first, steps.start), steps.stop) if step > 0]
@@ -596,7 +609,7 @@ class Ledger:
         return not left
 
     def _is_marked(self) -> bool:
-        """Make the mark that says that manifest 1 is deleted; say whether it is there."""
+        """Create the mark for the deletion of manifest 1; return whether it is there."""
         try:
             tried_again(self._mark_cleaned)
         except StorageError as error:
@@ -605,18 +618,18 @@ class Ledger:
         return True
 
     def _mark_cleaned(self) -> None:
-        """Say, for ever and before it happens, that manifest 1 is deleted."""
+        """Create the mark for the deletion of manifest 1. It is created before and stays."""
         if not self._exists(CLEANED_MARK):
             with contextlib.suppress(AlreadyExists):
                 self._store.create(CLEANED_MARK, b"")
 
     def sweep(self, head: Head) -> list[str]:
-        """Delete what lost tries and stale drivers have left; return the names.
+        """Delete what failed attempts and stale drivers have left behind; return the names.
 
-        A file of step *t* that no retained manifest names can go once manifest *t* exists, because
-        no create of manifest *t* can be acknowledged any more. But outputs of a step that some sink has
-        not received stay: whoever leads may have made them again, and be giving them out. Where the storage
-        fails, it is left for the next sweep, with a warning.
+        A file of step *t* that no retained manifest names may be deleted once manifest *t* exists,
+        because no other create of manifest *t* can be acknowledged after that. Outputs of a step
+        that some sink has not received are kept: the leader may have made them again, and be
+        delivering them. If the storage fails, the rest stays for the next sweep, with a warning.
         """
         try:
             tried_again(self._store.tidy)
@@ -633,14 +646,14 @@ class Ledger:
         return [name for name in [*left.names, *probes] if name not in kept]
 
     def _old_probes(self) -> list[str]:
-        """Return the probes that were there at the last sweep; younger ones may be in use."""
+        """Return the probes that were there at the last sweep. Younger ones may be in use."""
         there = set(self._store.list(PROBES))
         old = sorted(there & self._probes)
         self._probes = there.difference(old)
         return old
 
     def leftovers(self, head: Head) -> Leftovers:
-        """Return what :meth:`sweep` would delete. A name that is not of our making is let be."""
+        """Return what :meth:`sweep` would delete. Files with names of any other form are kept."""
         needed = set(files_of(head))
         files = [
             name
@@ -665,7 +678,7 @@ class Ledger:
 
 
 class Leftovers(msgspec.Struct, frozen=True):
-    """What nobody needs: files by name, manifests by step (ascending), intents by number of order."""
+    """Names that are not needed: files, steps of manifests (ascending), orders of intents."""
 
     files: list[str]
     manifests: list[int]
@@ -673,19 +686,19 @@ class Leftovers(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The names of all of it."""
+        """All of these names."""
         manifests = [manifest_name(step) for step in self.manifests]
         return [*self.files, *manifests, *(intent_name(order) for order in self.intents)]
 
 
 def step_of_file(name: str) -> int:
-    """Return the step of a file that a try has made, by its name; -1 for a name that is none of ours."""
+    """Return the step of a file that an attempt has written, from its name; -1 for other names."""
     step, _, rest = name.rpartition("/")[2].partition("-")
     return int(step) if rest and step.isdecimal() and len(step) <= _MOST_DIGITS else -1
 
 
 def _sum(chain: list[Read], before: Head | None = None) -> Head:
-    """Return the sum of manifests, newest first, on top of a head."""
+    """Return the head after a chain of manifests, newest first, on top of a head."""
     head = before
     for manifest, digest in reversed(chain):
         head = _folded(head, manifest, digest)
@@ -694,10 +707,10 @@ def _sum(chain: list[Read], before: Head | None = None) -> Head:
 
 
 def _folded(head: Head | None, manifest: Manifest, digest: str) -> Head:
-    """Return the sum after one more manifest, which may be of ill will: sealed, and without sense.
+    """Return the head after one more manifest, which may be sealed and make no sense all the same.
 
     Raises:
-        Damaged: when it does not fit what came before it.
+        Damaged: when the manifest does not fit the head before it.
     """
     try:
         return fold(head, manifest, digest)
@@ -713,7 +726,7 @@ def _folded(head: Head | None, manifest: Manifest, digest: str) -> Head:
 
 
 def _check_finished(manifest: Manifest, newest: int) -> None:
-    """Refuse a copy of a checkpoint of which only the first manifest is there.
+    """Refuse an unfinished copy of a checkpoint, of which only the first manifest is there.
 
     Raises:
         Damaged: when it is one.
@@ -727,7 +740,7 @@ def _check_finished(manifest: Manifest, newest: int) -> None:
 
 
 def files_of(head: Head) -> Iterator[str]:
-    """Yield the names of all files that a head (or a manifest that it retains) needs."""
+    """Yield the names of all files that a head, or a manifest that it retains, needs."""
     for run in head.runs:
         yield run.name
     for part in head.slices.values():

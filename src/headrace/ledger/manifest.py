@@ -1,8 +1,9 @@
-"""Manifests: the record that commits a step, and the state of the pipeline that they add up to.
+"""Manifests: the record that commits a step.
 
-A manifest is a delta; every so often one carries the sum so far (a *base*), so that opening a ledger
-reads a bounded number of them. In storage a manifest is one line of envelope (format, digest) and
-one line of JSON: nothing read back is executed, and a person can read it.
+A manifest is a delta. At intervals a manifest carries the sum of all manifests before it, a *base*.
+So opening a ledger reads a bounded number of manifests. In storage a manifest is a line of envelope
+(format, digest) and a line of JSON. Nothing that is read back is executed, and a person can read
+it.
 """
 
 from __future__ import annotations
@@ -41,52 +42,56 @@ class Manifest(msgspec.Struct, frozen=True):
     """The record that commits a step.
 
     Attributes:
-        pipeline: whose step it is.
-        step, epoch, try_: which one, in whose reign, by which try.
-        nonce: tells this manifest from any other of the step, when a reply was lost; with a dot and a
-            number when it was sent again.
+        pipeline: name of the pipeline.
+        step, epoch, try_: the step, the epoch of its driver, and the number of the attempt.
+        nonce: distinguishes this manifest from any other of the step when a reply was lost. When
+            the manifest is sent again, a dot and a number are appended.
         predecessor: digest of the manifest before.
         claim: whether the step is empty and only claims the epoch.
-        clock_us, seed: what the step took for the time and for chance.
-        divisions: what it read.
-        starts: of a claim: where injectors begin of which nobody knew that before.
-        reopened: of a claim: injectors whose input had ended, and goes on.
-        caught_up: whether the run ends here, since all that was there has been read.
-        highest, watermarks, percentiles, reached, oldest, next_wall_timer: event time after it.
-        frontiers: what has become of the injectors; of their partitions those that changed.
-        runs, outputs, retained, slice: the exact files that it made.
-        state_digests, stream_digests: what its changes and productions add up to.
+        clock_us, seed: the clock reading of the step, and the seed of its random numbers.
+        divisions: the division of the step, by injector.
+        starts: in a claim: where injectors start, for those whose start was not recorded before.
+        reopened: in a claim: injectors whose input had ended, and goes on.
+        caught_up: whether the run ends here because it has read all available input.
+        highest, watermarks, percentiles, reached, oldest, next_wall_timer: times after the step;
+            see ``Head``.
+        frontiers: what is known of injectors after the step; only partitions that changed.
+        runs, outputs, retained, slice: exactly the files that the step wrote.
+        state_digests, stream_digests: digests of its changes of state and of its productions.
         counts: what each computation did.
-        layout, identity: new values, when the step changes them.
-        delivery: the number that sinks know the step's outputs by; -1 if it computed nothing.
-        released: outputs up to this step were delivered before this manifest was made.
-        delivered: the same, sink by sink.
-        waits_for: sinks for which the input waits after it, because the outbox is full.
-        boundary: manifests below it may be deleted from now on.
-        cleaned: files that died up to this step were deleted.
-        base: the sum of all manifests before this one, now and then.
-        timing: how the step went; None for a step without a try, and from older versions.
-        answers: what became of the commands that it answers.
-        paused: whether the pipeline is paused from here on; None where that does not change.
+        layout, identity: new values, where the step changes them.
+        delivery: the number by which sinks know the step's outputs; -1 if it computed nothing.
+        released: outputs up to this step had been delivered before this manifest was made.
+        delivered: the same for each sink.
+        waits_for: sinks that the input waits for after this step, because the outbox is full.
+        boundary: manifests below this step may be deleted from now on.
+        cleaned: files that died up to this step have been deleted.
+        base: the sum of all manifests before this one; None in most manifests.
+        timing: where the time of the step went; None for a step without an attempt, and from older
+            versions.
+        answers: the commands that it answers, with their outcome.
+        paused: whether the pipeline is paused from here on; None for no change.
         forgotten: computations whose state, counts and watermarks are given up here.
-        replays: whether its divisions were read again, for those that are catching up, and by them alone.
-        catch_up: who is catching up from here on, and how far they are; None where that does not change.
-        updates: configuration updates of later steps that are published here.
-        withdrawn: whether those that were published before, and have not taken effect, are taken back.
-        asked: how many (workers, bins) a claim asked for; None where nobody asked.
-        migrations: those that begin here, or of which something has become.
-        per_worker: what computations hold in workers from this step on, where that has changed.
-        places: where workers live from here on; None where that does not change.
-        drained_hosts: those on which nobody is to live from here on; None where that does not change.
-        light: whether state is not in storage as of this step, but as of an earlier one.
-        intent: what a light step has read, so that it can be computed again.
-        unstaged: whether sinks get something of a light step that is in no file.
-        halt: what is to be done after a later step, or this one; None where that does not change.
-        staged: files of earlier, light steps' outputs, in the place of those that they had.
-        copied: in manifest 0 of a copy the step that it was made of; without that it is unfinished.
-        backlog: computations that have left due timers for the next steps; see ``Head``. None where that
-            does not change.
-        kept_from: the first step that is kept, of retained streams of which older ones go.
+        replays: whether the step read its divisions again, for a backfill and for nothing else.
+        catch_up: the backfill from here on; None for no change.
+        updates: configuration updates for later steps, published here.
+        withdrawn: whether earlier published updates that have not taken effect are withdrawn.
+        asked: (workers, bins) as requested by a claim; None where none were requested.
+        migrations: migrations that start here or have changed.
+        per_worker: per-worker values from this step on, where they have changed.
+        places: the hosts of the workers from here on; None for no change.
+        drained_hosts: hosts on which no worker is to run from here on; None for no change.
+        light: whether the step is uncheckpointed: state in storage is that of an earlier step.
+        intent: the input of an uncheckpointed step, so that it can be computed again.
+        unstaged: whether sinks receive results of an uncheckpointed step that are in no file.
+        halt: a stop or pause scheduled after this step or a later one; None for no change.
+        staged: files with outputs of earlier, uncheckpointed steps. They replace the files that
+            these steps had.
+        copied: in manifest 0 of a copy: the step that was copied. Until that step is there, the
+            copy is unfinished.
+        backlog: computations that have left due timers to the next steps; see ``Head``. None for no
+            change.
+        kept_from: the first step that is kept, for retained streams whose older steps are dropped.
     """
 
     pipeline: str
@@ -149,18 +154,18 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def has_outputs(self) -> bool:
-        """Whether sinks get something of it after the commit."""
+        """Whether sinks receive results of the step after the commit."""
         return bool(self.outputs) or self.unstaged
 
     @property
     def origin(self) -> Origin:
-        """Where its outputs come from, as sinks are told."""
+        """The origin of its outputs, as sinks see it."""
         positions = {name: (part.start, part.end) for name, part in self.divisions.items()}
         return Origin(self.delivery if self.delivery >= 0 else self.step, positions)
 
 
 class _Facts(msgspec.Struct):
-    """What the identity of a pipeline says of a computation, as far as readers rely on it."""
+    """The part of a computation's identity that readers rely on."""
 
     key: list[str]
     cells: dict[str, str]
@@ -169,7 +174,7 @@ class _Facts(msgspec.Struct):
 
 
 class _Identity(msgspec.Struct):
-    """What the identity of a pipeline says, as far as readers rely on it."""
+    """The part of a pipeline's identity that readers rely on."""
 
     computations: dict[str, _Facts] = {}
     injectors: dict[str, Any] = {}
@@ -180,10 +185,10 @@ class _Identity(msgspec.Struct):
 
 
 def _check(manifest: Manifest) -> None:
-    """Check that a manifest makes sense by itself, whoever wrote it.
+    """Check that a manifest makes sense by itself, whatever wrote it.
 
     Raises:
-        PipelineError, InvariantBroken: when it cannot be one.
+        PipelineError, InvariantBroken: when it does not.
     """
     step = manifest.step
     ensure(step >= 0, "it is of no step")
@@ -228,10 +233,10 @@ _MANIFEST = re.compile(rf"{MANIFEST_FOLDER}(\d{{12,18}})")
 
 
 def manifest_name(step: int) -> str:
-    """Return the one name of a step's manifest."""
+    """Return the name of a step's manifest."""
     return f"{MANIFEST_FOLDER}{step:012d}"
 
 
 def steps_of(names: Iterable[str]) -> list[int]:
-    """Return the steps of those names that are a manifest's, in the order of the names."""
+    """Return the steps of those names that are names of manifests, in the order of the names."""
     return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]

@@ -1,4 +1,4 @@
-"""What manifests and heads are made of."""
+"""The parts of manifests and heads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from headrace.storage.bounds import (
     WorkerNumber,
 )
 
-#: How many links of a chain the plan carries, for soft state that missed some steps.
+#: How many links of a chain a plan carries, for soft state that has missed some steps.
 RECENT_LINKS = 8
 
 
 class Division(msgspec.Struct, frozen=True):
-    """What of an injector's input belongs to a step.
+    """The part of an injector's input that belongs to a step.
 
     Attributes:
-        rows: the records that were read.
-        skipped: those that could not be.
+        start, end: positions of the source.
+        rows: how many records were read.
+        digest: digest of these records.
+        final: whether the input of the injector ends here.
+        skipped: how many records could not be read.
     """
 
     start: Any
@@ -39,13 +42,13 @@ class Division(msgspec.Struct, frozen=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A slice of the hash space, whole as of a step.
+    """A slice of the hash space: all of its rows as of a step.
 
     Attributes:
-        number, of: which slice, of how many of one size.
+        number, of: the index of the slice, and the number of slices, which all have one size.
         as_of: the step.
-        files: the files of that step that hold the slice's rows (and the step's changes).
-        nbytes: how many bytes of rows the slice has; -1 in manifests of older versions.
+        files: the files of that step that hold the slice's rows. They also hold the step's changes.
+        nbytes: bytes of rows in the slice; -1 in manifests of older versions.
     """
 
     number: Whole
@@ -56,16 +59,17 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def range(self) -> tuple[int, int]:
-        """The hashes (first, last) of the slice."""
+        """The first and the last hash of the slice."""
         return slice_range(self.number, self.of)
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a computation has done: in one step (manifest), or in all (base).
+    """What a computation has done: in one step (in a manifest), or in total (in a base).
 
     Attributes:
-        duplicates, expired: records that a check of ids dropped: their id was seen; or they were so
-            late that it might have been forgotten.
+        duplicates: records that a check of ids dropped, because their id had been seen.
+        expired: records that it dropped because they were so late that their id might have been
+            forgotten.
     """
 
     records: Whole = 0
@@ -101,7 +105,7 @@ class Chain(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_claim(cls, name: str) -> Chain:
-        """Return the chain without files that every chain of a claim begins with."""
+        """Return the chain without files with which every chain of a claim starts."""
         return cls(f"claim-{name}")
 
     def then(self, run: FileRef) -> Chain:
@@ -111,7 +115,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def link(digest: str, run: FileRef | None) -> str:
-    """Return the name of a chain after one more file (or the same name, without a file)."""
+    """Return the digest of a chain after one more file; the same digest if there is no file."""
     if run is None:
         return digest
     text = f"{digest}/{run.name}/{run.length}/{run.checksum}"
@@ -119,10 +123,10 @@ def link(digest: str, run: FileRef | None) -> str:
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a step's outputs come from, as sinks are told.
+    """Where a step's outputs come from, as sinks see it.
 
     Attributes:
-        id: the number that sinks know them by: the step's, as it was when it was first planned.
+        id: the number by which sinks know the outputs: the step's number when it was first planned.
         positions: (start, end) of what the step read, by injector.
     """
 
@@ -131,13 +135,13 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True):
-    """Computations that read their input again from the start, up to where the pipeline is.
+    """A backfill: computations that read their input again, up to where the pipeline is.
 
     Attributes:
-        names: the computations; without any, they have arrived.
-        positions, ended, frontiers: of their injectors, as in the head, but as far as *they* have come.
-        retained: up to which step they have read the retained streams that they read; None when it is
-            injectors that they read.
+        names: the computations; empty once they have caught up.
+        positions, ended, frontiers: as in the head, but of what the backfill has read so far.
+        retained: the step up to which it has read retained streams; None if it reads injectors
+            instead.
     """
 
     names: list[str]
@@ -148,11 +152,12 @@ class CatchUp(msgspec.Struct, frozen=True):
 
 
 class ScheduledStop(msgspec.Struct, frozen=True):
-    """What is to be done once a step is committed.
+    """What is to happen once a step is committed.
 
     Attributes:
-        kind: ``stop`` or ``pause``; ``none`` takes back what was to be done.
-        step: the step, empty ones counted; in force until it is committed.
+        kind: ``stop`` or ``pause``; ``none`` cancels what was scheduled.
+        step: number of the step, empty steps included. The request is in force until it is
+            committed.
     """
 
     kind: Literal["stop", "pause", "none"]
@@ -160,7 +165,7 @@ class ScheduledStop(msgspec.Struct, frozen=True):
 
 
 class HeldBy(msgspec.Struct, frozen=True, array_like=True):
-    """What a computation holds in a worker from a step on; nothing where the worker is gone."""
+    """The per-worker values of a computation in one worker; none if the worker is gone."""
 
     computation: str
     worker: WorkerNumber
@@ -168,6 +173,6 @@ class HeldBy(msgspec.Struct, frozen=True, array_like=True):
 
 
 def slice_range(number: int, of: int) -> tuple[int, int]:
-    """Return the hashes (first, last) of a slice of so many (a power of two)."""
+    """Return the first and the last hash of a slice. The number of slices is a power of two."""
     width = 2**64 // of
     return number * width, (number + 1) * width - 1

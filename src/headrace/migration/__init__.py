@@ -1,4 +1,4 @@
-"""Migration, planned: which layout to have, what moves for it, in which rounds, and what that costs.
+"""Planning of migrations: the layout to have, what moves for it, in which rounds, and the cost.
 
 ==================  ================================================================================
 ``targets``         planners: from a layout and its load to another layout
@@ -9,7 +9,8 @@
 ``splitting``       which bins to split and to merge
 ==================  ================================================================================
 
-All of it is pure: layouts and numbers in, layouts and numbers out. Others carry plans out.
+Everything here is pure: layouts and numbers in, layouts and numbers out. Plans are carried out
+elsewhere.
 """
 
 from headrace.migration.loads import Load, Prices

@@ -1,8 +1,8 @@
-"""The low watermark bin by bin: the oldest work that each bin of a computation still has to do.
+"""The low watermark bin by bin: the oldest pending work of each bin of a computation.
 
-MillWheel's authority aggregates the watermarks of key intervals; here the coordinator journals the lowest
-of all with each step, and what is behind it is read from the state's files when somebody asks. Costs
-reading the computation's pending work.
+MillWheel's central authority aggregates the watermarks of key intervals. Here the coordinator
+records only the lowest watermark with each step. The detail is read from the files of the state on
+request. That costs reading the computation's pending work.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ _EVENT_TIMER, _HOLDING = f"timer {TimeDomain.EVENT_TIME}", "with holds"
 
 
 class BinMark(msgspec.Struct, frozen=True):
-    """A bin that has work to do in event time.
+    """A bin with pending work in event time.
 
     Attributes:
-        bin: its prefix and how long that is, in bits; with its group, if there are some.
-        worker: who has it.
-        watermark: what it promises: the computation's input watermark, or its oldest work before that.
-        oldest: its oldest work: a pending timer, a hold, a post, or a record that waits for its turn.
-        pending: how many of these it has.
+        bin: its name: prefix and depth, with its group if the pipeline has groups.
+        worker: its owner.
+        watermark: the time up to which it is complete: the computation's input watermark, or its
+            oldest work if that is earlier.
+        oldest: the time of its oldest work: a pending timer, a hold, a post, or a record that waits
+            for its turn.
+        pending: number of such items.
     """
 
     bin: str
@@ -46,16 +48,16 @@ class BinMark(msgspec.Struct, frozen=True):
 
 
 def bin_marks(store: Store, head: Head, name: str, most: int | None = None) -> list[BinMark]:
-    """Return the bins of a computation that have work to do in event time, those with the oldest first.
+    """Return the bins of a computation with pending work in event time, oldest work first.
 
     Args:
         store: the pipeline's storage.
         head: the pipeline as of a committed step.
         name: the computation.
-        most: how many bins at most; None for all.
+        most: largest number of bins to return; None for all.
 
     Raises:
-        PipelineError: when the pipeline has no computation of that name.
+        PipelineError: if the pipeline has no computation of that name.
     """
     computations = head.identity["computations"]
     if name not in computations:
@@ -70,7 +72,7 @@ def bin_marks(store: Store, head: Head, name: str, most: int | None = None) -> l
         sources = StateReaders(store, layout, worker, state_files(head)).sources(name)
         for section in sources.sections:
             if section.startswith(table_section("")):
-                continue  # rows that expire are no work
+                continue  # expiring rows are not pending work
             rows = sources.rows(section, layout.ranges_of(worker))
             if rows is not None:
                 _note(rows, dated, layout, lowest, pending)
@@ -99,7 +101,7 @@ def _note(
     rows: pa.Table, dated: dict[str, TimeDomain], layout: Layout,
     lowest: npt.NDArray[np.int64], pending: npt.NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Note the rows of a section that are due in event time, in their bins."""
+    """Add the rows of a section that are due in event time to their bins."""
     for batch in rows.combine_chunks().to_batches():
         found = due_rows(batch, dated, expiring=False)
         if found is None:

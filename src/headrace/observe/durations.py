@@ -1,4 +1,4 @@
-"""Durations as people read them, and how far a watermark is behind."""
+"""Durations for people, and the lag of a watermark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 
 
 def lag_us(watermark: int, highest: int) -> int | None:
-    """Return by how many microseconds a watermark is behind the highest event time seen.
+    """Return how many microseconds a watermark is behind the highest event time seen.
 
-    None while either is not known, and when the input has ended. A watermark may be ahead: where a source
-    knows when its next record is, as with an exact one. Then nothing lags.
+    None while either is unknown, and after the input has ended. Some watermarks run ahead: a source
+    with an exact watermark may know when its next record will come. Then the lag is 0.
 
     >>> lag_us(40, 100), lag_us(101, 100)
     (60, 0)

@@ -1,9 +1,13 @@
-"""What the user draws: a pipeline of injectors, computations and sinks, checked as it is built.
+"""The graph that a user builds: injectors, computations and sinks, checked as they are added.
 
-* ``pipeline``: drawing it; ``redrawing``: what copying, removing and replacing come to.
-* ``drawn``: reading what is drawn; ``identity``: what of it durable data depends on.
-* ``nodes``, ``streams``, ``outputs``: what it is made of; ``keys``: by what streams are keyed.
-* ``layers``: which computations run together; ``rules``, ``arguments``: what the user may say.
+* ``builder``: building it; ``edits``: copying, removing and replacing.
+* ``graph``: reading it; ``identity`` and ``state_schemas``: the part that stored data depends on.
+* ``nodes``, ``streams``, ``outputs``: what it consists of; ``keys``: how streams are keyed.
+* ``layers``: which computations run together; ``watermark_rules``, ``arguments``: checks of
+  arguments.
+* ``source``, ``sink``: the interfaces of sources and sinks; ``sinks``: checks across sinks.
+* ``sifting``, ``dead_letters``: records that a source cannot read; ``retention``: how long
+  productions are kept.
 """
 
 from headrace.pipeline.builder import Pipeline

@@ -1,4 +1,4 @@
-"""Checks of what is said while drawing: names, choices, durations, code."""
+"""Checks of the arguments with which a pipeline is built: names, choices, durations, code."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a name, if it can be one.
+    """Return a name if it is valid.
 
     Raises:
-        PipelineError: when it cannot.
+        PipelineError: if it is not.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PipelineError(
@@ -34,7 +34,7 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
     """Return the groups of a pipeline.
 
     Raises:
-        PipelineError: for a name that cannot be one, or that comes twice; for too many.
+        PipelineError: for an invalid or repeated name, and for too many groups.
     """
     if isinstance(names, str):
         raise PipelineError(
@@ -52,7 +52,7 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
 
 
 def not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:
-    """Return what to raise for a name that nothing has."""
+    """Return the error for a name that nothing in the pipeline has."""
     return PipelineError(
         f"the pipeline has no {what} {name!r}",
         remedy=f"it has: {', '.join(there) or 'none'}",
@@ -60,10 +60,10 @@ def not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:
 
 
 def check_one_of(what: str, choice: str, choices: Sequence[str], name: str) -> None:
-    """Check that what is chosen for a computation is one of the choices.
+    """Check that an option of a computation is one of its choices.
 
     Raises:
-        PipelineError: when it is not.
+        PipelineError: if it is not.
     """
     if choice not in choices:
         raise PipelineError(
@@ -73,10 +73,10 @@ def check_one_of(what: str, choice: str, choices: Sequence[str], name: str) -> N
 
 
 def positive(duration: DurationLike | None, what: str, name: str, least: int = 1) -> int | None:
-    """Return a duration in microseconds, if there is one.
+    """Return a duration in microseconds, or None if none is given.
 
     Raises:
-        PipelineError: when it is shorter than ``least``.
+        PipelineError: if it is shorter than ``least``.
     """
     if duration is None:
         return None
@@ -89,10 +89,10 @@ def positive(duration: DurationLike | None, what: str, name: str, least: int = 1
 
 
 def place_of_code(computation: UserCode, name: str) -> str:
-    """Return the file and line of what the user passed as a computation.
+    """Return the file and line of the object that the user passed as a computation.
 
     Raises:
-        PipelineError: when it is no computation.
+        PipelineError: if it is not a computation.
     """
     place = source_place(computation)
     if not isinstance(computation, Computation | ColumnarComputation):

@@ -1,4 +1,4 @@
-"""Drawing a pipeline: injectors, computations and sinks, checked as they are drawn."""
+"""Building a pipeline: injectors, computations and sinks, checked as they are added."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ from headrace.schema import value_type_of
 
 
 class Pipeline(PipelineGraph):
-    """A pipeline: what flows where. Drawing it starts nothing.
+    """A pipeline: which streams flow where. Building it starts nothing.
 
     Args:
-        name: the user's name; the storage directory belongs to it.
-        groups: names of sets of computations whose state moves together, each apart from the others;
-            without them all state moves together. See ``group=`` of :meth:`compute`. The first *n* groups
-            stay what they are, and others can be added later up to the next power of two.
+        name: the name of your choice. The storage directory belongs to it.
+        groups: names of sets of computations, each of which moves its state apart from the others.
+            Without groups all state moves together. See ``group=`` of :meth:`compute`. Groups keep
+            their order for as long as the storage exists; further ones can be added at the end, up
+            to the next power of two.
 
-    Groups cost the last bits of a key's hash (one for two groups, two for up to four …), so that keys of
-    one number are told apart by what they are and not by their hashes alone.
+    Groups cost the last bits of a key's hash: one bit for two groups, two bits for up to four, and
+    so on. So keys that are one number can no longer be distinguished by their hashes alone, and are
+    compared.
 
     Raises:
-        PipelineError: for a name that cannot be one, or that comes twice.
+        PipelineError: for an invalid or repeated name.
 
     Example::
 
@@ -69,7 +71,7 @@ class Pipeline(PipelineGraph):
         super().__init__(checked_name(name, "a pipeline"), checked_groups(groups, name))
         self.drawn_in = _users_module()
 
-    # -- drawing ------------------------------------------------------------------------------
+    # -- building -----------------------------------------------------------------------------
 
     def inject(
         self,
@@ -85,50 +87,56 @@ class Pipeline(PipelineGraph):
         horizon: DurationLike = "1h",
         on_error: OnError = "stop",
     ) -> Stream:
-        """Bring outside data in, as a stream.
+        """Bring outside data into the pipeline, as a stream.
 
         Args:
-            name: the injector's and the stream's name.
+            name: the name of the injector and of the stream.
             source: where the records come from.
-            watermark: how the injector seeds the low watermark, partition by partition;
-                ``bounded_delay("0s")`` if not given, that is, records in order of event time.
-            expect: partitions that are to come, for a source that has partitions with names: while one
-                has not been heard of, the watermark does not move, whatever ``idle_after`` says. (Do
-                not add one that has come and ended before it was expected: it may be forgotten, and
-                is waited for.)
-            idle_after: a partition that has brought nothing for so long, by the clock, does not hold
-                the watermark any more, until it brings something. What it brings then may be late.
-                The time begins when the source first names the partition.
-            skew_limit: a partition that is further than this ahead of what the injector's readers have
-                reached is not read until they have followed, so that what they hold stays bounded. It
-                may be passed by what one step takes. A source with partitions must be able to hold one
-                of them back; a source without is held back as a whole.
-            percentile: the share of records, such as 0.99, that a *percentile watermark* waits for; see
-                ``watermark=`` of :meth:`compute`.
-            ids: the column (or columns, for a tuple) that is a record's id, for an outside that may
-                send a record twice: one whose id was seen is dropped, before any computation reads
-                it, and counted (``duplicates``). A record without an id (null) goes on.
-            horizon: for how long after a record its copies may come: an id is remembered until the
-                injector's watermark has passed its event time (the newest it was seen at) by so
-                much. A record that is further behind cannot be checked: it is dropped and counted
-                (``expired``).
-            on_error: what happens to a record that the source cannot read (malformed, of another type,
-                with a time that is none): ``stop`` the pipeline (nothing is lost), ``skip`` the record
-                (counted), or also send it to the stream ``stream["dead_letter"]``, whose rows are
-                :class:`headrace.BadRecord`: place, text and error. What is wrong with more than a
-                record, such as a file without a column, stops the pipeline in any case.
+            watermark: how the injector seeds the low watermark, for each partition. Defaults to
+                ``bounded_delay("0s")``, for records in order of event time.
+            expect: names of partitions that must come, for a source with named partitions. Until
+                the injector has heard of each, the watermark does not move, whatever ``idle_after``
+                says. Do not add a partition that has already come and ended: it may be forgotten,
+                and would be waited for again.
+            idle_after: how long a partition may bring nothing, by the clock, and still hold the
+                watermark. A partition that is silent for longer holds it again once it brings
+                something, which may then be late. The time starts when the source first names the
+                partition.
+            skew_limit: how far a partition may be ahead of what the injector's readers have
+                reached. One that is further ahead is not read until they have followed, so the
+                amount that they hold stays bounded. A single step may exceed the limit. A source
+                with partitions must be able to hold one of them back; a source without partitions
+                is held back as a whole.
+            percentile: the share of records, such as 0.99, for which a *percentile watermark*
+                waits; see ``watermark=`` of :meth:`compute`.
+            ids: the column, or a tuple of columns, that is a record's id, for input that may
+                contain a record twice. A record whose id was seen before is dropped before any
+                computation reads it, and counted (``duplicates``). A record without an id (null)
+                goes on.
+            horizon: for how long after a record its copies may come. An id is remembered until the
+                injector's watermark is this far past its event time; if it was seen at several, the
+                newest counts. A record that is further behind cannot be checked. It is dropped and
+                counted (``expired``).
+            on_error: what happens to a record that the source cannot read: malformed, of another
+                type, or with an invalid time. ``stop`` stops the pipeline, and nothing is lost.
+                ``skip`` skips and counts the record. ``dead_letter`` also sends it to the stream
+                ``stream["dead_letter"]``, whose rows are :class:`headrace.BadRecord`: place, text
+                and error. An error that affects more than one record, such as a file without a
+                column, stops the pipeline in any case.
 
-        Guarantees: which records are skipped follows from the input alone, so a step that is run again
-        skips the same ones; their rows in ``dead_letter`` come with the step, once. An input without
-        bad records is read as fast as without ``on_error``; a bad one costs about a millisecond.
+        Guarantees for ``on_error``: which records are skipped depends on the input alone, so a step
+        that is run again skips the same ones. Their rows in ``dead_letter`` belong to the step, and
+        come once. Input without bad records is read as fast as without ``on_error``; a bad record
+        costs about a millisecond.
 
-        Guarantees: of the records of one id that come within the horizon exactly one goes on, whatever
-        crashes, moves or is restarted. Cost: a look-up a record, and a layer more; without ``ids`` none.
+        Guarantees for ``ids``: exactly one of the records of an id that come within the horizon
+        goes on, whatever crashes, moves or is restarted. This costs a look-up for each record, and
+        one more layer.
 
         Raises:
-            PipelineError: for a name that is taken or malformed, a rule that cannot be kept (by this
-                source, too: ``expect`` without partitions, ``exact()`` without promises), or ids
-                that cannot be.
+            PipelineError: for a name that is taken or invalid, for ids that cannot be used, and for
+                a rule that cannot be kept. Some rules depend on the source: ``expect`` needs
+                partitions, and ``exact()`` needs promises.
         """
         self._claim(name, "an injector")
         if not isinstance(source, Source):
@@ -175,39 +183,44 @@ class Pipeline(PipelineGraph):
         exactly_once: bool = True,
         group: str | None = None,
     ) -> Node:
-        """Let a computation read streams, each by a key of its choice.
+        """Add a computation that reads streams, each by a key of its choice.
 
         Args:
-            name: the computation's name; it keys its durable state.
-            computation: the user's object.
-            keys: for each input stream, the column (or columns, for a tuple) that is the key
-                there; ``"key"`` is the key of the computation that produced the stream, if its
-                records have no column of that name.
-            on_error: what happens when a handler raises: ``stop`` the pipeline (nothing is lost),
-                ``skip`` the record (counted), or send it to the stream ``dead_letter``.
-            late: what happens to a record behind the watermark: it is dropped, sent to the ``side``
-                stream ``node["late"]`` (``late0``, ``late1``, … where it reads several streams), or
-                processed; by default dropped, unless the computation's class says otherwise. It is
-                counted in any case.
-            allowed_lateness: a record that is behind the watermark by no more than this is not late.
-                What is made of it may be behind the watermark too, and late for the next computation.
-            watermark: ``low`` waits for every record that the injectors' rules wait for;
-                ``percentile`` goes by their percentile watermarks: earlier, and what comes behind is late.
-            ordered: whether each key's records are applied in order of event time (at equal times,
-                in the order of ``keys=`` and arrival). A record then waits, with its key's state, until
-                the input watermark has passed it; and so do timers and posts, which take their
-                turns between the records. It costs that wait, and a write and a deletion of each
-                record that waits beyond its step.
-            retain: outputs whose productions are kept as files, readable step by step: all that was ever
-                produced, or what :func:`headrace.keep` says: ``retain={"out": hr.keep("7d")}``.
-            weak: whether the sinks of its outputs are weak, unless they say otherwise; see :meth:`sink`.
-            exactly_once: if not, it reads injectors with ``ids`` before their check, which spares it
-                a layer; it then sees what the outside sent twice, twice.
-            group: with whom its state moves: one of the pipeline's ``groups``, by default the first.
-                What it reads of another group is sent anew, also by the producer's own key.
+            name: the computation's name, under which its state is stored.
+            computation: your object.
+            keys: for each input stream, the column that is the key there, or a tuple of columns.
+                ``"key"`` is the key of the computation that produced the stream, unless its records
+                have a column of that name.
+            on_error: what happens if a handler raises: ``stop`` the pipeline (nothing is lost),
+                ``skip`` and count the record, or send it to the stream ``dead_letter``.
+            late: what happens to a record behind the watermark. ``drop`` drops it, ``side`` sends
+                it to the side stream ``node["late"]`` (``late0``, ``late1``, … for several inputs),
+                and ``process`` processes it. Defaults to ``drop``, unless the computation's class
+                says otherwise. The record is counted in any case.
+            allowed_lateness: a record that is behind the watermark by no more than this is not
+                late. Productions that it causes may be behind the watermark too, and late for the
+                next computation.
+            watermark: ``low`` waits for every record that the injectors' rules wait for.
+                ``percentile`` goes by the injectors' percentile watermarks: earlier, and records
+                that come behind it are late.
+            ordered: whether each key's records are processed in order of event time; at equal
+                times, in the order of ``keys=`` and arrival. A record then waits, with its key's
+                state, until the input watermark has passed it. Timers and posts wait as well, and
+                take their turns between the records. This costs the wait, and a write and a
+                deletion for each record that waits beyond its step.
+            retain: outputs whose productions are kept as files, readable step by step. All that was
+                ever produced is kept, or what :func:`headrace.keep` says: ``retain={"out":
+                hr.keep("7d")}``.
+            weak: whether the sinks of its outputs are weak, unless they say otherwise; see
+                :meth:`sink`.
+            exactly_once: if False, the computation reads injectors with ``ids`` before their check.
+                That saves a layer, and lets it see copies of records.
+            group: the group with which its state moves: one of the pipeline's ``groups``, by
+                default the first. Records from another group are always routed again, even if they
+                keep their key.
 
         Raises:
-            PipelineError: for whatever is wrong, with the place and the remedy.
+            PipelineError: for anything that is wrong, with the place and the remedy.
         """
         self._claim(name, "a computation")
         place = place_of_code(computation, name)
@@ -251,20 +264,21 @@ class Pipeline(PipelineGraph):
     def sink(
         self, name: str, stream: Stream | Node, sink: Sink, *, weak: bool | None = None
     ) -> None:
-        """Let a stream leave the pipeline: each step's productions, after the step's commit.
+        """Let a stream leave the pipeline through a sink. It receives each step after the commit.
 
         Args:
             name: the sink's name.
-            stream: what it receives.
-            sink: where that goes.
-            weak: whether it receives a step before its commit: as soon as the step is computed, and what
-                the step reads is durable. It may then receive a step twice, never two different ones under
-                one id. Small results of which all sinks are weak are not even staged, unless a sink takes
-                longer than ``Settings.straggler_us``. By default what the computation says: not weak.
+            stream: the stream that it receives.
+            sink: where the productions go.
+            weak: whether the sink receives a step before its commit: as soon as the step is
+                computed and the input that it reads is durable. It may then receive a step twice,
+                but never different rows under one id. Small results of which all sinks are weak are
+                not even staged, unless a sink takes longer than ``Settings.straggler_us``. Defaults
+                to the computation's ``weak``, which is False unless given.
 
         Raises:
             PipelineError: for an injector's own stream, a name that is taken, columns that the sink
-                refuses, or a sink that writes the same files as another one.
+                refuses, or a sink that writes the same files as another sink.
         """
         self._claim(name, "a sink", taken=self.sinks)
         stream = self._stream(stream, name)
@@ -285,13 +299,13 @@ class Pipeline(PipelineGraph):
             weak = producer is not None and producer.weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)
 
-    # -- drawing anew -------------------------------------------------------------------------
+    # -- changing the topology ----------------------------------------------------------------
 
     def copy(self) -> Pipeline:
-        """Return the same drawing, to be changed: for :meth:`headrace.Job.change`.
+        """Return a copy of the graph, to be changed and passed to :meth:`headrace.Job.change`.
 
-        Sources, sinks and computations are the same objects; streams are the copy's own, by name in
-        :meth:`streams`.
+        Sources, sinks and computations are the same objects. Streams are the copy's own; find them
+        by name in :meth:`streams`.
         """
         made = Pipeline(self.name, groups=self.groups.names)
         made.drawn_in = self.drawn_in
@@ -299,18 +313,18 @@ class Pipeline(PipelineGraph):
         return made
 
     def remove(self, *names: str, sinks: Sequence[str] = ()) -> None:
-        """Take computations out of the drawing, and sinks that take their streams.
+        """Remove computations, and sinks that receive their streams.
 
-        An injector that nothing reads any more goes with them, and so does the check of its records'
-        ids; what that remembers is kept as other state is.
+        An injector that nothing reads any longer is removed with them, and so is the check of its
+        records' ids. The ids that it remembers are kept, like all state.
 
         Args:
             names: the computations.
-            sinks: the sinks, by name; they may also be of other computations.
+            sinks: the sinks, by name. They may belong to other computations.
 
         Raises:
-            PipelineError: for what is not there, and while others read one of their streams; then
-                nothing is taken out.
+            PipelineError: for a name that does not exist, or if something else reads one of the
+                streams. Nothing is removed then.
         """
         problem = self.removal_problem(names, sinks)
         if problem is not None:
@@ -329,15 +343,15 @@ class Pipeline(PipelineGraph):
     def removal_problem(
         self, names: Sequence[str], sinks: Sequence[str] = ()
     ) -> PipelineError | None:
-        """Return why :meth:`remove` would refuse, or None."""
+        """Return the error that :meth:`remove` would raise, or None."""
         return removal_problem(self, names, sinks)
 
     def replace(self, name: str, computation: UserCode) -> Node:
-        """Put other code in a computation's place; name, keys, readers and policies stay.
+        """Replace the code of a computation. Its name, keys, readers and policies stay.
 
         Raises:
-            PipelineError: for a name that is not there, and for code without an output that others
-                read, or with other columns there.
+            PipelineError: for a name that does not exist, and for code that lacks an output that
+                others read, or gives it other columns.
         """
         if name not in self.nodes:
             raise not_there(name, "computation", self.nodes)
@@ -356,7 +370,7 @@ class Pipeline(PipelineGraph):
             reader.inputs = [new.get(stream.name, stream) for stream in reader.inputs]
         for sink in self.sinks.values():
             sink.stream = new.get(sink.stream.name, sink.stream)
-        for placed in self.nodes.values():  # who may be chained to it depends on its code
+        for placed in self.nodes.values():  # whether a reader may be chained depends on the code
             place_in_layer(self, placed)
         return node
 
@@ -384,7 +398,7 @@ class Pipeline(PipelineGraph):
         """Return the group of a computation.
 
         Raises:
-            PipelineError: when the pipeline has none of that name.
+            PipelineError: if the pipeline has no group of that name.
         """
         try:
             return self.groups.group(name)
@@ -394,9 +408,10 @@ class Pipeline(PipelineGraph):
             ) from None
 
     def _add_check(self, stream: Stream, ids: RecordIds) -> Node:
-        """Put the check of an injector's ids between it and what will read it; in the first group.
+        """Add the check of an injector's ids between the injector and its future readers.
 
-        (Who will read it is not known yet, and may change; the ids that it remembers may not move.)
+        It is in the first group. Its readers are not known yet and may change, but the ids that it
+        remembers must stay where they are.
         """
         _, key_fields = key_of(stream, ids.columns, stream.name)
         node = Node(
@@ -417,7 +432,10 @@ class Pipeline(PipelineGraph):
         return node
 
     def _add_letters(self, injector: str) -> Node:
-        """Put what brings an injector's bad records to their stream behind it; in the first group."""
+        """Add the computation that brings an injector's bad records to their stream.
+
+        It is in the first group.
+        """
         values = value_type_of(BadRecord)
         source = Stream(self, injector, values, (), address=f"{injector}.{BAD}")
         passing = Letters()
@@ -444,7 +462,11 @@ class Pipeline(PipelineGraph):
         return node
 
     def _check_clock(self, node: Node) -> None:
-        """Check that a computation that goes by a percentile watermark is fed by one."""
+        """Check that a computation that goes by a percentile watermark has an injector with one.
+
+        Raises:
+            PipelineError: if it has none.
+        """
         above = {name for stream in node.inputs for name in self.injectors_of(stream)}
         without = [n for n in sorted(above) if self.injectors[n].rules.percentile is None]
         if node.by_percentile and len(without) == len(above):
@@ -456,15 +478,17 @@ class Pipeline(PipelineGraph):
     def _complete(
         self, node: Node, place: str, retain: Sequence[str] | Mapping[str, Keep | None] = ()
     ) -> None:
-        """Give a computation what follows from its code: its streams, and whether its state can be.
+        """Add what follows from a computation's code: its streams.
+
+        Check that its state can be kept.
 
         Raises:
-            PipelineError: when something of it cannot be.
+            PipelineError: if an output, a retained output, a post or a state is invalid.
         """
         add_outputs(self, node, place)
         retained = retained_of(node, retain, place)
         add_posts(self, node, place)
-        node.state_types()  # refuses types that state cannot have
+        node.state_types()  # raises for types that state cannot have
         self.retained |= set(retained)
         self.kept.update({stream: keep for stream, keep in retained.items() if keep is not None})
 
@@ -472,7 +496,10 @@ class Pipeline(PipelineGraph):
 def _declared(
     computation: UserCode, inputs: list[Stream], place: str
 ) -> tuple[UserCode, Declarations]:
-    """Return a copy of the user's object, which may be drawn twice, and what it declares here."""
+    """Return a copy of the user's object, and its declarations in this place.
+
+    The copy lets one object be added to pipelines more than once.
+    """
     computation = copy.copy(computation)
     return computation, declarations_of(
         computation, place=place, declared=computation.declare(inputs)
@@ -480,7 +507,7 @@ def _declared(
 
 
 def _users_module() -> str:
-    """Return the module that draws a pipeline: the first that is not of Headrace."""
+    """Return the module that builds the pipeline: the first caller outside Headrace."""
     frame = sys._getframe()
     while frame.f_back is not None and _module_of(frame).partition(".")[0] == "headrace":
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""The engine's computation that brings what a source cannot read to the injector's ``dead_letter`` stream.
+"""The engine's computation that brings unreadable records to an injector's ``dead_letter`` stream.
 
-It passes rows on, and has no state. As a computation's output they are staged, committed and delivered with
-the step.
+It passes rows on and has no state. Since they are a computation's output, the rows are staged,
+committed and delivered with the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.computation.records import Record
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.streams import DEAD_LETTER
 
-#: The column that the rows are keyed by.
+#: The column by which the rows are keyed.
 BY_PLACE = "place"
 
 

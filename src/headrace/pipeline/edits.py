@@ -1,4 +1,4 @@
-"""What is done to a drawing that is there: copying it, removing from it, replacing code in it."""
+"""Edits of an existing graph: copying it, removing from it, and replacing code in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.schema import describe
 
 
 def copy_into(made: PipelineGraph, pipeline: PipelineGraph) -> None:
-    """Draw the same things in an empty drawing, whose streams are its own."""
+    """Copy a pipeline's graph into an empty one, which gets streams of its own."""
     streams: dict[int, Stream] = {}
 
     def own(stream: Stream) -> Stream:
@@ -44,7 +44,10 @@ def copy_into(made: PipelineGraph, pipeline: PipelineGraph) -> None:
 
 
 def streams_gone(drawn: PipelineGraph, names: Collection[str]) -> set[str]:
-    """Return the streams that go with computations, and with the injectors that nobody reads then."""
+    """Return the streams that are removed with computations.
+
+    That includes streams of injectors that lose their last reader.
+    """
     idle = [drawn.injectors[name] for name in drawn.unread_without(names)]
     nodes = [drawn.nodes[name] for name in names]
     nodes += [injector.letters for injector in idle if injector.letters is not None]
@@ -54,7 +57,7 @@ def streams_gone(drawn: PipelineGraph, names: Collection[str]) -> set[str]:
 def removal_problem(
     drawn: PipelineGraph, names: Sequence[str], sinks: Sequence[str]
 ) -> PipelineError | None:
-    """Return why computations and sinks cannot be taken out of a drawing, or None."""
+    """Return why computations and sinks cannot be removed from a graph, or None."""
     for name in names:
         if name not in drawn.nodes:
             return not_there(name, "computation", drawn.nodes)
@@ -82,17 +85,17 @@ def removal_problem(
 def check_replaced(
     drawn: PipelineGraph, before: Node, after: Node, place: str, retained: set[str]
 ) -> None:
-    """Check that new code of a computation gives the others what they take.
+    """Check that new code of a computation still produces what others read.
 
     Args:
-        drawn: the drawing that they are in.
-        before: the computation as it is drawn.
-        after: the same with its new code.
-        place: where that code is.
-        retained: which of its streams are retained.
+        drawn: the graph.
+        before: the computation as it is.
+        after: the computation with its new code.
+        place: the place of the new code, for messages.
+        retained: the streams of the computation that are retained.
 
     Raises:
-        PipelineError: when it does not.
+        PipelineError: if it does not.
     """
     taken = {sink.stream.name for sink in drawn.sinks.values()} | retained
     now = {stream.name: stream for stream in after.outputs.values()}

@@ -1,4 +1,4 @@
-"""What is drawn, as it is read: computations by layer, streams and who reads them."""
+"""The pipeline graph, for reading: computations by layer, streams, and their readers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headrace.pipeline.streams import Stream
 
 
 class PipelineGraph:
-    """A drawing as those see it that run it; :class:`Pipeline` is how it comes to be.
+    """The graph of a pipeline, as the code sees it that runs it. :class:`Pipeline` builds it.
 
     Attributes:
         name: the pipeline's name.
-        injectors, nodes, sinks: what it is made of, each by name, in the order of drawing.
+        injectors, nodes, sinks: its parts, each by name, in the order in which they were added.
         retained: the streams whose productions are kept, by name.
-        kept: how much of them is kept, where that is not all.
+        kept: how much of a retained stream is kept, for those of which not everything is kept.
         groups: which computations' state moves together.
     """
 
@@ -36,7 +36,7 @@ class PipelineGraph:
 
     @property
     def layers(self) -> int:
-        """How many layers of computations there are."""
+        """The number of layers of computations."""
         return max((node.layer for node in self.nodes.values()), default=0)
 
     def nodes_of(self, layer: int) -> list[Node]:
@@ -44,23 +44,23 @@ class PipelineGraph:
         return [node for node in self.nodes.values() if node.layer == layer]
 
     def consumers(self, stream: str) -> Iterator[tuple[Node, int]]:
-        """Yield each (computation, input number) that reads a stream, by its address."""
+        """Yield each (computation, input number) that reads a stream, by the stream's address."""
         for node in self.nodes.values():
             for number, candidate in enumerate(node.inputs):
                 if candidate.address == stream:
                     yield node, number
 
     def readers_of(self, injector: str) -> list[str]:
-        """Return the computations that an injector's records come to, on any way."""
+        """Return the computations that an injector's records reach, directly or indirectly."""
         streams, found = {injector}, []
-        for node in self.nodes.values():  # producers are drawn before consumers
+        for node in self.nodes.values():  # producers are added before consumers
             if any(stream.name in streams for stream in node.inputs):
                 found.append(node.name)
                 streams.update(stream.name for stream in node.outputs.values())
         return found
 
     def unread_without(self, names: Collection[str]) -> list[str]:
-        """Return the injectors that lose their last reader with these computations."""
+        """Return the injectors that lose their last reader if these computations are removed."""
         return [
             injector for injector, item in self.injectors.items()
             if not self._readers(item) - set(names)
@@ -68,36 +68,36 @@ class PipelineGraph:
         ]  # fmt: skip
 
     def _readers(self, injector: Injector) -> set[str]:
-        """Return the computations that read an injector, the engine's own left out."""
+        """Return the names of an injector's readers, without the engine's own computations."""
         return {node.name for node in self._reading(injector) if node not in injector.own}
 
     def _reading(self, injector: Injector) -> list[Node]:
-        names = {injector.name}  # that of its records before and after the check
+        names = {injector.name}  # its records have this name before and after the check
         if injector.letters is not None:
             names |= {stream.name for stream in injector.letters.outputs.values()}
         return [node for node in self.nodes.values() if names & {s.name for s in node.inputs}]
 
     def side_streams(self, injector: str) -> Mapping[str, Stream]:
-        """Return the side streams of an injector; none for a name that is no injector's."""
+        """Return the side streams of an injector. A name that is not an injector's has none."""
         found = self.injectors.get(injector)
         return {} if found is None or found.letters is None else found.letters.outputs
 
     @property
     def checks(self) -> dict[str, Injector]:
-        """Injectors by the engine's own computations that belong to them: checks of ids, dead letters."""
+        """Injectors by the names of the engine's computations for them: checks and dead letters."""
         return {
             node.name: injector for injector in self.injectors.values() for node in injector.own
         }
 
     def producer(self, stream: Stream) -> Node | None:
-        """Return the computation that produces a stream; None for what an injector reads."""
+        """Return the computation that produces a stream, or None if an injector reads it."""
         for node in self.nodes.values():
             if any(output.address == stream.address for output in node.outputs.values()):
                 return node
         return None
 
     def injectors_of(self, stream: Stream) -> list[str]:
-        """Return the injectors that a stream's records come from, on any way."""
+        """Return the injectors from which a stream's records come, directly or indirectly."""
         owner = stream.owner
         if owner in self.injectors:
             return [owner]
@@ -105,14 +105,14 @@ class PipelineGraph:
         return sorted({name for names in above for name in names})
 
     def layer_of_stream(self, stream: str) -> int:
-        """Return the layer that produces a stream, by its address; 0 for what injectors read."""
+        """Return the layer that produces a stream, by its address. 0 if an injector reads it."""
         for node in self.nodes.values():
             if any(output.address == stream for output in node.outputs.values()):
                 return node.layer
         return 0
 
     def streams(self) -> dict[str, Stream]:
-        """Return all streams by address."""
+        """Return all streams, by address."""
         found = {item.stream.address: item.stream for item in self.injectors.values()}
         for item in self.injectors.values():
             if item.letters is not None:
@@ -123,7 +123,7 @@ class PipelineGraph:
 
     @property
     def staged(self) -> set[str]:
-        """The streams whose productions a step keeps: those of sinks, and the retained."""
+        """The streams whose productions a step stages: those of sinks, and the retained ones."""
         return self.retained | self.sink_streams
 
     @property
@@ -133,20 +133,23 @@ class PipelineGraph:
 
     @property
     def weak_only(self) -> set[str]:
-        """The streams that weak sinks receive, and nobody else keeps or receives."""
+        """The streams that only weak sinks receive, and that are not retained."""
         strong = {sink.stream.name for sink in self.sinks.values() if not sink.weak}
         return self.sink_streams - strong - self.retained
 
     def identity(self) -> dict[str, Any]:
-        """Return what durable data depends on, as plain data: kept in storage, compared at start."""
+        """Return the facts that stored data depends on, as plain data.
+
+        The storage keeps them, and they are compared at each start.
+        """
         found = identity_of(self.injectors, self.nodes, self.streams(), self.retained)
         return with_groups(found, self.groups, self.nodes)
 
     def check_complete(self) -> None:
-        """Check what can be known only when the drawing is done.
+        """Check what can only be known once the graph is complete.
 
         Raises:
-            PipelineError: for a pipeline that would do nothing, and for injectors that would take their
+            PipelineError: for a pipeline that would do nothing, and for injectors that would take
                 records away from each other.
         """
         if not self.injectors or not self.nodes:

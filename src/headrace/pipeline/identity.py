@@ -1,4 +1,4 @@
-"""What of a drawing durable data depends on."""
+"""The facts about a graph that stored data depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def identity_of(
     injectors: Mapping[str, Injector], nodes: Mapping[str, Node], streams: Mapping[str, Stream],
     retained: Collection[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return it as plain data, as it is kept in storage."""
+    """Return these facts as plain data, as they are stored."""
     return {
         "computations": {
             node.name: {
@@ -54,7 +54,10 @@ def _reads(node: Node) -> dict[str, Any]:
 def with_groups(
     identity: dict[str, Any], groups: Groups, nodes: Mapping[str, Node]
 ) -> dict[str, Any]:
-    """Return the same with the groups, and whose each computation is; as it is where none are named."""
+    """Return the facts with the groups, and the group of each computation.
+
+    They stay as they are if no groups are named.
+    """
     if not groups.names:
         return identity
     computations = {

@@ -1,4 +1,4 @@
-"""By what a computation keys the streams that it reads: columns, the producer's key, or a salt."""
+"""How a computation keys the streams that it reads: by columns, the producer's key, or a salt."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from headrace.errors import PipelineError
 from headrace.keyspace.hashing import key_type_problem
 from headrace.pipeline.streams import Stream
 
-#: The key under which a consumer keeps the producer's key.
+#: The key with which a consumer keeps the producer's key.
 KEY = "key"
 
 
 class Salt(msgspec.Struct, frozen=True):
-    """A part of a key that is made of the record: a number in [0, ``parts``), evenly spread.
+    """A part of a key that is computed from the record: a number in [0, ``parts``), evenly spread.
 
-    For a key with more records than one worker can take: ``keys={hits: ("page", Salt(16))}`` divides
-    each page's records among sixteen keys. What these come to is then combined by page; see
-    :func:`headrace.ops.two_phase`. The number is a function of the record's event time and of the
-    columns ``by``, so it is the same however often the record is read.
+    Use it for a key with more records than one worker can take. ``keys={hits: ("page", Salt(16))}``
+    divides each page's records among sixteen keys. Their results are then combined by page; see
+    :func:`headrace.ops.two_phase`. The number depends only on the record's event time and the
+    columns ``by``. So it is the same however often the record is read.
 
     Args:
-        parts: into how many keys each is divided.
+        parts: the number of keys into which each key is divided.
         by: columns that differ between records of one time.
     """
 
@@ -37,10 +37,10 @@ KeySpec = str | Sequence[KeyPartSpec]
 
 
 def check_keys(keys: object, reader: str) -> None:
-    """Check that keys are given by stream.
+    """Check that keys are given for each stream.
 
     Raises:
-        PipelineError: when they are not.
+        PipelineError: if they are not.
     """
     if not isinstance(keys, Mapping):
         raise PipelineError(
@@ -52,10 +52,12 @@ def check_keys(keys: object, reader: str) -> None:
 def key_of(
     stream: Stream, spec: KeySpec, reader: str
 ) -> tuple[tuple[KeyPartSpec, ...] | None, tuple[pa.Field, ...]]:
-    """Return the columns that are a stream's key for a reader (None for the producer's), and its parts.
+    """Return the columns by which a reader keys a stream, and the parts of that key.
+
+    The columns are None if the stream keeps the producer's key.
 
     Raises:
-        PipelineError: when the stream cannot be keyed so.
+        PipelineError: if the stream cannot be keyed in this way.
     """
     columns = _parts(spec, stream, reader)
     schema = stream.values.schema
@@ -77,7 +79,7 @@ def key_of(
 
 
 def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
-    """Return the parts of a key as they were given, checked: it is no function, for instance."""
+    """Return the parts of a key as given, after a check that they are columns or salts."""
     parts: tuple[object, ...] = ()
     if isinstance(spec, str):
         parts = (spec,)
@@ -97,7 +99,7 @@ def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
     """Return a column as part of a key.
 
     Raises:
-        PipelineError: when the stream does not have it, or it cannot be a key.
+        PipelineError: if the stream does not have the column, or it cannot be part of a key.
     """
     schema = stream.values.schema
     if column not in schema.names:
@@ -116,7 +118,7 @@ def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
 
 
 def _stored_key_type(kind: pa.DataType) -> pa.DataType:
-    """Return the one type in which keys of this kind are stored, whatever their width outside."""
+    """Return the type in which keys of this type are stored, whatever their width outside."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_uint64(kind):
@@ -135,10 +137,10 @@ def _stored_key_type(kind: pa.DataType) -> pa.DataType:
 def common_key(
     keys: list[tuple[pa.Field, ...]], inputs: list[Stream], reader: str
 ) -> tuple[pa.Field, ...]:
-    """Return the parts of the one key that a computation reads all its inputs by.
+    """Return the parts of the one key by which a computation reads all its inputs.
 
     Raises:
-        PipelineError: when its inputs have keys of different types.
+        PipelineError: if its inputs have keys of different types.
     """
     first = [field.type for field in keys[0]]
     for fields, stream in zip(keys[1:], inputs[1:], strict=True):

@@ -1,4 +1,4 @@
-"""Which computations run together: layers, and what is chained within one."""
+"""Which computations run together: layers, and computations that are chained within a layer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from headrace.pipeline.nodes import Node
 
 
 def place_in_layer(drawn: PipelineGraph, node: Node) -> None:
-    """Chain the node to its producer where that is sound, or put it a layer below.
+    """Chain a node to its producer if that is sound; otherwise put it in the next layer.
 
-    Sound means: one input, keyed by the producer's own key, in the producer's group, so that each
-    record is already on the worker of its key; and a producer that holds nothing back (its output
-    watermark equals its input watermark after every step). One that may hold knows on each worker only
-    of its own holds, and the result would depend on the layout.
+    Chaining is sound if all of these hold:
+
+    - The node has one input, keyed by the producer's own key, and is in the producer's group. So
+      each record is on the worker of its key already.
+    - The producer holds nothing back: its output watermark equals its input watermark after every
+      step. A producer with holds knows on each worker only that worker's holds, so the result would
+      depend on the layout.
     """
     producer = drawn.producer(node.inputs[0])
     producers = [drawn.layer_of_stream(stream.address) for stream in node.inputs]

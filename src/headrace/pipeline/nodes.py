@@ -1,4 +1,4 @@
-"""Computations, injectors and sinks, each in its place in a drawing."""
+"""The nodes of a pipeline graph: computations, injectors and sinks, each with its place in it."""
 
 from __future__ import annotations
 
@@ -22,31 +22,36 @@ from headrace.schema.codecs import StateCodec
 from headrace.schema.map_keys import MapKeyCodec
 
 OnError = Literal["stop", "skip", "dead_letter"]
-#: Which watermark a computation goes by.
+#: The watermark that a computation goes by.
 Clocked = Literal["low", "percentile"]
 
 
 class Node(msgspec.Struct, eq=False):
     """A computation in its place in the pipeline.
 
-    As a key of ``keys={...}`` it stands for its only output stream; ``node["name"]`` names one.
+    As a key of ``keys={...}`` it stands for its only output stream. ``node["name"]`` is one of
+    several.
 
     Attributes:
-        name: the user's name; keys durable state, metrics and commands.
-        index: its position among the computations as declared.
-        layer: the stage of the step's job that it runs in, from 1.
-        chained: whether it runs right behind its producer, in the same task.
-        inputs: the streams that it reads, as declared.
-        key_columns: for each input the columns that are its key there; None for the producer's.
+        name: the user's name for it. State, metrics and commands go by this name.
+        index: its position among the computations, in the order in which they were added.
+        computation: the user's object.
+        shape: what the computation declares.
+        layer: the layer in which it runs, from 1.
+        chained: whether it runs in the same task as its producer, right after it.
+        inputs: the streams that it reads, in the order of ``keys=``.
+        key_columns: for each input, the columns that are its key there; None for the producer's
+            key.
         key_fields: the parts of its key.
         outputs: its output streams, by their short names.
+        on_error: what happens if a handler raises.
         late: what happens to late records.
         allowed_lateness_us: by how much a record may be behind the watermark and not count as late.
-        by_percentile: whether it goes by the percentile watermark instead of the low one.
-        ordered: whether its records are applied in order of event time.
+        by_percentile: whether it goes by the percentile watermark instead of the low watermark.
+        ordered: whether its records are processed in order of event time.
         posts: its streams of posts, by name.
         weak: whether sinks of its outputs are weak, unless they say otherwise.
-        group: with whom its state moves; it says where keys lie.
+        group: the group with which its state moves. It determines where keys lie in the hash space.
     """
 
     name: str
@@ -82,24 +87,32 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def hash_is_key(self) -> bool:
-        """Whether keys are told apart by where they lie alone: by a hash of which no bit is gone."""
+        """Whether a key's hash alone identifies it.
+
+        Groups take bits from the hash, so they rule this out.
+        """
         return not self.group.bits and hash_is_key([field.type for field in self.key_fields])
 
     @property
     def waits(self) -> bool:
-        """Whether what it produces may be of its low watermark, and so is complete up to that only.
+        """Whether it may still produce records at its low watermark, since timers or records wait.
 
-        (What a timer of the wall clock causes is as late as the low watermark.)
+        Then only the low watermark says how far its output is complete, not a percentile watermark.
+        A wall timer's productions are as late as the low watermark.
         """
         shape = self.shape
         return bool(shape.timers or shape.holding or shape.posts or self.ordered)
 
     def late_output(self, number: int) -> str:
-        """Return the name of the side stream of an input's late records."""
+        """Return the name of the side stream for an input's late records."""
         return LATE if len(self.inputs) == 1 else f"{LATE}{number}"
 
     def only_output(self) -> Stream:
-        """Return the output stream when there is just one (the dead letters do not count)."""
+        """Return the output stream if the computation has just one. Side streams do not count.
+
+        Raises:
+            PipelineError: if it has more, or none.
+        """
         own = [stream for name, stream in self.outputs.items() if name in self.shape.outputs]
         if len(own) != 1:
             raise PipelineError(
@@ -109,7 +122,10 @@ class Node(msgspec.Struct, eq=False):
         return own[0]
 
     def state_types(self) -> dict[str, str]:
-        """Return name → description of state and timers, to recognise a change."""
+        """Return name → description for state and timers.
+
+        The storage keeps them to detect changes.
+        """
         found = {}
         for name, item in self.shape.states.items():
             if item.kind in ("table", IDS):
@@ -135,7 +151,10 @@ class Node(msgspec.Struct, eq=False):
 
 
 def versioned(item: Declaration) -> str:
-    """Return what a description says of a version; nothing of the first one, as it always was."""
+    """Return the version as a part of a description.
+
+    The first version has no such part, as always.
+    """
     return f" version {item.version}" if item.version > 1 else ""
 
 
@@ -143,10 +162,13 @@ class Injector(msgspec.Struct, eq=False):
     """A source in its place in the pipeline.
 
     Attributes:
-        stream: what it reads.
-        check: what drops the records among it whose id was seen; None when records have no ids.
+        name: the user's name for it.
+        source: the source.
+        rules: how it seeds the watermark.
+        stream: the stream that it reads from the source.
+        check: the computation that drops records whose id was seen; None if records have no ids.
         on_error: what happens to records that the source cannot read.
-        letters: what brings these to their stream; None when they have none.
+        letters: the computation that brings these to their stream; None if it has no such stream.
     """
 
     name: str
@@ -159,12 +181,12 @@ class Injector(msgspec.Struct, eq=False):
 
     @property
     def own(self) -> list[Node]:
-        """The engine's own computations that belong to it."""
+        """The engine's computations that belong to the injector."""
         return [node for node in (self.check, self.letters) if node is not None]
 
 
 class SinkNode(msgspec.Struct, eq=False):
-    """A sink in its place in the pipeline; a weak one sees results before they are committed."""
+    """A sink in its place in the pipeline. A weak sink sees results before they are committed."""
 
     name: str
     stream: Stream

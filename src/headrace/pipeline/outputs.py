@@ -1,4 +1,4 @@
-"""The streams that a computation produces: its outputs, the engine's side streams, its posts."""
+"""The streams that a computation produces: its outputs, side streams and posts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.schema import ValueType, value_type_of
 
 
 def add_outputs(pipeline: PipelineGraph, node: Node, place: str) -> None:
-    """Give a computation its output streams: those that it declares, and those of its policies.
+    """Give a computation its output streams: the declared ones, and those of its policies.
 
     Raises:
-        PipelineError: when a side stream has the name of an output.
+        PipelineError: if a side stream has the name of an output.
     """
 
     def add(name: str, values: ValueType, *, is_late: bool = False) -> None:
@@ -50,10 +50,11 @@ def _late_outputs(node: Node, place: str) -> Iterator[tuple[str, Stream]]:
 def retained_of(
     node: Node, retain: Sequence[str] | Mapping[str, Keep | None], place: str
 ) -> dict[str, Keep | None]:
-    """Return the streams of the outputs that are to be retained, and how much of each; None for all.
+    """Return the streams to be retained, each with how much of it is kept; None for everything.
 
     Raises:
-        PipelineError: for an output that the computation does not have.
+        PipelineError: for an output that the computation does not have, and for a bound that is not
+            a :class:`Keep`.
     """
     for name in retain:
         if name not in node.outputs:
@@ -77,7 +78,8 @@ def add_posts(pipeline: PipelineGraph, node: Node, place: str) -> None:
     """Give a computation its streams of posts.
 
     Raises:
-        PipelineError: when a record's stream would not say where it is from.
+        PipelineError: if a post has the name of an input, or an ordered computation reads a stream
+            twice. A record's stream could not be recognised then.
     """
     names = [stream.name for stream in node.inputs]
     for name, posted in node.shape.posts.items():

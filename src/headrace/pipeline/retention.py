@@ -12,8 +12,8 @@ class Keep(msgspec.Struct, frozen=True):
     """How much of a retained stream is kept, at least; see :func:`keep`.
 
     Attributes:
-        age_us: what is younger, by the steps' clock readings; 0 for no bound.
-        steps: the newest steps; 0 for no bound.
+        age_us: keep what is younger, by the steps' clock readings. 0 for no bound.
+        steps: keep this number of newest steps. 0 for no bound.
     """
 
     age_us: int = 0
@@ -21,18 +21,18 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 def keep(age: DurationLike | None = None, *, steps: int | None = None) -> Keep:
-    """Say how long the productions of a retained output are kept: ``retain={"out": hr.keep("7d")}``.
+    """Return for how long to keep the productions of a retained output.
 
-    A step's productions stay while any bound wants them, and while a computation that catches up has still
-    to read them. They go some steps later, when a base manifest is written, and their files with the next
-    clean-up.
+    Use it in ``compute``: ``retain={"out": hr.keep("7d")}``. A step's productions stay while either
+    bound includes them, or while a backfill still has to read them. They are removed some steps
+    later, when a base manifest is written, and their files with the next clean-up.
 
     Args:
-        age: for how long, by the steps' clock readings, such as ``"7d"``.
+        age: how long, by the steps' clock readings, such as ``"7d"``.
         steps: how many of the newest steps.
 
     Raises:
-        PipelineError: for no bound at all, or one that is not positive.
+        PipelineError: if no bound is given, or one is not positive.
     """
     age_us = 0 if age is None else duration_micros(age)
     bounds = [*([] if age is None else [age_us]), *([] if steps is None else [steps])]

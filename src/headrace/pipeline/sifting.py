@@ -1,7 +1,8 @@
-"""Records that cannot be read, apart from those that can.
+"""Separating records that cannot be read from those that can.
 
-What is wrong with one record is found by halves: whatever cannot be read as a whole is read as two halves,
-until what is left is one record. Good records far from a bad one are then read a few times at most.
+Bad records are found by halving. A range of records that cannot be read as a whole is read as two
+halves, until one record is left. So good records that are far from a bad one are read a few times
+at most.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US, OUTSIDE
 
-#: So many characters of a bad record are kept.
+#: The number of characters that are kept of a bad record.
 LONGEST_TEXT = 2_000
-#: The column of event times in what a source gives.
+#: The column of event times in the rows that a source reads.
 _TIMES = "__timestamp_us"
 
 
 class BadRecord(msgspec.Struct, frozen=True):
-    """A record that its source could not read; what an injector's ``dead_letter`` stream carries.
+    """A record that its source could not read: a row of an injector's ``dead_letter`` stream.
 
     Attributes:
-        place: where it stands: the file and its line or row, or the number of the item.
-        text: as it stands there, at most 2,000 characters of it; of what is no text, JSON.
+        place: where it is: the file and its line or row, or the number of the item.
+        text: its text, or JSON if it is not text; at most 2,000 characters.
         error: why it cannot be read.
     """
 
@@ -37,11 +38,11 @@ class BadRecord(msgspec.Struct, frozen=True):
 
 
 class Sifted(NamedTuple):
-    """What was read of a split.
+    """The result of reading a split.
 
     Attributes:
-        table: the good records, in their order; None where there are none.
-        bad: the others, in theirs.
+        table: the good records, in their order; None if all are bad.
+        bad: the bad records, in their order.
     """
 
     table: pa.Table | None
@@ -49,11 +50,11 @@ class Sifted(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """What can be read of some rows, and what cannot.
+    """Which of some rows can be read, and which cannot.
 
     Attributes:
-        good: (from, to, what was read) of ranges of rows, in order.
-        bad: (row, why) of the others, in order.
+        good: (from, to, table) of ranges of rows that could be read, in order.
+        bad: (row, reason) of the other rows, in order.
     """
 
     good: list[tuple[int, int, pa.Table]]
@@ -61,14 +62,14 @@ class Halves(NamedTuple):
 
 
 def by_halves(rows: int, read: Callable[[int, int], pa.Table]) -> Halves:
-    """Read all of some rows that can be read.
+    """Read all rows that can be read.
 
     Args:
-        rows: how many there are.
-        read: reads a range of them (from, to).
+        rows: the number of rows.
+        read: reads a range of rows (from, to).
 
     Raises:
-        BadInput: for what is wrong with all of them, and not with one: it names no row.
+        BadInput: for an error that affects all rows instead of one: it names no row.
     """
     found = Halves([], [])
     todo = [(0, rows)] if rows else []
@@ -87,7 +88,7 @@ def by_halves(rows: int, read: Callable[[int, int], pa.Table]) -> Halves:
 
 
 def reason_of(error: BadInput | pa.ArrowInvalid) -> str:
-    """Return why a record cannot be read; an error that is not about one is raised again."""
+    """Return why a record cannot be read. Raises an error again that is not about one record."""
     if isinstance(error, BadInput):
         if error.row is None:
             raise error
@@ -96,10 +97,10 @@ def reason_of(error: BadInput | pa.ArrowInvalid) -> str:
 
 
 def with_times_in_range(table: pa.Table) -> pa.Table:
-    """Return records as they are.
+    """Return the records unchanged.
 
     Raises:
-        BadInput: for the first that has an event time that no record can have.
+        BadInput: for the first record with an event time outside the valid range.
     """
     times = table.column(_TIMES).to_numpy()
     if len(times) and (times.min() < FIRST_DATE_US or times.max() > LAST_DATE_US):
@@ -109,25 +110,25 @@ def with_times_in_range(table: pa.Table) -> pa.Table:
 
 
 def together(tables: list[pa.Table]) -> pa.Table | None:
-    """Return tables one after the other; None for none."""
+    """Return tables concatenated, or None for an empty list."""
     return pa.concat_tables(tables) if tables else None
 
 
 def bounded(text: str) -> str:
-    """Return the beginning of a text that is too long."""
+    """Return a text, cut if it is too long."""
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
 def text_of_row(table: pa.Table, row: int) -> str:
-    """Return a row as JSON, with texts in the place of what has no form there."""
+    """Return a row as JSON. Values that JSON cannot express appear as texts."""
     return text_of({name: _value(table.column(name)[row]) for name in table.column_names})
 
 
 def text_of(value: Any) -> str:
-    """Return a value as JSON, with what Python calls it in the place of what has no form there."""
+    """Return a value as JSON. Values that JSON cannot express appear as Python's ``repr``."""
     try:
         text = msgspec.json.encode(value, enc_hook=repr).decode()
-    except Exception:  # (what cannot be said in JSON, such as halves of characters)
+    except Exception:  # what JSON cannot express, such as lone surrogates
         text = repr(value)
     return bounded(text.encode("utf-8", "backslashreplace").decode())
 
@@ -135,6 +136,6 @@ def text_of(value: Any) -> str:
 def _value(scalar: pa.Scalar) -> Any:
     try:
         found = scalar.as_py()
-    except (ValueError, OverflowError, ArithmeticError):  # (a date that Python has not)
+    except (ValueError, OverflowError, ArithmeticError):  # a date outside Python's range
         return str(scalar.cast(pa.string()))
     return repr(found) if isinstance(found, float) and not np.isfinite(found) else found

@@ -1,4 +1,4 @@
-"""What a sink is: a place that each step's productions are delivered to."""
+"""The interface of a sink: a place to which each step's productions are delivered."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from headrace.errors import PipelineError
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What a sink receives of a step.
+    """What a sink receives of one step.
 
     Attributes:
-        id: names these rows for ever. It ascends from delivery to delivery, and stays the same when they
-            are delivered again, by whatever driver; no other rows of the stream ever bear it.
-        step: the step that commits them. It is the id, unless a driver had to run a step again that
-            another one had begun to show to a weak sink.
-        rows: columns ``key`` (or ``key0``, ``key1``, … for a tuple), ``timestamp`` and the value's
-            columns by their names outside (``rename=``), in the order of (key hash, key, emission). A
-            column of ours whose name the value has, too, gets underscores in front.
-        positions: by injector, the (start, end) of the input that the step read. An injector from which
-            it read nothing is missing. Of the step: the rows may also come of what was read before,
-            and was kept in state.
-        weak: whether this comes before the step's commit.
-        epoch: the number of the driver that delivers; it goes up with each. A driver that is inside a
-            delivery when another one takes over may still write. A sink that can compare numbers in the
-            same transaction can refuse that: what comes with a lower epoch than it has seen is stale.
+        id: identifies these rows. It ascends from delivery to delivery. It stays the same if they
+            are delivered again, also by another driver, and no other rows of the stream ever have
+            it.
+        step: the step that commits them. This is the id, with one exception: a driver had to run a
+            step again that an earlier driver had already shown to a weak sink.
+        rows: the columns ``key`` (or ``key0``, ``key1``, … for a tuple), ``timestamp``, and the
+            value's columns under their names outside (``rename=``). Rows are in the order of (key
+            hash, key, emission). If the value has a column of the same name, ours gets underscores
+            in front.
+        positions: by injector, the (start, end) of the input that the step read. Injectors from
+            which it read nothing are missing. The rows may also result from earlier input that was
+            kept in state.
+        weak: whether this delivery comes before the step's commit.
+        epoch: the epoch of the driver that delivers; each driver has a higher one. A driver that is
+            inside a delivery when another driver takes over may still write. A sink can refuse that
+            if it can compare epochs in the transaction that writes: a delivery with a lower epoch
+            than it has seen is stale.
     """
 
     id: int
@@ -39,36 +42,39 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Sink:
-    """Base of all sinks. One of your own defines :meth:`deliver`, or :meth:`receive` to be told more.
+    """Base class of all sinks.
 
-    Called in the driver, steps in ascending order and one at a time. On Spark each sink has a thread
-    of its own: others, and the steps that follow, do not wait for it until the outbox is full
-    (``Settings.outbox_steps``, ``outbox_bytes``). What it raises stops the pipeline, and the step comes
-    again at the next start.
+    Your own defines :meth:`deliver`, or :meth:`receive` to get more details.
 
-    A strong sink (the default) receives a step after its commit. A crash between delivery and the
-    note of it repeats what was delivered last: a sink whose ``deliver`` of the same step twice has the
-    effect of once makes the pipeline exactly-once end to end. A weak one receives it before the
-    commit; the same is true of it.
+    The driver calls it for one step at a time, in ascending order. On Spark each sink has a thread
+    of its own. Other sinks and later steps do not wait for it until the outbox is full
+    (``Settings.outbox_steps``, ``outbox_bytes``). An exception stops the pipeline, and the step is
+    delivered again at the next start.
+
+    A strong sink (the default) receives a step after its commit. A crash between a delivery and the
+    note of it repeats the last delivery. If delivering a step twice has the effect of delivering it
+    once, the pipeline is exactly-once end to end. A weak sink receives a step before its commit;
+    the same holds for it.
     """
 
-    #: Whether delivering a step again has no further effect; for who reads the drawing.
+    #: Whether delivering a step again has no further effect. For readers of the code: Headrace does
+    #: not use it.
     idempotent: bool = False
 
     def check(self, columns: pa.Schema) -> None:
-        """Refuse what this sink could not deliver. Called where the pipeline is drawn.
+        """Refuse columns that the sink cannot deliver. Called when the pipeline is built.
 
         Args:
-            columns: those that :meth:`deliver` will get, by the names that they will have.
+            columns: the columns that :meth:`deliver` will get, under the names that they will have.
 
         Raises:
             PipelineError: to refuse.
         """
 
     def occupies(self) -> str:
-        """Return where it writes under names that no other sink of the pipeline may write; "" for nowhere.
+        """Return the place that only this sink may write to, or "" for no such place.
 
-        Two sinks of a pipeline that give the same are refused where the pipeline is drawn.
+        Two sinks of a pipeline with the same place are refused when the pipeline is built.
         """
         return ""
 
@@ -76,7 +82,7 @@ class Sink:
         """Deliver a step's productions.
 
         Args:
-            step: the delivery's id; the same rows bear it for ever.
+            step: the delivery's id. The same rows always have it.
             rows: see :class:`Delivery`.
         """
         raise PipelineError(
@@ -85,8 +91,11 @@ class Sink:
         )
 
     def receive(self, delivery: Delivery) -> None:
-        """Deliver a step's productions, told where they come from; by default :meth:`deliver`."""
+        """Deliver a step's productions, with details about them.
+
+        Calls :meth:`deliver` by default.
+        """
         self.deliver(delivery.id, delivery.rows)
 
     def close(self) -> None:
-        """Let go of what the sink holds."""
+        """Release the resources of the sink."""

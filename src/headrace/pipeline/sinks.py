@@ -1,4 +1,4 @@
-"""What is checked of sinks together."""
+"""Checks that concern several sinks of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.pipeline.sink import Sink
 
 
 def check_apart(name: str, sink: Sink, others: Iterable[SinkNode]) -> None:
-    """Check that a sink writes nothing under names that another one writes.
+    """Check that a sink writes to no place that another sink writes to.
 
-    Each names its files by the step: the same rows would be taken for a step that comes again.
+    Sinks name files by the step. So rows of one would be taken for a repeated step of the other.
 
     Raises:
-        PipelineError: when one does.
+        PipelineError: if it does.
     """
     place = sink.occupies()
     if not place:

@@ -1,8 +1,8 @@
-"""What a source is: replayable input, addressed by positions that are plain data.
+"""The interface of a source: replayable input, addressed by positions that are plain data.
 
-A step's *division* names a start and an end position for each injector. Positions are JSON values
-of the source's own making. From (start, end) a source must read the same records for ever, in the
-same order: that is what makes a step repeatable.
+The *division* of a step names a start and an end position for each injector. Positions are JSON
+values of the source's own making. From (start, end) a source must always read the same records, in
+the same order. That makes a step repeatable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.storage.bounds import Micros, Whole
 
 Position = Any
 
-#: How much is asked for to find out whether there is more.
+#: Limits of the offer that is asked for to find out whether more input has come.
 _SOME_ROWS, _SOME_BYTES = 100_000, 16 << 20
 
 
@@ -29,14 +29,15 @@ class Limit(msgspec.Struct, frozen=True):
     """How much a step may take from a source.
 
     Attributes:
-        rows, bytes: at most so much.
-        paused: partitions that nothing is to be taken from now, since they are too far ahead.
-        open_ended: whether the input goes on after what is there now, because this run only catches up.
-            A source then leaves what may still be being written for the next run, such as a last line
-            without its newline, and does not call a partition final just because there is no more of it
-            now. (What it says of the whole input in ``Offer.final`` is taken for "no more now".)
-        until: what :meth:`Source.now` returned when the run began to catch up: nothing that came later
-            is to be offered. None where there is no such bound.
+        rows, bytes: upper bounds.
+        paused: partitions from which nothing is to be taken now, since they are too far ahead.
+        open_ended: whether more input may follow, because this run only catches up with what is
+            available. A source then leaves data that may be incomplete, such as a last line without
+            its newline, for the next run. It does not call a partition final just because no more
+            of it is available now. If it calls the whole input final (``Offer.final``), that means
+            "nothing more now".
+        until: the mark that :meth:`Source.now` returned when the run started to catch up. Nothing
+            that came later is to be offered. None for no such bound.
     """
 
     rows: int
@@ -47,12 +48,13 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a source says of one of its partitions, as of the end of an offer.
+    """What a source knows of one of its partitions, as of the end of an offer.
 
     Attributes:
-        final: whether nothing comes after it, ever.
-        promise_us: the source's word that no record before it will come; it may lag, and never lies.
-        awaited: whether the source only expects it: nobody has seen it yet.
+        final: whether nothing will ever follow.
+        promise_us: the source's promise that no earlier record will come. It may lag, but must be
+            true.
+        awaited: whether the source only expects the partition, and has not seen it yet.
     """
 
     final: bool = False
@@ -61,20 +63,21 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a source has next.
+    """What a source offers next.
 
     Attributes:
         end: the position after it.
-        rows: how many records, or an estimate.
-        bytes: how large they are.
-        final: whether nothing comes after it, ever.
-        empty: whether there is nothing to read (an offer may only say what has become of the input).
-        parts: what is known of each partition. One that is named here holds the watermark from the next
-            step on, also before its first record. A source without partitions may leave this empty, and
-            then is one partition called ``""``. One that a committed step knows to be final may be left
-            out: then it is forgotten, and its name must not come again.
-        pending: of an offer without records: whether the source is still finding out what there is, so that
-            a run that catches up is to ask again.
+        rows: the number of records, or an estimate.
+        bytes: their size.
+        final: whether nothing will ever follow.
+        empty: whether it contains no records. Such an offer only reports news about the input.
+        parts: what is known of each partition. A partition that is named here holds the watermark
+            from the next step on, also before its first record. A source without partitions may
+            leave this empty, and then counts as one partition called ``""``. A partition that a
+            committed step knows to be final may be left out. It is then forgotten, and its name
+            must not come again.
+        pending: for an offer without records, whether the source is still finding out what is
+            available. A run that catches up then asks again.
     """
 
     end: Position
@@ -90,12 +93,12 @@ class Split(msgspec.Struct, frozen=True):
     """A part of a division that one task reads.
 
     Attributes:
-        spec: what the source needs to read it; plain data.
-        data: the records themselves as an Arrow stream, for sources that only the driver can read.
-        place: what to name in an error.
-        partition: which partition its records are of; None where each record says so itself, in the
-            column :data:`PARTITION_COLUMN` of what is read.
-        bad: the records that could not be read, where the driver has the records.
+        spec: the data that the source needs to read it; plain data.
+        data: the records as an Arrow stream, for sources that only the driver can read.
+        place: the place to name in an error.
+        partition: the partition of its records. None if each record names its own, in the column
+            :data:`~headrace.schema.reserved.PARTITION_COLUMN` of the rows read.
+        bad: the records that could not be read, for sources that only the driver can read.
     """
 
     spec: Any
@@ -106,51 +109,52 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Source(ABC):
-    """Base of all sources."""
+    """Base class of all sources."""
 
-    #: What its positions are of, in words: an injector's source may become another of the same kind, and
-    #: none of another. Empty where that is not known.
+    #: What its positions refer to, in words. An injector's source may be replaced only by one of
+    #: the same kind. Empty if that is not known.
     source_kind: str = ""
-    #: Whether the input is all there: then it is divided by rows and bytes, never by time.
+    #: Whether all input is available. It is then divided by rows and bytes, never by time.
     bounded: bool = False
-    #: Whether it gives again what a committed step has taken, also after a restart, until it is told that
-    #: this is in a checkpoint.
+    #: Whether it can give again what a committed step has taken, also after a restart, until
+    #: :meth:`committed` says that this is in a checkpoint.
     replays: bool = True
-    #: Whether it can be read again from its start while it is being read: see :meth:`again`.
+    #: Whether it can be read again from its start while it is being read; see :meth:`again`.
     rereads: bool = False
-    #: Whether what a checkpoint has is taken away: deleted, or told to be done to whoever gives it. Then
-    #: one injector alone can read it.
+    #: Whether input that is in a checkpoint is consumed: deleted, or acknowledged to whatever
+    #: provides it. Then only one injector can read it.
     consumes: bool = False
-    #: Whether it says whose record each is: its partitions have names of their own. Without that all of its
-    #: input is one partition, called ``""``, and nobody can expect another (``expect=``).
+    #: Whether it names the partition of each record. If not, all of its input is one partition
+    #: called ``""``, and ``expect=`` is refused.
     partitioned: bool = False
-    #: Whether it promises up to where its partitions are complete (:attr:`Part.promise_us`), which
-    #: ``exact()`` relies on.
+    #: Whether it promises up to which time its partitions are complete (:attr:`Part.promise_us`).
+    #: ``exact()`` relies on this.
     promises: bool = False
-    #: Whether it can tell records that cannot be read from the others (:meth:`sift`), which ``on_error=``
-    #: relies on.
+    #: Whether it can separate records that cannot be read (:meth:`sift`). ``on_error=`` relies on
+    #: this.
     sifts: bool = False
-    #: Whether it leaves partitions alone that are paused (:attr:`Limit.paused`), which ``skew_limit=``
-    #: relies on. (The engine itself does not ask a source without partitions while that is paused.)
+    #: Whether it takes nothing from paused partitions (:attr:`Limit.paused`). ``skew_limit=``
+    #: relies on this. A source without partitions need not: the engine does not ask it while it is
+    #: paused.
     holds_back: bool = False
 
     @abstractmethod
     def values(self) -> ValueType:
-        """Return the type of the records' values (the columns after the event time is known)."""
+        """Return the type of the records' values, with their columns apart from the event time."""
 
     @abstractmethod
     def start(self) -> Position:
         """Return the position before the first record.
 
-        What it says when a pipeline first begins with it is noted, and holds from then on: so it may be
-        where the input ends just now.
+        The position that it returns when a pipeline first reads it is recorded, and used from then
+        on. So it may be where the input currently ends.
         """
 
     @abstractmethod
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        """Return what comes after a position, at most ``limit``; None when nothing is there yet.
+        """Return what follows a position, at most ``limit``, or None if nothing is available yet.
 
-        Called in the driver. Raises typed errors for what it finds wrong.
+        Called in the driver. Raises typed errors for anything wrong with the input.
         """
 
     @abstractmethod
@@ -158,30 +162,31 @@ class Source(ABC):
         """Return the parts of a division, in the order of its records. Called in the driver."""
 
     def now(self, position: Position) -> Any:
-        """Return a mark of what is there now, for a run that reads this and no more.
+        """Return a mark of what is available now, for a run that reads this and no more.
 
-        Called in the driver, once, when a run begins to catch up. The mark is kept in memory only, and
-        comes back in :attr:`Limit.until`. It must bound what is offered where input can come faster than
-        it is read. (Spark has ``prepareForTriggerAvailableNow`` for that.)
+        Called once, in the driver, when a run starts to catch up. The mark is kept in memory only,
+        and is passed back as :attr:`Limit.until`. If input can come faster than it is read, the
+        mark must bound what is offered. (In Spark, ``prepareForTriggerAvailableNow`` serves this
+        purpose.)
 
         Args:
             position: how far the input was read.
 
         Returns:
-            the mark, of any type; None where the source cannot say: then the run has caught up with it
-            at the first offer that has no records.
+            The mark, of any type, or None if the source cannot say. Without a mark, the run has
+            caught up at the first offer without records.
         """
         return None
 
     def has_more(self, position: Position) -> str:
-        """Say what has come after a position at which the input had ended; ``""`` when nothing has.
+        """Return in words what has come after a position at which the input had ended.
 
-        Called in the driver, once, when a pipeline is started whose input has ended, after :meth:`open`.
-        May wait for the answer.
+        Called once, in the driver, after :meth:`open`, when a pipeline is started whose input has
+        ended. It may wait for the answer.
 
         Returns:
-            words for people, such as ``"3 more records"``. An input that waits for more now, though
-            nothing is there yet, has not ended either.
+            Words for people, such as ``"3 more records"``; ``""`` if nothing has come. An input
+            that now waits for more, even if nothing is available yet, has not ended either.
         """
         offer = self.offer(position, Limit(_SOME_ROWS, _SOME_BYTES))
         if offer is None:
@@ -192,52 +197,57 @@ class Source(ABC):
         return "" if offer.final else "nothing yet, but the source waits for more now"
 
     def recover(self, start: Position, end: Position) -> bool:
-        """Get ready to give a division that an earlier driver had begun and not committed.
+        """Get ready to give a division that an earlier driver had started and not committed.
 
-        Called in the driver before anything was offered, and again until it says True.
+        Called in the driver before anything was offered, and again until it returns True.
 
         Returns:
-            whether ``splits(start, end)`` can be called by now; always, unless the source says otherwise.
+            Whether ``splits(start, end)`` can be called now. True by default.
         """
         return True
 
     @abstractmethod
     def read(self, split: Split) -> pa.Table:
-        """Return a split's records: ``TIMESTAMP_COLUMN`` (int64, microseconds), and the value columns.
+        """Return a split's records: the column ``TIMESTAMP_COLUMN`` and the value columns.
 
-        Where the split leaves the partition to the records there is also ``PARTITION_COLUMN``: a text
-        that is not empty, for each record.
+        ``TIMESTAMP_COLUMN`` is int64, in microseconds. If the split's ``partition`` is None, the
+        table also has ``PARTITION_COLUMN``, a non-empty text for each record.
 
-        Called in a task or in the driver. Must depend on nothing but the split.
+        Called in a task or in the driver. The result must depend on nothing but the split.
         """
 
     def splits_to_sift(self, start: Position, end: Position) -> list[Split]:
         """Return the parts of a division as :meth:`splits` does, each to be sifted.
 
-        For sources whose records the driver has: it finds the bad ones by now. Called in the driver.
+        Sources whose records only the driver can read find the bad ones here. Called in the driver.
         """
         return self.splits(start, end)
 
     def sift(self, split: Split) -> Sifted:
-        """Return a split's records that can be read, as :meth:`read` would, and those that cannot.
+        """Return a split's readable records, as :meth:`read` would, and separately the others.
 
-        Only for sources that say ``sifts``. Called where :meth:`read` is, in its place. What is wrong
-        with more than a record is raised, as there.
+        Only for sources with ``sifts``. Called in place of :meth:`read`. An error that affects more
+        than one record is raised, as in :meth:`read`.
         """
         raise AssertionError(f"{type(self).__name__} cannot tell its bad records")
 
     def again(self) -> Source:
-        """Return a source of the same records, to be read from the start without disturbing this one.
+        """Return a source of the same records that can be read from the start beside this one.
 
-        Only for sources that say ``rereads``. Called in the driver.
+        Only for sources with ``rereads``. Called in the driver.
         """
         raise AssertionError(f"{type(self).__name__} cannot be read again")
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
-        """Return what comes after a position, at most ``limit``, and nothing behind another position.
+        """Return what follows a position, at most ``limit``, up to another position.
 
-        None where nothing is between the two. ``until`` is the end of an offer made before. Divides
-        the input as :meth:`offer` would.
+        Divides the input as :meth:`offer` would. Returns None if nothing lies between the two
+        positions.
+
+        Args:
+            position: the position to continue from.
+            until: the end of an earlier offer.
+            limit: how much may be taken.
         """
         raise AssertionError(f"{type(self).__name__} cannot be read again")
 
@@ -249,14 +259,14 @@ class Source(ABC):
         """
 
     def reads_the_same(self, other: Source) -> bool:
-        """Say whether another source, or this one, gives what this one does: of two injectors."""
+        """Return whether this source and that of another injector would give the same records."""
         return self is other
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
         """Return the event times of values of this source's type, in microseconds.
 
-        For the test driver, which is given values in the place of what the source would read. None
-        when values do not tell.
+        For the test driver, which gets values instead of input that the source would read. Returns
+        None if values do not have times.
 
         Raises:
             BadInput: for a value whose time cannot be read.
@@ -264,33 +274,41 @@ class Source(ABC):
         return None
 
     def read_by(self) -> Any:
-        """Return what its records follow from, besides what there is to read.
+        """Return what determines its records, apart from the input itself.
 
-        That is how it was told to read: names of columns, rules, functions of the user's. It is part of
-        the pipeline's code: other code may not finish a step that was shown before its commit. Where the
-        input is does not belong to it. By default nothing: its class and the type of its values say all.
+        That is how it was configured to read: names of columns, rules, functions of the user. It
+        counts as part of the pipeline's code: other code may not finish a step that was shown
+        before its commit. The location of the input does not belong to it. None by default: the
+        class and the type of the values then say everything.
         """
         return None
 
     def for_tasks(self) -> Source:
-        """Return what tasks need to call :meth:`read`; by default the source itself."""
+        """Return what tasks need in order to call :meth:`read`.
+
+        By default this is the source itself.
+        """
         return self
 
     def taken(self, position: Position) -> None:
-        """Learn that everything up to a position was taken by a committed step.
+        """Note that a committed step has taken everything up to a position.
 
-        It may still be asked for again, if the source :attr:`replays`, until it is :meth:`committed`.
+        It may still be asked for again until it is :meth:`committed`, if the source
+        :attr:`replays`.
         """
 
     def committed(self, position: Position) -> None:
-        """Learn that everything up to a position is in a checkpoint, and is never asked for again."""
+        """Note that everything up to a position is in a checkpoint, and no longer needed.
+
+        The source is never asked for it again.
+        """
 
     def close(self) -> None:
-        """Let go of what the source holds."""
+        """Release the resources of the source."""
 
 
 class InTasks(Source):
-    """What tasks see of a source that only the driver can divide: they read splits, and no more.
+    """A source as tasks see it, if only the driver can divide its input: tasks only read splits.
 
     Args:
         values: the type of the records' values.

@@ -1,4 +1,4 @@
-"""The shapes of a computation's state, as the storage remembers them, and what its code reads besides."""
+"""The schemas of a computation's state as they are stored, and those of older versions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.schema import defaults_of, describe
 from headrace.schema.codecs import StateCodec
 from headrace.schema.upgrades import Upgrade
 
-#: As which the code takes rows of an older version: unseen, as plain data; or not at all.
+#: How the code reads rows of an older version: as plain data of any kind, or not at all.
 ANYTHING, GIVEN_UP = "anything", "given up"
 
 
 def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
-    """Return name → shape of all state of a computation that has values.
+    """Return name → schema of all state of a computation that has values.
 
     See :mod:`headrace.schema.compatibility`.
     """
@@ -41,13 +41,16 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
     if node.ordered:
         for stream in node.inputs:
             found[f"{stream.name} in order"] = {"kind": "waiting", **_columns(stream)}
-    # (as it will be read back: there a NaN is none)
+    # As it will be read back: JSON turns a NaN into null.
     plain: dict[str, dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(found))
     return plain
 
 
 def older_shapes(node: Node) -> dict[str, dict[str, Any]]:
-    """Return name → version → what the code takes rows of that version for, where there are upgrades."""
+    """Return name → older version → the schema with which the code reads rows of that version.
+
+    Only states with upgrades are included.
+    """
     found = {
         name: {str(older): _taken_as(item.kind, of, node) for older, of in item.upgrades.items()}
         for name, item in {**node.shape.states, **node.shape.per_worker}.items()
@@ -72,7 +75,7 @@ def _version(version: int) -> Mapping[str, int]:
 
 
 def _columns(stream: Stream) -> dict[str, Any]:
-    """Return the columns of records that wait, and what older records have in those that are added."""
+    """Return the columns of waiting records, with the defaults of columns that were added."""
     defaults = defaults_of(stream.values)
     return {
         "columns": {

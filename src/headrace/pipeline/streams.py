@@ -1,4 +1,4 @@
-"""Streams of a drawing: what flows between its injectors, computations and sinks."""
+"""The streams of a pipeline graph: what flows between injectors, computations and sinks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headrace.schema import TIMESTAMP, ValueType, describe
 
 DEAD_LETTER = "dead_letter"
 LATE = "late"
-#: What of an injector comes before the check of its ids, as a part of the stream's address.
+#: Part of the address of an injector's records before the check of their ids.
 RAW = "raw"
-#: What of it cannot be read, before it is brought to its stream, in the same place.
+#: Part of the address of an injector's bad records, before they are brought to their stream.
 BAD = "bad"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """What a computation's ``dead_letter`` stream carries: a record or timer whose handler raised.
+    """A row of a computation's ``dead_letter`` stream: a record or timer whose handler raised.
 
     Attributes:
         stream: the input stream, or the timer's name.
@@ -37,7 +37,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class StreamOwner(Protocol):
-    """The pipeline that a stream is part of, as far as streams need it."""
+    """The part of a pipeline that its streams need."""
 
     def side_streams(self, injector: str) -> Mapping[str, Stream]:
         """Return the side streams of an injector, by the names that users have for them."""
@@ -45,17 +45,18 @@ class StreamOwner(Protocol):
 
 
 class Stream:
-    """A named stream of (key, value, timestamp); computations subscribe to it.
+    """A named stream of records (key, value, timestamp) that computations can read.
 
     Attributes:
+        pipeline: the pipeline to which it belongs.
         name: the injector's name, or ``computation.output``.
         values: the type of its values.
-        key_fields: the key of the computation that produces it; empty for an injector's.
-        is_late: whether it carries late records, which its consumers do not judge once more.
-        address: what it is subscribed by, unique in the pipeline: its name, unless it is what an
-            injector reads before its ids are checked.
-        checked: whether it is what is left of an injector's records after their ids were checked.
-        group: the group of the computation that produces it, which says where its keys lie.
+        key_fields: the key of the computation that produces it; empty for an injector's stream.
+        is_late: whether it carries late records. Its readers do not judge their lateness again.
+        address: identifies it within the pipeline. This is its name, except for an injector's
+            records before their ids are checked.
+        checked: whether it carries an injector's records after the check of their ids.
+        group: the group of the computation that produces it. It determines where its keys lie.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Stream:
 
     @property
     def owner(self) -> str:
-        """The name of the injector or computation whose stream it is."""
+        """The name of the injector or computation that the stream belongs to."""
         return self.name.partition(".")[0]
 
     def __getitem__(self, name: str) -> Stream:
-        """Return a side stream of an injector: ``"dead_letter"``, of what its source cannot read.
+        """Return a side stream of an injector: ``"dead_letter"``, with the records it cannot read.
 
         Raises:
-            PipelineError: when it has none of that name.
+            PipelineError: if it has no side stream of that name.
         """
         sides = self.pipeline.side_streams(self.name)
         if name not in sides:
@@ -92,11 +93,12 @@ class Stream:
         return sides[name]
 
     def public_schema(self) -> pa.Schema:
-        """Return the columns that sinks get: the key, the event time, the value's by their names outside.
+        """Return the columns that sinks get: key, event time, and the value's columns.
 
-        The key is called ``key`` (``key0``, ``key1``, … if it has several parts), the time ``timestamp``.
-        Where the value has a column of that name, in capitals or not, ours gets an underscore in front,
-        and a second one if that is taken, too.
+        The key is called ``key`` (``key0``, ``key1``, … if it has several parts), and the time
+        ``timestamp``. The value's columns have their names outside (``rename=``). If one of these
+        is the same, in capitals or not, ours gets an underscore in front, and a second one if that
+        is taken too.
         """
         values = list(self.values.outside_schema)
         names = self.public_names([field.name for field in values])
@@ -104,14 +106,14 @@ class Stream:
         return pa.schema([*keys, pa.field(names[len(keys)], TIMESTAMP), *values])
 
     def public_names(self, values: Sequence[str]) -> list[str]:
-        """Return the names of all columns that sinks get, beside columns of values of these names."""
+        """Return the names of all columns that sinks get, given those of the value's columns."""
         taken = {name.lower() for name in values}
         count = len(self.key_fields)
         keys = ["key"] if count == 1 else [f"key{number}" for number in range(count)]
         return [*(_free(name, taken) for name in (*keys, "timestamp")), *values]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the drawing behind when sent to a task: it holds sources and sinks."""
+        """Leave out the pipeline when the stream is sent to a task: it holds sources and sinks."""
         return {**self.__dict__, "pipeline": None}
 
     def __repr__(self) -> str:
@@ -119,7 +121,7 @@ class Stream:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name for a column of ours that leaves the user's own alone; they have none with two."""
+    """Return a free name for one of our columns, with underscores in front if necessary."""
     while name in taken:
         name = f"_{name}"
     return name

@@ -1,4 +1,4 @@
-"""What is said of an injector's time: how it seeds the watermark, and what that waits for."""
+"""The rules of an injector's watermark: how it is seeded, and which partitions it waits for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def rules_of(
     name: str, source: Source, *, watermark: Strategy | None, expect: Sequence[str],
     idle_after: DurationLike | None, skew_limit: DurationLike | None, percentile: float | None,
 ) -> Rules:  # fmt: skip
-    """Return an injector's rules; the arguments are those of :meth:`Pipeline.inject`.
+    """Return an injector's rules. The arguments are those of :meth:`Pipeline.inject`.
 
     Raises:
-        PipelineError: for a rule that cannot be kept, by any source or by this one.
+        PipelineError: for a rule that no source, or not this one, can keep.
     """
     if percentile is not None and not (isinstance(percentile, int | float) and 0 < percentile < 1):
         raise PipelineError(
@@ -49,10 +49,10 @@ def rules_of(
 
 
 def _check_known(name: str, source: Source, rules: Rules) -> None:
-    """Refuse what rests on something that the source does not know.
+    """Refuse rules that need something which the source does not know.
 
     Raises:
-        PipelineError: when the watermark would stand for ever, or records would be held back for ever.
+        PipelineError: if the watermark would never move, or records would be held back without end.
     """
     place, kind = f"injector {name!r}", type(source).__name__
     if rules.strategy.measures == "promise" and not source.promises:
@@ -80,7 +80,7 @@ def _check_known(name: str, source: Source, rules: Rules) -> None:
 
 
 def _is_strategy(watermark: Any) -> bool:
-    """Say whether this tells up to where a partition is complete; a class of such does not."""
+    """Return whether an object is a watermark strategy. A class of strategies is not."""
     return not isinstance(watermark, type) and all(
         hasattr(watermark, name) for name in ("of", "measures")
     )

@@ -1,17 +1,18 @@
-"""Policies that a pipeline can be run under: they say what the layout is to become, from what is measured.
+"""Policies: they decide from measurements when and how the layout should change.
 
-None is on by default. ``headrace.run(pipeline, ..., policy=headrace.policies.Balance())`` turns one on;
-with ``policy_dry_run=True`` it only tells what it would do. What a policy wants is asked for by the
-same commands that a user has, so it is in the history of migrations, with the reason, and can be aborted.
+No policy is on by default. ``headrace.run(pipeline, ..., policy=headrace.policies.Balance())``
+turns one on. With ``policy_dry_run=True`` it only reports what it would do. Its decisions become
+the same commands that a user sends. So they appear in the history of migrations, with the reason,
+and can be aborted.
 
 ==============  ====================================================================================
-``Balance``     levels skew: moves bins, and splits a bin that nobody could carry
+``Balance``     evens out skew: moves bins, and splits a bin that is too heavy for any worker
 ``Memory``      keeps the state of each worker below a bound
-``Scaling``     as many workers as the input needs, by their true processing rates (DS2)
-``Together``    several; the first that wants a change decides
+``Scaling``     as many workers as the input needs, from their true processing rates (DS2)
+``Together``    several policies; the first that wants a change decides
 ==============  ====================================================================================
 
-One of your own is a class with a method ``decide(seen: Measurements) -> ScalingDecision``.
+A policy of your own is a class with a method ``decide(seen: Measurements) -> ScalingDecision``.
 """
 
 from __future__ import annotations
@@ -60,19 +61,19 @@ __all__ = [
     "named",
 ]
 
-#: Policies by the names that the command line has for them.
+#: Policies by their names on the command line.
 _NAMED: dict[str, type[Any]] = {"balance": Balance, "memory": Memory, "scaling": Scaling}
 NAMES = sorted(_NAMED)
 
 
 class How(msgspec.Struct, frozen=True):
-    """How the decisions of a policy are carried out.
+    """How often a policy is asked, and how its decisions are carried out.
 
     Attributes:
-        every: how often it is asked, at most; by the clock of the run.
+        every: shortest time between two decisions, by the clock of the run.
         strategy: how moves are divided into rounds.
-        prepare: whether what moves is copied ahead.
-        objective: no step is to be expected to take longer; ``None`` for no such objective.
+        prepare: whether new owners read the bins ahead.
+        objective: longest time that a step should be expected to take; ``None`` for no objective.
     """
 
     every: DurationLike = "10s"
@@ -82,12 +83,12 @@ class How(msgspec.Struct, frozen=True):
 
     @property
     def every_us(self) -> int:
-        """How often, in microseconds."""
+        """The shortest time between two decisions, in microseconds."""
         return duration_micros(self.every)
 
 
 def name_of(policy: Policy) -> str:
-    """Return the name of a policy, as commands and logs have it.
+    """Return the name of a policy, as it appears in commands and logs.
 
     >>> name_of(Balance()), name_of(Together([Balance(), Scaling()]))
     ('balance', 'balance + scaling')
@@ -104,7 +105,7 @@ def named(name: str, options: dict[str, str]) -> Policy:
     8
 
     Raises:
-        PipelineError: when there is no such policy or option, or the policy cannot be like that.
+        PipelineError: if there is no such policy or option, or the values do not fit together.
     """
     try:
         policy: Policy = msgspec.convert(options, _NAMED[name], strict=False)
@@ -124,7 +125,10 @@ def named(name: str, options: dict[str, str]) -> Policy:
 
 
 def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command | None:
-    """Return the command that carries out a decision, with the policy and its reason; None for nothing."""
+    """Return the command that carries out a decision; None if the decision is for nothing.
+
+    The command names the policy and its reason.
+    """
     match decided:
         case Nothing():
             return None

@@ -1,8 +1,8 @@
-"""The policies: from measurements to a decision about the layout, with the reason in words.
+"""The built-in policies: they turn measurements into a decision about the layout, with its reason.
 
-A policy carries nothing out: it returns a *decision*, which the driver turns into a command, or only
-reports (a dry run). Policies are pure and have no memory: what they must know of the past, such as when the
-layout last changed, is in the measurements. None is on by default.
+A policy carries nothing out. It returns a *decision*, which the driver turns into a command, or
+only reports in a dry run. Policies are pure and have no memory. What they need to know of the past,
+such as when the layout last changed, is in the measurements. None is on by default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.migration.targets import WORTH, Worth, balanced
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
-    """The layout is to stay as it is."""
+    """The layout should stay as it is."""
 
     reason: str
 
@@ -32,13 +32,13 @@ class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
         return f"nothing: {self.reason}"
 
 
-#: Where nobody says how many there may be.
+#: Bound on the number of workers if neither the policy nor the runner gives one.
 _MOST_WORKERS = 1_024
 _UNKNOWN = Nothing("too little was measured yet")
 
 
 class Rescale(msgspec.Struct, frozen=True, tag="rescale"):
-    """There are to be so many workers; ``prices`` say what they are to share equally."""
+    """The number of workers should change; ``prices`` define the load that they share equally."""
 
     workers: int
     reason: str
@@ -49,7 +49,7 @@ class Rescale(msgspec.Struct, frozen=True, tag="rescale"):
 
 
 class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
-    """The same workers are to have more equal work; ``prices`` say what counts as work."""
+    """The same workers should have more equal loads; ``prices`` define the load."""
 
     reason: str
     prices: Prices | None = None
@@ -59,7 +59,7 @@ class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
 
 
 class SplitBins(msgspec.Struct, frozen=True, tag="split"):
-    """Bins, as (start, bits), are to become their two children."""
+    """Bins, given as (start, bits), should be split in two."""
 
     bins: list[tuple[int, int]]
     reason: str
@@ -72,19 +72,19 @@ ScalingDecision = Nothing | Rescale | Rebalance | SplitBins
 
 
 class Policy(Protocol):
-    """Says what a layout should become."""
+    """Decides how the layout should change."""
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Return what is wanted now, and why."""
+        """Return the decision as of now, with its reason."""
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Several policies; the first that wants a change decides."""
+    """Several policies. The first that wants a change decides."""
 
     policies: Sequence[Policy]
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Return the first decision for a change, or why no policy wants one."""
+        """Return the first decision for a change, or the reasons why no policy wants one."""
         reasons = []
         for policy in self.policies:
             decided = policy.decide(seen)
@@ -98,15 +98,15 @@ class Together(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """Levels skew: moves bins where that is worth it, and splits a bin that nobody could carry.
+    """Evens out skew: moves bins if that is worth it, and splits bins that are too heavy.
 
     Attributes:
-        worth: when moving is worth it.
-        heavy: a bin with more than this share of a worker's fair share is split, when skew
-            cannot be levelled otherwise.
+        worth: when moving is worth its cost.
+        heavy: a bin with more than this part of a worker's fair share is split, if skew cannot be
+            evened out otherwise.
         deepest: bins of this depth are not split.
-        cooldown_us: how long nothing is wanted after a change.
-        prices: how bytes, records and CPU count.
+        cooldown_us: how long to wait after a change.
+        prices: what bytes, records and CPU time count for.
     """
 
     worth: Worth = WORTH
@@ -119,7 +119,7 @@ class Balance(msgspec.Struct, frozen=True):
         _check(self.heavy > 0 and 0 <= self.deepest <= MAX_DEPTH, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Decide to rebalance, to split, or nothing."""
+        """Decide to rebalance, to split bins, or to do nothing."""
         if not seen.known:
             return _UNKNOWN
         if cooling := _cooling(seen, self.cooldown_us):
@@ -155,11 +155,11 @@ class Memory(msgspec.Struct, frozen=True):
     """Keeps the state of each worker below a bound.
 
     Attributes:
-        most_bytes: how much state a worker may have.
-        fill: how full workers are to be after a change, as a share of that.
-        most_workers: how many there may be.
+        most_bytes: largest amount of state that a worker may have.
+        fill: how full workers should be after a change, as a share of ``most_bytes``.
+        most_workers: largest number of workers.
         deepest: bins of this depth are not split.
-        cooldown_us: how long nothing is wanted after a change.
+        cooldown_us: how long to wait after a change.
     """
 
     most_bytes: int
@@ -173,7 +173,7 @@ class Memory(msgspec.Struct, frozen=True):
         _check(0 <= self.deepest <= MAX_DEPTH, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Decide for more workers, a better balance, smaller bins, or nothing."""
+        """Decide on more workers, a better balance, smaller bins, or nothing."""
         worker, fullest = int(seen.state_bytes.argmax()), int(seen.state_bytes.max())
         if fullest <= self.most_bytes:
             return Nothing(f"no worker has more than {fullest} of {self.most_bytes} bytes of state")
@@ -199,27 +199,29 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """As many workers as the input needs, by their true processing rates.
+    """As many workers as the input needs, from their true processing rates.
 
-    Source: DS2 (Kalavri et al., OSDI '18): what workers do per second *while they work* tells how
-    many are needed, without trial and error; with measured rates it takes few changes to settle. The
-    band, the cooldowns and the catching-up are those of Flink's autoscaler.
+    Source: DS2 (Kalavri et al., OSDI '18). How many records workers process per second *while they
+    work* shows how many workers are needed, without trial and error. With measured rates it settles
+    in a few changes. The band, the cooldowns and the treatment of a backlog are those of Flink's
+    autoscaler.
 
-    While most steps leave input waiting, nobody knows how much more would come in than is read. Workers
-    count as busy all the time then, so that each change brings a share more of them, until all is read;
-    but where the ones there are have time left, others would not help: something else is too slow.
+    While most steps leave input waiting, the true rate of arrivals is unknown. Then workers count
+    as always busy, so each change adds a share of the present number, until all input is read. But
+    if the workers have time left although input waits, more of them would not help: something else
+    is too slow.
 
     Attributes:
-        target: how busy workers are to be, as a share of the time.
-        low, high: while they are as busy as between these, nothing is wanted.
-        catch_up_us: how soon a backlog is to be worked off.
-        least_gain: by what share the number of workers must change at least.
-        fewest, most: how many workers there may be; at most, by default, as many as can work at once (task
-            slots): more would only share their time.
-        cooldown_us: how long nothing is wanted after a change.
-        shrink_after_us: how long before fewer workers are wanted, after a change; longer, since too
-            many cost money and too few cost latency.
-        most_bytes: how much state a worker may have after a change; 0 for any.
+        target: how busy workers should be, as a share of the time.
+        low, high: between these shares, nothing changes.
+        catch_up_us: how soon a backlog should be worked off.
+        least_gain: smallest change in the number of workers, as a share of it.
+        fewest, most: bounds on the number of workers. The default for ``most`` is how many can run
+            at once (task slots), since more would only share their time.
+        cooldown_us: how long to wait after a change.
+        shrink_after_us: how long to wait after a change before asking for fewer workers. It is
+            longer, because too many workers cost money, and too few cost latency.
+        most_bytes: largest amount of state that a worker may have after a change; 0 for any.
     """
 
     target: float = 0.7
@@ -239,7 +241,7 @@ class Scaling(msgspec.Struct, frozen=True):
         _check(band and bounds and self.catch_up_us > 0, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Decide for another number of workers, or nothing."""
+        """Decide on another number of workers, or on nothing."""
         rates = seen.true_rates[seen.true_rates > 0]
         if not len(rates):
             return Nothing("how fast workers are is not known: too little was measured yet")
@@ -261,7 +263,7 @@ class Scaling(msgspec.Struct, frozen=True):
         return self._rescale(seen, int(np.ceil(demand / (rate * self.target))), why)
 
     def _demand(self, seen: Measurements) -> float:
-        """Return how many records a second are to be worked on, those that wait included."""
+        """Return the records per second to work on, with those that wait."""
         come = seen.arrivals_per_s + seen.backlog * 1e6 / self.catch_up_us
         return come * seen.amplification
 
@@ -278,16 +280,16 @@ class Scaling(msgspec.Struct, frozen=True):
         return Rescale(wanted, why)
 
     def _most(self, seen: Measurements) -> int:
-        """Return how many workers there may be."""
+        """Return the largest number of workers."""
         return self.most or max(seen.places or _MOST_WORKERS, self.fewest)
 
     def _for_state(self, seen: Measurements) -> int:
-        """Return how many workers the state needs."""
+        """Return the number of workers that the state needs."""
         return int(np.ceil(seen.state_bytes.sum() / self.most_bytes)) if self.most_bytes else 1
 
 
 def _cooling(seen: Measurements, cooldown_us: int) -> Nothing | None:
-    """Decide for nothing while the last change is recent."""
+    """Return a decision for nothing if the last change is too recent; None otherwise."""
     if seen.since_change_us >= cooldown_us:
         return None
     ago = seen.since_change_us / 1e6

@@ -1,1 +1,1 @@
-"""What driver and tasks say to each other: plans out, parcels between tasks, reports back."""
+"""What driver and tasks exchange: plans, parcels between tasks, and reports."""

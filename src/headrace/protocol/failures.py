@@ -1,4 +1,4 @@
-"""Errors on their way: as they travel in a report, and back."""
+"""Errors in transit: conversion to the form in which a report carries them, and back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headrace.protocol.plan import Failure
 
 
 def failure_of(error: HeadraceError) -> Failure:
-    """Return an error as it travels."""
+    """Return an error in the form in which a report carries it."""
     text = error.traceback_text if isinstance(error, UserCodeError) else ""
     return Failure(type(error).__name__, error.what, error.place, error.remedy, text)
 
 
 def error_of(failure: Failure) -> HeadraceError:
-    """Return the error that travelled."""
+    """Return the error that a report carries."""
     from headrace import errors
 
     kind: Any = getattr(errors, failure.kind, InvariantBroken)

@@ -1,10 +1,12 @@
-"""What bins give their workers to do: counted in the steps that are to be measured, told in few bytes.
+"""The load of bins, as measured in a step and reported in few bytes.
 
-A step that is measured tells for each computation which bins it touched and how many of its records each
-got, by a sample of at most ``SAMPLE`` of them; so it costs a bounded time and a bounded number of bytes,
-whatever the number of bins and of records. The time that the computation took is shared among its bins
-by records: a columnar computation works on all bins in one call, and to read a clock for each key would
-cost a per-record one more than many a handler does.
+If a step is measured, it reports for each computation which bins got records, and how many. It
+looks at a sample of at most ``SAMPLE`` records. So its time and its size are bounded, whatever the
+number of bins and of records.
+
+The time of a computation is divided among its bins by their records. A columnar computation
+processes all bins in one call. And for per-record code, reading a clock for each key would cost
+more than many a handler.
 """
 
 from __future__ import annotations
@@ -20,19 +22,20 @@ from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
 from headrace.schema.reserved import HASH
 
-#: So many records of a computation are looked at in a step, at most.
+#: Maximum number of records of a computation that are sampled in a step.
 SAMPLE = 4_096
-#: Up to so many bins for each record that is looked at, counters for all bins are cheaper than a sort.
+#: Up to this many bins for each sampled record, counting in an array of all bins is cheaper than
+#: sorting.
 _FEW_BINS = 4
 
 
 class BinLoads(msgspec.Struct, frozen=True, array_like=True):
-    """What the bins of one worker gave one computation to do in a step.
+    """How much work the bins of one worker gave one computation in a step.
 
     Attributes:
         bins: the bins that got records, as positions in the step's layout, ascending: 32 bits each,
             little-endian.
-        counts: how many of the records that were looked at each got: 16 bits each, little-endian.
+        counts: how many of the sampled records each of them got: 16 bits each, little-endian.
         records: how many records there were in all.
         took_us: how long the computation took, without opening bins.
     """
@@ -49,24 +52,24 @@ class BinLoads(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def looked_at(self) -> int:
-        """How many of the records were looked at."""
+        """The number of sampled records."""
         return int(np.frombuffer(self.counts, "<u2").sum())
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """Which part of the records each bin got; together 1."""
+        """The share of the records that each bin got; the sum is 1."""
         counts = np.frombuffer(self.counts, "<u2").astype(np.float64)
         shares: npt.NDArray[np.float64] = counts / counts.sum()
         return shares
 
 
 class OpenedState(msgspec.Struct, frozen=True, array_like=True):
-    """What of its state a worker has opened in a step.
+    """How much state a worker has opened in a step.
 
     Attributes:
-        bins, nbytes: how many bins, and how large their rows are.
+        bins, nbytes: the number of bins, and the size of their rows.
         took_us: how long that took.
-        relaid_us: how long it took to follow a change of the layout; 0 where there was none.
+        relaid_us: how long it took to follow a change of the layout; 0 if there was none.
     """
 
     bins: int
@@ -78,13 +81,13 @@ class OpenedState(msgspec.Struct, frozen=True, array_like=True):
 def loads_of(
     layout: Layout, inputs: Sequence[pa.RecordBatch | None], took_us: float, draw: int
 ) -> BinLoads | None:
-    """Return what the bins gave a computation to do; None without records.
+    """Return the load of a computation's bins; None if there were no records.
 
     Args:
-        layout: bins of the step.
+        layout: the layout of the step.
         inputs: the records of each input, with their hashes.
         took_us: how long the computation took.
-        draw: any number that differs from step to step: which records are looked at.
+        draw: any number that differs from step to step. It decides which records are sampled.
     """
     hashes = [batch.column(HASH).to_numpy() for batch in inputs if batch is not None]
     records = sum(len(part) for part in hashes)
@@ -95,7 +98,7 @@ def loads_of(
 
 
 def _sampled(hashes: list[U64], records: int, draw: int) -> U64:
-    """Return every so many'th hash, beginning with another one each time."""
+    """Return every n-th hash, starting at a position that depends on ``draw``."""
     every = -(-records // SAMPLE)
     found = [part[draw % every :: every] for part in hashes] if every > 1 else hashes
     together = found[0] if len(found) == 1 else np.concatenate(found)
@@ -103,7 +106,7 @@ def _sampled(hashes: list[U64], records: int, draw: int) -> U64:
 
 
 def _counted(layout: Layout, hashes: U64) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the bins of some hashes, and how many of these each has."""
+    """Return the bins of some hashes, and how many hashes each bin has."""
     bins = layout.bins_of(hashes)
     if len(layout) > _FEW_BINS * len(bins):
         found, counts = np.unique(bins, return_counts=True)

@@ -1,4 +1,7 @@
-"""What travels between tasks: few, large parcels, one from each producer to each consumer."""
+"""Parcels: the records that tasks send to each other, in few and large pieces.
+
+Each producer task sends one parcel to each consumer task.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from headrace.eventtime.watermark import PartitionSeen, Watermarks
 
 
 class ParcelHeader(msgspec.Struct):
-    """Sent by every producer task to every consumer task, also when it has no records.
+    """The header of a parcel, which every producer sends to every consumer, even without records.
 
     Attributes:
-        layer, worker, attempt: who produced.
-        epoch, step, try_: for what; a parcel of any other try is refused.
+        layer, worker, attempt: the producer.
+        epoch, step, try_: the attempt of the step that it is for. A parcel of any other is refused.
         local: output watermarks on this worker of each stream of this layer.
         known: output watermarks over all workers of each stream of earlier layers.
-        seen: for layer 0: what the records read came to, by injector and partition.
-        latest: for later layers: the latest event time that the pipeline has worked with, this step's
-            records included.
-        failed: whether a task before or here failed, so that there is nothing to work on.
+        seen: for layer 0: what the records that were read amount to, by injector and partition.
+        failed: whether this task or one before it failed, so that there is nothing to process.
+        latest: for later layers: the latest event time that the pipeline has processed, including
+            this step's records.
     """
 
     layer: int
@@ -39,7 +42,7 @@ class ParcelHeader(msgspec.Struct):
 
 
 class Spooled(msgspec.Struct, frozen=True, array_like=True):
-    """Where in a spool some bytes are."""
+    """Where some bytes are in a spool."""
 
     file: str
     offset: int
@@ -47,19 +50,19 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ParcelLost(Exception):
-    """What was sent is not there, or is of another try: this one is lost, and nothing else."""
+    """A parcel is missing or belongs to another attempt. This attempt is lost, and nothing else."""
 
 
 class Spool(ABC):
-    """A place that all tasks of a try can see, for what is too large to travel in band."""
+    """A place that all tasks of an attempt can access, for what is too large to send in band."""
 
     @abstractmethod
     def put(self, name: str, bodies: list[bytes]) -> list[Spooled] | None:
-        """Keep some bytes under a name that no other attempt uses; None when there is no room."""
+        """Store some bytes under a name that no other attempt uses; None if there is no room."""
 
     @abstractmethod
     def get(self, spooled: Spooled) -> pa.Buffer:
-        """Return bytes that were put, without a copy where that can be done.
+        """Return stored bytes, without a copy where possible.
 
         Raises:
             ParcelLost: when they are gone.
@@ -72,10 +75,10 @@ class Entry(msgspec.Struct):
     Attributes:
         node: the computation.
         input: which of its inputs.
-        order: split number (injected) or producing worker: entries are applied in this order.
-        rows: how many records.
-        body: an Arrow record batch of the schema of that input.
-        spooled: where the body is, when it does not travel in band.
+        order: split number (injected) or producing worker. Entries are applied in this order.
+        rows: the number of records.
+        body: an Arrow record batch with the schema of that input.
+        spooled: where the body is, if it is not sent in band.
     """
 
     node: str
@@ -94,18 +97,18 @@ class Entry(msgspec.Struct):
 
 
 class Parcel(msgspec.Struct):
-    """All that one task sends to one consumer.
+    """Everything that one task sends to one consumer.
 
     Attributes:
-        header: who sends.
-        entries: records, for the consumer's layer and (to be passed on) deeper ones.
+        header: the header.
+        entries: records for the consumer's layer, and records that it passes on to later layers.
     """
 
     header: ParcelHeader
     entries: list[Entry] = []
 
 
-#: Entries of a parcel that add up to this go through the spool, if there is one.
+#: Entries of a parcel whose total size reaches this are spooled, if there is a spool.
 SPOOL_BYTES = 1 << 17
 
 _encoder = msgspec.msgpack.Encoder()
@@ -113,7 +116,7 @@ _decoder = msgspec.msgpack.Decoder(Parcel)
 
 
 def spool_large(parcel: Parcel, name: str, spool: Spool) -> Parcel:
-    """Return a parcel whose bodies are in the spool, if they are large and there is room."""
+    """Return a parcel with its bodies in the spool, if they are large and the spool has room."""
     here = [entry for entry in parcel.entries if entry.spooled is None]
     bodies = [entry.body for entry in here]
     if sum(map(len, bodies)) < SPOOL_BYTES:
@@ -132,10 +135,10 @@ def spool_large(parcel: Parcel, name: str, spool: Spool) -> Parcel:
 
 
 def encode_parcel(parcel: Parcel) -> bytes:
-    """Return a parcel as bytes."""
+    """Return the encoding of a parcel."""
     return _encoder.encode(parcel)
 
 
 def decode_parcel(data: bytes) -> Parcel:
-    """Return the parcel that was encoded."""
+    """Return the parcel of an encoding."""
     return _decoder.decode(data)

@@ -1,4 +1,7 @@
-"""The plan of a step: all that a task needs to know, and all that the step may depend on."""
+"""The plan of a step, which the driver sends to the tasks, and the reports that they send back.
+
+A plan holds everything that a task needs to know, and everything that the step may depend on.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from headrace.protocol.loads import BinLoads, OpenedState
 from headrace.runfiles.format import FileRef
 from headrace.storage.soft import is_soft
 
-#: Who carries records between layers: the driver, files of the one host that all tasks run on, or Spark's
-#: shuffle.
+#: How records travel between layers: through the driver, through files on the one host that runs
+#: all tasks, or through Spark's shuffle.
 Exchange = Literal["driver", "host", "shuffle"]
 
 
@@ -30,7 +33,7 @@ class InjectorPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         before: what was known of it before, with what its source says of its partitions now.
-        final: whether its input ends with this step, so that its watermark goes to the end.
+        final: whether its input ends with this step, so that its watermark goes to the end of time.
         splits: the parts of its division, in order.
     """
 
@@ -42,13 +45,13 @@ class InjectorPlan(msgspec.Struct, frozen=True):
 class ChainPlan(msgspec.Struct, frozen=True):
     """Which committed files the soft state of one (layer, worker) must stand for.
 
-    Soft state is valid for a chain of adopted files, never for a step number: an abandoned try
-    reached "step t" too.
+    Soft state is valid for a chain of adopted files, never for a step number: an abandoned attempt
+    reached "step t", too.
 
     Attributes:
-        digest: names the chain up to and with the last committed step.
-        recent: the chain's last links, (digest before, file, digest after), oldest first; of light
-            steps, whose files are soft, all since the last checkpoint.
+        digest: names the chain up to and including the last committed step.
+        recent: the last links of the chain, oldest first, as (digest before, file, digest after).
+            Links of uncheckpointed steps, whose files are soft, are all included.
     """
 
     digest: str
@@ -56,23 +59,26 @@ class ChainPlan(msgspec.Struct, frozen=True):
 
     @property
     def checkpoint(self) -> str:
-        """Names the chain up to the last checkpoint; the next one goes on from there."""
+        """The name of the chain up to the last checkpoint.
+
+        The next checkpoint continues that chain.
+        """
         soft = self.soft
         return soft[0][0] if soft else self.digest
 
     @property
     def soft(self) -> list[Link]:
-        """The links of light steps."""
+        """The links of uncheckpointed steps."""
         return [of for of in self.recent if is_soft(of[1].name)]
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """State that no code of the run knows, and that is to be kept: of a computation that was removed.
+    """State of a removed computation, which no code of the run knows, but which must be kept.
 
     Attributes:
         name: the computation.
-        dated: its cells that hold times, and their time domains.
-        files: what holds its rows of the slice that is to be written.
+        dated: its cells that hold times, with their time domains.
+        files: the files with its rows of the slice that is being written.
     """
 
     name: str
@@ -81,13 +87,13 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 class SlicePlan(msgspec.Struct, frozen=True):
-    """A slice of the hash space whose content the step is to write whole.
+    """A slice of the hash space that the step writes whole.
 
     Attributes:
-        number, of: which slice, of how many.
-        undeclared: computations of which storage has state that the code does not declare, so that
-            memory does not have all there is.
-        carried: computations that are not drawn, whose rows are taken over from file to file.
+        number, of: the number of the slice, and the number of slices.
+        undeclared: computations with stored state that the code does not declare, so that memory
+            does not hold all of it.
+        carried: removed computations whose rows are copied from file to file.
     """
 
     number: int
@@ -97,12 +103,13 @@ class SlicePlan(msgspec.Struct, frozen=True):
 
 
 class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker is to read ahead, since it is to own it soon.
+    """What a worker reads ahead because it will own it soon.
 
     Attributes:
-        worker: who.
-        ranges: what is wanted, as :meth:`headrace.keyspace.ranges.Ranges.to_wire` writes it.
-        most_bytes: about how much it may read at a time; with 0 it keeps what it has up to date.
+        worker: the worker.
+        ranges: the hashes, as written by :meth:`headrace.keyspace.ranges.Ranges.to_wire`.
+        most_bytes: about how many bytes it may read at a time. With 0, it keeps what it has up to
+            date.
     """
 
     worker: int
@@ -113,42 +120,43 @@ class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
 class StepPlan(msgspec.Struct, frozen=True):
     """A step to be computed.
 
-    The result of a step is a function of: the division (through the splits), the clock reading, the
-    seed, the watermarks, and the committed state. The rest says who does what.
+    The result of a step is a function of the division (through the splits), the clock reading, the
+    seed, the watermarks, and the committed state. The rest says which task does what.
 
     Attributes:
-        step: the step's number.
-        epoch: the driver's reign.
-        try_: which run of the step this is.
-        clock_us: the clock reading that everybody uses.
-        seed: of all randomness in the step.
+        step: the number of the step.
+        epoch: the driver's epoch.
+        try_: the number of the attempt.
+        clock_us: the clock reading that all tasks use.
+        seed: seed of all randomness in the step.
         layout: bins and owners.
-        lineage, layout_version, relocated: where the layout comes from, for soft state and readers of
-            files; see ``LayoutNow``. Of what was relocated, the newest.
-        ahead: what is read ahead, by workers that are to own it soon.
+        lineage, layout_version, relocated: where the layout comes from, for soft state and readers
+            of files; see ``LayoutNow``. Only the newest relocations are named.
+        ahead: what workers read ahead because they will own it soon.
         per_worker: digests of what computations hold in workers, by ``"computation/worker"``.
-        orphans: the workers that are no more, and whose per-worker state is still there, by computation.
-        measured: whether reports are to tell which bins had how much to do.
+        orphans: workers that no longer exist but still have per-worker state, by computation.
+        measured: whether reports include the loads of bins.
         store: where the storage is.
         injectors: what comes in.
         watermarks: (input, output) of each computation after the step before.
-        reached: of computations whose input has ended, the event time up to which they have worked it off.
-        latest: the latest event time that the pipeline had worked with before the step.
+        reached: for computations whose input has ended, the event time up to which they have
+            processed it.
+        latest: the latest event time that the pipeline had processed before the step.
         percentiles: the percentile watermark of what each computation produces, where it differs.
-        resting: computations that do not work in this step, whatever comes to them.
-        replays: whether the division is read again, for computations that are catching up.
-        retained: the retained productions that they read again, in the place of a division.
-        portions: how many portions of due timers computations have fired since all input has ended, if
-            some are left; see :mod:`headrace.tasks.portions`.
+        resting: computations that do not run in this step, whatever reaches them.
+        replays: whether this is a step of a backfill, so that the division is read again.
+        retained: the retained productions that a backfill reads in place of a division.
+        portions: how many portions of due timers each computation has fired since all input has
+            ended, if some are left; see :mod:`headrace.tasks.portions`.
         chains: what soft state must stand for, by ``"layer/worker"``.
-        exchange: who carries records between layers. Which one it was leaves no trace in any result.
+        exchange: how records travel between layers. No result depends on it.
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
-        light: whether what the step changes is left in soft files.
-        timeout_us: how long its tasks may take; 0 for any time.
-        checkpoint: the step as of which state is in storage; steps after it have left soft files.
-        ledger: the newest committed step; its head says which files state is in. It is the step before,
-            unless the step is computed once more.
+        light: whether the step is uncheckpointed, so that its changes stay in soft files.
+        timeout_us: how long its tasks may take; 0 for no limit.
+        checkpoint: the step as of which state is in storage. Later steps have left soft files.
+        ledger: the newest committed step, whose head says which files hold state. It is the step
+            before, except in a replay.
     """
 
     step: int
@@ -185,7 +193,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def readers(self) -> int:
-        """How many tasks read the division; the driver alone counts as one."""
+        """The number of tasks that read the division. The driver alone counts as one."""
         return 1 if self.exchange == "driver" else self.layout.workers
 
     def injectors_after(
@@ -194,7 +202,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         """Return what is known of the injectors after the step.
 
         Args:
-            seen: what the records that were read came to, by injector and partition.
+            seen: what the records that were read amount to, by injector and partition.
             rules: by injector.
         """
         before = {name: of.before for name, of in self.injectors.items()}
@@ -202,12 +210,18 @@ class StepPlan(msgspec.Struct, frozen=True):
         return advance(before, seen, finals, rules, self.clock_us)
 
     def file_stem(self, layer: int, worker: int, attempt: str) -> str:
-        """Return the name of a file of one attempt; no other attempt ever bears it."""
+        """Return the name of an attempt's file, without its folder.
+
+        No other attempt ever uses it.
+        """
         return f"{self.step:012d}-e{self.epoch}-t{self.try_}-l{layer}-w{worker}-a{attempt}"
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a task could not do its part; it travels in band, so that user errors come first."""
+    """Why a task failed.
+
+    It is sent in band, so that an error of user code is reported before its consequences.
+    """
 
     kind: str
     what: str
@@ -220,17 +234,17 @@ class NodeReport(msgspec.Struct):
     """What one computation did on one worker.
 
     Attributes:
-        records, late, skipped, keys, timers, produced: how many.
-        input_watermark, output_watermark: after this step.
+        records, late, skipped, keys, timers, produced: the number of each.
+        input_watermark, output_watermark: the watermarks after this step.
         percentile: the percentile watermark of what it produces.
         next_wall_timer: the lowest pending wall timer, or a bound below it.
         oldest: the lowest event time of work that is still to be done, or a bound below it.
-        state_digest: of what it changed.
-        duplicates, expired: records that a check of ids dropped: their id was seen; or they are so
-            late that their id may be forgotten.
-        backlog: whether timers or posts are left that are due, and fire in the next steps.
-        reached: the watermark that would have made all event timers, posts and ordered records due that
-            were due in this step; ``MIN_TIME`` for none.
+        state_digest: the digest of what it changed.
+        duplicates, expired: records that a check of ids dropped, because their id was seen, or
+            because they are so late that their id may be forgotten.
+        backlog: whether due timers or posts are left for the next steps.
+        reached: the watermark at which all event timers, posts and ordered records of this step
+            were due; ``MIN_TIME`` if there were none.
     """
 
     records: int = 0
@@ -259,30 +273,33 @@ class StreamReport(msgspec.Struct):
 
 
 class TaskReport(msgspec.Struct):
-    """What one attempt did; the driver adopts attempts by these.
+    """What one attempt of a task did. The driver adopts attempts by these reports.
 
     Attributes:
-        layer, worker, attempt: who it was; the attempt's name is unique for ever.
-        consumed: the attempts (layer, worker, attempt) whose payloads it worked on.
+        layer, worker, attempt: the task, and the name of the attempt, which is never used again.
+        consumed: the attempts (layer, worker, attempt) whose parcels it processed.
         run: the file of its state changes and of its part of the slice, if there are any.
         outputs: the file of staged productions, if there are any.
         retained: the file of retained productions, if there are any.
         in_slice: whether the file of state holds rows of the slice.
-        slice_bytes: how many bytes of them.
+        slice_bytes: the size of these rows.
         nodes, streams: counts, watermarks and digests.
-        seen: what the records that it read came to, by injector and partition.
-        read_rows: records read, by injector.
-        skipped: records that the source could not read, by injector.
-        phases: seconds spent, by phase.
+        seen: what the records that it read amount to, by injector and partition.
+        read_rows: the number of records read, by injector.
+        skipped: the number of records that the source could not read, by injector.
+        read_digests: the digest of the records read, by injector.
+        phases: seconds by phase.
         unread: whether something is still to be read ahead.
-        loads: what its bins gave each computation to do, if the step is measured.
-        opened: what of its state it has opened; None for nothing.
-        notes: facts for people: process, whether soft state was at hand.
+        loads: the load of its bins for each computation, if the step is measured.
+        opened: how much state it has opened; None if none.
+        notes: facts for people: the process, and whether soft state was at hand.
         failure: why it failed.
-        inline_outputs: copies of small staged productions, so that they need not be read.
-        unstaged: small productions that only weak sinks receive, and that are in no file.
+        inline_outputs: copies of small staged productions, so that their files need not be read.
+        unstaged: small productions that are in no output file: those that only weak sinks receive
+            and, in an uncheckpointed step, those of all sinks.
         per_worker: what computations hold in the worker, where that has changed.
-        taken_in: workers that are no more, and whose per-worker state is in the worker's now.
+        taken_in: workers that no longer exist, and whose per-worker state this worker has taken
+            over.
     """
 
     layer: int

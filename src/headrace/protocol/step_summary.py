@@ -1,4 +1,4 @@
-"""What a step did, as listeners are told it."""
+"""The summary of a step that listeners receive."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ class StepSummary(msgspec.Struct, frozen=True):
     Attributes:
         step: its number.
         records: records read, over all injectors.
-        skipped: records that sources could not read, over all injectors.
-        seconds: from the start of its try to the end of its commit.
-        phases: seconds by phase, tasks' phases summed over tasks.
-        exchange: who carried records.
-        soft_state: how tasks had their soft state: ``hit``, ``caught up``, ``cold``.
+        seconds: from the start of its attempt to the end of its commit.
+        phases: seconds by phase. Phases of tasks are summed over the tasks.
+        exchange: how records travelled.
+        soft_state: how many tasks found their soft state in each condition: ``hit``, ``caught up``,
+            ``moved``, ``moved, caught up`` or ``cold``.
         head: the pipeline after it.
+        skipped: records that sources could not read, over all injectors.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Several batches as one."""
+"""Concatenation of Arrow batches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.errors import BadInput
 
 
 def as_one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return some batches (at least one) as one, rows in their order.
+    """Return batches, at least one, concatenated into one.
 
     Raises:
-        BadInput: when that has more than 2 GiB of text or bytes in one column, which Arrow cannot hold.
-            (Put together as a table they would be several batches again.)
+        BadInput: if a column of the result has more than 2 GiB of text or bytes, which an Arrow
+            batch cannot hold. (Concatenated as a table, it would be several batches again.)
     """
     if len(batches) == 1:
         return batches[0]

@@ -1,15 +1,19 @@
-"""The file of what a step changed on one worker (a *run*), and of the slice that it wrote whole.
+"""The format of *runs*: files with what a step changed on one worker, and the slice it wrote whole.
 
-Heron's blob: one file holds many bins, each findable by offset and length. Layout of the file::
+A run is like Heron's blob: one file holds many bins, and each can be found by offset and length.
+Layout of the file::
 
     block, block, ...        Arrow record batches, cut at bin boundaries
     footer                   msgpack: for each section its schema, blocks and bins
     length, checksum, magic  16 + 8 bytes
 
-A *section* belongs to one computation (its state) or one stream (its staged productions). The
-manifest names the file with its length and the footer's checksum; the footer holds the blocks'
-checksums; so any part can be read alone and verified before it is used. Bins are named by prefix,
-and readers ask for hash ranges: a split or a merge of bins rewrites nothing.
+A *section* belongs to one computation (its state) or one stream (its staged productions).
+
+The manifest names the file with its length and the footer's checksum. The footer holds the
+checksums of the blocks. So any part can be read alone, and is verified before it is used.
+
+Bins are identified by prefix, and readers ask for ranges of hashes. So a split or a merge of bins
+rewrites nothing.
 """
 
 from __future__ import annotations
@@ -34,23 +38,31 @@ from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
 from headrace.storage.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
 from headrace.storage.soft import is_soft
 
-#: Rows of a block: a bin can be read without the rest, and a block is still worth a read.
+#: Rows of a block: few enough to read a bin without the rest, and enough to be worth a read.
 BLOCK_ROWS = 16_384
 MAGIC = b"HRRUN001"
 FORMAT = 1
-#: No timer is noted as later: ``MAX_TIME`` says that there is none.
+#: Latest time that is noted for a timer. ``MAX_TIME`` stands for "no timer".
 LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
-#: Shorter files are read whole: across a network a call takes about as long as so many bytes do.
+#: Files up to this size, in bytes, are read whole. Across a network, reading this much takes about
+#: as long as a call.
 _SMALL_FILE = 1 << 20
-#: So many bytes at a file's end are read first: mostly the footer is among them.
+#: How many bytes at a file's end are read first. Usually they include the footer.
 _LAST = 128 << 10
-#: So few stretches of rows are taken as they are; more are copied, each column once.
+#: Up to this number of stretches, rows are sliced. More stretches are copied, each column once.
 _FEW_STRETCHES = 64
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of rows that is read as one."""
+    """A stretch of rows that is read as one.
+
+    Attributes:
+        offset, length: its position in the file, in bytes.
+        checksum: the checksum of its bytes.
+        rows: the number of rows.
+        first, last: the lowest and the highest hash.
+    """
 
     offset: Whole
     length: Whole
@@ -61,10 +73,14 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BinTable(msgspec.Struct, frozen=True, array_like=True):
-    """The lowest timers of each bin that the section touches, as parallel arrays (bytes of NumPy's).
+    """The lowest timers of each bin that a section touches, in parallel arrays of NumPy bytes.
 
-    ``lowest`` is the lowest timer set in these rows, for each time domain: a lower bound that
-    lets a worker find due bins without opening them.
+    For each time domain, the lowest timer that is set in the bin's rows. It is a lower bound, with
+    which a worker finds due bins without opening them.
+
+    Attributes:
+        starts, bits: the bins, by first hash and length of their prefix.
+        lowest_event, lowest_wall: their lowest timers; ``MAX_TIME`` for none.
     """
 
     starts: bytes
@@ -74,13 +90,21 @@ class BinTable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True):
-    """What the footer says of one section."""
+    """The footer's entry for one section.
+
+    Attributes:
+        owner: the computation or stream.
+        kind: the kind of section; see :mod:`headrace.runfiles.sections`.
+        schema: the Arrow schema of its rows.
+        blocks: its blocks, in order.
+        bins: the lowest timers of its bins.
+    """
 
     owner: str
     kind: str
     schema: bytes
     blocks: list[Block]
-    bins: BinTable | None  # none where no row can be due
+    bins: BinTable | None  # None if no row can be due
 
 
 class Footer(msgspec.Struct, frozen=True, array_like=True):
@@ -90,8 +114,8 @@ class Footer(msgspec.Struct, frozen=True, array_like=True):
     sections: list[Section]
 
 
-#: Made once, before there are threads: what msgspec makes of a type as it is first decoded is not safe from
-#: others that decode it for the first time, too; the process ends by a segmentation fault (0.22).
+#: Created once, before threads are started. If several threads decode a type for the first time,
+#: msgspec 0.22 ends the process with a segmentation fault.
 _footers = msgspec.msgpack.Decoder(Footer)
 
 
@@ -101,11 +125,12 @@ class FileRef(msgspec.Struct, frozen=True):
     Attributes:
         name: its exact name in the store.
         length: its length in bytes.
-        checksum: of its footer, as 16 hexadecimal digits; the footer vouches for the rest.
-        step: the step whose change it holds, and as of which its slice is whole.
-        layer, worker: who wrote it.
+        checksum: the checksum of its footer, as 16 hexadecimal digits. The footer vouches for the
+            rest.
+        step: the step whose changes it holds. Its slice is whole as of that step.
+        layer, worker: the layer and worker that wrote it.
         owners: the computations whose state it holds.
-        layout: the lineage of the layout that it was written under; see ``LayoutNow``.
+        layout: the lineage of the layout under which it was written; see ``LayoutNow``.
     """
 
     name: FileName
@@ -119,7 +144,14 @@ class FileRef(msgspec.Struct, frozen=True):
 
 
 class RunPart(msgspec.Struct):
-    """One section to be written: rows sorted by hash, and the lowest timers by row."""
+    """A section to be written: rows sorted by hash, and timers by row.
+
+    Attributes:
+        owner: the computation or stream.
+        kind: the kind of section.
+        batch: the rows.
+        timer_rows: the rows that set a timer, with its time.
+    """
 
     owner: str
     kind: str
@@ -128,7 +160,7 @@ class RunPart(msgspec.Struct):
 
 
 def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
-    """Return the bytes of a run file and the checksum of its footer."""
+    """Return the bytes of a run file, and the checksum of its footer."""
     chunks: list[bytes | pa.Buffer] = []
     offset = 0
     sections: list[Section] = []
@@ -194,7 +226,7 @@ def _bin_table(
 
 
 class LowestTimers(msgspec.Struct, frozen=True):
-    """Lowest timers of the bins of a section: first hash of each bin, and its lowest times."""
+    """The lowest timers of a section's bins, with the first and last hash of each bin."""
 
     starts: Any
     ends: Any
@@ -203,11 +235,11 @@ class LowestTimers(msgspec.Struct, frozen=True):
 
 
 class RunReader:
-    """Reads parts of one run file, verifying all it reads. It is opened when something is first asked.
+    """Reads parts of one run file, and verifies all it reads. The file is opened on first use.
 
     Args:
         read: ``(name, offset, length) -> bytes``, such as ``store.read``.
-        ref: the file as the manifest names it.
+        ref: the file, as the manifest names it.
     """
 
     def __init__(self, read: Callable[[str, int, int], bytes], ref: FileRef) -> None:
@@ -219,8 +251,8 @@ class RunReader:
 
     @property
     def _sections(self) -> dict[tuple[str, str], Section]:
-        # Not a cached_property: before Python 3.12 one lock of all instances is held meanwhile, so files
-        # would be opened one after another, and steps wait for what is read ahead.
+        # Not a cached_property: before Python 3.12 it holds one lock for all instances. Files would
+        # be opened one after another, and steps would wait for reading ahead.
         if self._opened is None:
             self._opened = self._open()
         return self._opened
@@ -232,11 +264,13 @@ class RunReader:
         return self._load_footer()
 
     def open(self) -> None:
-        """Read the footer, and a small file whole.
+        """Read the footer, or a small file whole.
 
         Raises:
-            NotFound: when the file is not there (any more).
-            Damaged: when it is not what was written.
+            NotFound: if the file does not exist (any longer).
+            Damaged: if its content is not what was written.
+            StateLost: if a soft file is damaged.
+            NewerFormat: if a newer version of Headrace wrote it.
         """
         _ = self._sections
 
@@ -288,7 +322,7 @@ class RunReader:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether nothing of it has to be read any more."""
+        """Whether the whole file has been read."""
         return self._whole is not None
 
     @property
@@ -297,16 +331,16 @@ class RunReader:
         return min(self.ref.length, _SMALL_FILE)
 
     def kinds_of(self, owner: str) -> list[str]:
-        """Return the kinds of section that an owner has in this file."""
+        """Return the kinds of sections that an owner has in this file."""
         return [kind for name, kind in self._sections if name == owner]
 
     @property
     def sections(self) -> list[Section]:
-        """What the footer says of all sections, in the order in which they lie in the file."""
+        """The footer's entries for all sections, in the order of the file."""
         return list(self._sections.values())
 
     def schema(self, owner: str, kind: str) -> pa.Schema | None:
-        """Return the columns of a section, or None when the file does not have it."""
+        """Return the columns of a section, or None if the file does not have it."""
         section = self._sections.get((owner, kind))
         return None if section is None else self._schema(section)
 
@@ -315,17 +349,17 @@ class RunReader:
         return self._block(block, self._schema(section))
 
     def section(self, owner: str, kind: str) -> Section | None:
-        """Return what the footer says of a section, or None."""
+        """Return the footer's entry for a section, or None."""
         return self._sections.get((owner, kind))
 
     def rows(self, owner: str, kind: str, first: int, last: int) -> pa.Table | None:
-        """Return the rows whose hash is in [first, last], or None when there are none."""
+        """Return the rows whose hash is in [first, last], or None if there are none."""
         return self.rows_in(owner, kind, Ranges.of([(first, last)]))
 
     def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
-        """Return the rows whose hash is in some ranges, or None when there are none.
+        """Return the rows whose hash is in some ranges, or None if there are none.
 
-        Each block that a range touches is read once, however many ranges there are.
+        Each block that a range touches is read once, whatever the number of ranges.
         """
         section = self._sections.get((owner, kind)) if len(ranges) else None
         if section is None:
@@ -339,7 +373,7 @@ class RunReader:
         return pa.Table.from_batches(found, schema) if found else None
 
     def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
-        """Return the lowest timers per bin, without reading a row; None where none can be due."""
+        """Return the lowest timers of each bin without reading a row. None if no row can be due."""
         section = self._sections.get((owner, kind))
         if section is None or section.bins is None:
             return None
@@ -378,7 +412,7 @@ class RunReader:
 
 
 def _fits(footer: Footer, end: int) -> bool:
-    """Say whether blocks follow each other before the footer, and tables of bins are whole."""
+    """Return whether blocks follow each other before the footer, and bin tables are complete."""
     at = 0
     for section in footer.sections:
         for block in section.blocks:
@@ -400,7 +434,7 @@ def _is_whole(bins: BinTable) -> bool:
 
 
 def _has_hashes(batch: pa.RecordBatch) -> bool:
-    """Say whether a batch has one column of hashes, none of them null."""
+    """Return whether a batch has exactly one column of hashes, without nulls."""
     at = batch.schema.get_all_field_indices(HASH)
     if len(at) != 1:
         return False
@@ -409,10 +443,10 @@ def _has_hashes(batch: pa.RecordBatch) -> bool:
 
 
 def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
-    """Return the rows of which the hash is in some ranges, in their order; others are not looked at.
+    """Return the rows whose hash is in some ranges, in their order. Other rows are not looked at.
 
     Args:
-        rows: sorted by hash.
+        rows: rows sorted by hash.
         ranges: the hashes.
     """
     hashes = rows.column(HASH).to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
-"""A worker's state as files: slices that are whole as of a step, and the changes of the steps after it.
+"""The files of a worker's state, merged: slices that are whole as of a step, and later changes.
 
-Files are read lazily, and only where they say something that nothing newer says; what they hold is
+Files are read lazily, and only for hashes of which nothing newer has all rows. Their rows are
 merged in one pass.
 """
 
@@ -25,17 +25,24 @@ from headrace.runfiles.format import Block, LowestTimers, RunReader
 from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
 from headrace.schema.reserved import HASH
 
-#: Does something for each of some items, perhaps for several at once; see ``storage.reading.Reading.each``.
+#: Calls a function for each item, perhaps for several at once; see
+#: ``storage.reading.Reading.each``.
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 _SEQUENCE = "sequence"
 _NEVER = -1
-#: Rows with the step they are of.
+#: A step, and rows as of that step.
 Dated = tuple[int, pa.Table]
 
 
 class SlicePart(msgspec.Struct, frozen=True):
-    """A hash range, and the files that hold all of it as of a step (none when it was empty)."""
+    """A hash range and the files that hold all of its rows as of a step.
+
+    Attributes:
+        first, last: the range.
+        as_of: the step.
+        readers: the files; none if the range was empty.
+    """
 
     first: int
     last: int
@@ -44,7 +51,14 @@ class SlicePart(msgspec.Struct, frozen=True):
 
 
 class _Wanted(NamedTuple):
-    """Rows of a file that count: of which step, and which; see :meth:`RunReader.rows_in`."""
+    """The rows of a file that count; see :meth:`RunReader.rows_in`.
+
+    Attributes:
+        step: the step that they are of.
+        reader: the file.
+        kind: the section in the file.
+        ranges: the hashes of the rows.
+    """
 
     step: int
     reader: RunReader
@@ -53,15 +67,15 @@ class _Wanted(NamedTuple):
 
 
 class StateSources:
-    """The files that hold one computation's state, newest information last.
+    """The files that hold one computation's state, newest last.
 
     Args:
         owner: the computation's name.
         slices: disjoint hash ranges, ascending, each whole as of a step.
         runs: files with the changes of single steps, in ascending order of steps.
-        extents: for each run the hashes of which its rows count; None for any. So a run is opened only for
-            what may be in it.
-        each: reads files: how long that takes decides how long a bin is waited for.
+        extents: for each run, the hashes of which its rows count, or None for all. A run is only
+            opened for these.
+        each: reads several files. A bin is waited for as long as this takes.
 
     Attributes:
         each: as given.
@@ -80,24 +94,24 @@ class StateSources:
         self._as_of = np.array([part.as_of for part in slices], dtype=np.int64)
 
     def with_run(self, reader: RunReader) -> StateSources:
-        """Return these files and one more run, the newest; it may be there already."""
+        """Return these files with a newest run added, unless it is one of them."""
         if any(run.ref.name == reader.ref.name for run in self.runs):
             return self
         runs, extents = [*self.runs, reader], [*self.extents, None]
         return StateSources(self.owner, self.slices, runs, extents, self.each)
 
     def with_runs(self, runs: Sequence[tuple[RunReader, Ranges | None]]) -> StateSources:
-        """Return these slices with other runs, and the hashes of which the rows of each count."""
+        """Return these slices with other runs, each with the hashes of which its rows count."""
         readers, extents = [run for run, _ in runs], [extent for _, extent in runs]
         return StateSources(self.owner, self.slices, readers, extents, self.each)
 
     def nbytes_in(self, ranges: Ranges) -> int:
-        """Return how long the files together are that may have rows of some hashes."""
+        """Return the total length of the files that may have rows of some hashes, in bytes."""
         refs = {reader.ref.name: reader.ref.length for reader in self.readers_in(ranges)}
         return sum(refs.values())
 
     def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
-        """Yield the files that may have rows of some hashes; one may come more than once."""
+        """Yield the files that may have rows of some hashes. A file may occur more than once."""
         yield from self.slices_in(ranges)
         yield from self.runs_in(ranges)
 
@@ -132,12 +146,12 @@ class StateSources:
 
     @property
     def sections(self) -> list[str]:
-        """The sections of state that any of the files has, also such as no code declares now."""
+        """The sections of state in any of the files, including those that no code declares now."""
         every = self._sections(Ranges.everything())
         return sorted({kind for _, kind, _ in every if not is_whole(kind)})
 
     def _sections(self, ranges: Ranges) -> Iterable[tuple[RunReader, str, str]]:
-        """Yield (reader, section's name in state, its name in the file) of all that counts."""
+        """Yield (file, section's name in state, its name in the file) for each relevant section."""
         overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
         for number in np.flatnonzero(overlap).tolist():
             for reader in self.slices[number].readers:
@@ -150,28 +164,31 @@ class StateSources:
                     yield reader, kind, kind
 
     def rows(self, section: str, ranges: Ranges, newer: Sequence[Dated] = ()) -> pa.Table | None:
-        """Return the live rows of some hashes, sorted by hash; None when there are none.
+        """Return the live rows of some hashes, sorted by hash, or None if there are none.
 
         Args:
-            section: of the state.
-            ranges: which hashes.
+            section: the section of state.
+            ranges: the hashes.
             newer: further changes, (step, rows), newer than all files.
         """
         return merge([*self._tables(section, ranges), *newer])
 
     def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
-        """Return the newest rows of some hashes, deletions too, sorted by hash; None if there are none."""
+        """Return the newest rows of some hashes, including deletions, sorted by hash, or None."""
         dated = self._tables(section, ranges)
         return newest(dated) if dated else None
 
     def _tables(self, section: str, ranges: Ranges) -> list[Dated]:
-        """Return (step, rows) of each file; rows that a newer slice has are left out."""
+        """Return (step, rows) of each file, without rows that a newer slice has."""
         return self.tables_of([section], ranges)[0]
 
     def tables_of(self, sections: Sequence[str], ranges: Ranges) -> list[list[Dated]]:
-        """Return the same of several sections; all files are read side by side."""
+        """Return (step, rows) of each file, for several sections.
+
+        All files are read side by side.
+        """
         wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
-        # (First, and each once: sections that are read side by side would each open their file.)
+        # Open each file once, before sections are read side by side: each of them would open it.
         self._open_all(of.reader for _, of in wanted)
         at_hand = [of.reader.is_in_memory for _, of in wanted]
         away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
@@ -188,7 +205,7 @@ class StateSources:
         return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
 
     def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
-        """Yield what is to be read of which files; no file is opened for it."""
+        """Yield which rows are to be read from which files. Opens no file."""
         pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
         part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
         inside = self._covered.contain(pieces.firsts)
@@ -204,7 +221,8 @@ class StateSources:
         older, wanted, know = 0, pieces, _Overlaps(pieces)
         for reader, extent in zip(self.runs, self.extents, strict=True):
             step = reader.ref.step
-            count = int(np.searchsorted(order, step))  # pieces of which this run says something
+            # The number of pieces to which this run adds something.
+            count = int(np.searchsorted(order, step))
             if count != older:
                 older, wanted = count, pieces.where(as_of < step)
                 know = _Overlaps(wanted)
@@ -214,11 +232,11 @@ class StateSources:
     def lowest_timers(
         self, layout: Layout, ranges: Ranges
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return a lower bound of each bin's timers (event, wall), from the footers alone.
+        """Return lower bounds of each bin's timers (event, wall), from the footers alone.
 
         Args:
-            layout: which bins.
-            ranges: the hashes of which they are wanted; only the files that may have some are opened.
+            layout: the bins.
+            ranges: the hashes of interest. Only files that may have rows of them are opened.
         """
         event = np.full(len(layout), MAX_TIME, dtype=np.int64)
         wall = event.copy()
@@ -240,7 +258,10 @@ def rows_of(
 
 
 class _Overlaps:
-    """Knows what extents have in common with some ranges; runs of one worker and time share theirs."""
+    """Caches what extents have in common with some ranges.
+
+    Runs of one worker share their extents.
+    """
 
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
@@ -248,7 +269,7 @@ class _Overlaps:
         self._common: dict[int, Ranges] = {}
 
     def overlap(self, extent: Ranges | None) -> bool:
-        """Say whether an extent (None for any) has a hash in common with the ranges."""
+        """Return whether an extent (None for all hashes) overlaps the ranges."""
         if extent is None:
             return True
         at = id(extent)
@@ -258,7 +279,7 @@ class _Overlaps:
         return self._overlap[at]
 
     def within(self, extent: Ranges | None) -> Ranges:
-        """Return the hashes that an extent (None for any) has in common with the ranges."""
+        """Return the hashes of the ranges that are in an extent (None for all hashes)."""
         if extent is None:
             return self._ranges
         at = id(extent)
@@ -270,12 +291,15 @@ class _Overlaps:
 def lower_by_facts(
     lowest: Mapping[TimeDomain, npt.NDArray[np.int64]], layout: Layout, facts: LowestTimers
 ) -> None:
-    """Lower each bin's bounds (by domain) to what the footer of a file says of its bins of then."""
+    """Lower each bin's bounds, by domain, to the lowest timers in a file's footer.
+
+    The bins in the footer are those of the time when the file was written.
+    """
     first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
     for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
         bounds = lowest[domain]
         np.minimum.at(bounds, first, times)
-        for at in np.flatnonzero(last > first):  # bins that were split since
+        for at in np.flatnonzero(last > first):  # bins that have been split since
             part = bounds[first[at] : last[at] + 1]
             np.minimum(part, times[at], out=part)
 
@@ -284,7 +308,7 @@ _ONE = np.uint64(1)
 
 
 def merge(dated: Iterable[Dated]) -> pa.Table | None:
-    """Return the newest of all rows that are the same row, without the deleted, sorted by hash.
+    """Return the newest row of each identity, without deleted rows, sorted by hash.
 
     Args:
         dated: (step, rows), in any order.
@@ -300,10 +324,10 @@ def merge(dated: Iterable[Dated]) -> pa.Table | None:
 
 
 def newest(dated: Iterable[Dated]) -> pa.Table:
-    """Return the newest of all rows that are the same row, with those that say "deleted", sorted by hash.
+    """Return the newest row of each identity, including deletions, sorted by hash.
 
     Args:
-        dated: (step, rows), in any order; some at least.
+        dated: (step, rows), in any order; at least one.
     """
     table, superseded = _in_order(list(dated))
     return table.filter(pa.array(~superseded)) if superseded.any() else table
@@ -321,10 +345,12 @@ def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
 
 
 def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:
-    """Sort rows that ascend by step, by hash and step; say which have a newer one of their hash.
+    """Sort rows by hash and step, and find those that have a newer row of their hash.
+
+    The rows must ascend by step.
 
     Returns:
-        None where two keys share a hash: that of a key in a group lacks some bits.
+        None if two keys share a hash. That may happen in a group, where hashes lack some bits.
     """
     hashes = table.column(HASH).to_numpy()
     if (hashes[1:] < hashes[:-1]).any():
@@ -341,7 +367,7 @@ def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]
 def _by_identity(
     table: pa.Table, parts: list[Dated], identity: list[str]
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Sort rows by identity and step; say which have a newer row of their identity."""
+    """Sort rows by identity and step, and find those that have a newer row of their identity."""
     steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
     table = table.append_column(_SEQUENCE, pa.array(steps))
     order = [(name, "ascending") for name in [*identity, _SEQUENCE]]

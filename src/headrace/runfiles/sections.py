@@ -1,9 +1,11 @@
-"""The sections of a run file that hold state: what makes two rows one, and which rows are gone.
+"""The sections of a run file that hold state: which rows are the same row, and which are deleted.
 
-A per-record computation has one section, of cells; a columnar one has a section for each table and
-each timer; both have one for each stream of posts and each input whose records wait. How rows are
-merged can be told from a section's name and columns alone, so that slices and tools need none of
-the user's code.
+- A per-record computation has one section, for its cells.
+- A columnar computation has a section for each table and each timer.
+- Both have a section for each stream of posts, and for each input whose records wait.
+
+How rows are merged follows from a section's name and columns alone. So writing slices, and tools,
+need no user code.
 """
 
 from __future__ import annotations
@@ -18,36 +20,42 @@ import pyarrow.compute as pc
 
 from headrace.eventtime.domains import TimeDomain
 
-#: The section of a per-record computation: a row for each value, element, entry and timer.
+#: The section of a per-record computation, with a row for each value, element, entry and timer.
 CELLS = "state"
 CELL, SUB, VALUE = "cell", "sub", "value"
 
-#: In a section of a table: whether the row says that there is none, and when it is due.
+#: Columns in a section of a table: whether the row is a deletion, and when the row is due.
 DELETED = "deleted"
 DUE = "due"
 _WHOLE = "whole:"
 SUB_PREFIX = "sub:"
 COLUMN_PREFIX = "column:"
-#: When a value, element or entry with a time to live expires: in event time, or by the clock.
+#: Columns for the time at which a value, element or entry expires: in event time, in wall time.
 EXPIRES, EXPIRES_WALL = "expires", "expires on the clock"
-#: Which version of its state's shape a row is of; 1 where it says nothing.
+#: Column for the version of the state's schema that a row has. A null means 1.
 VERSION = "version"
 
 
 def column_name(name: str, version: int = 1) -> str:
-    """Return what a table's column is called in files: of another version, it may be of another type."""
+    """Return the name of a table's column in files.
+
+    It includes the version, since a column of another version may have another type.
+    """
     return f"{COLUMN_PREFIX}{name}" if version == 1 else f"column@{version}:{name}"
 
 
 def is_column(name: str) -> bool:
-    """Say whether a column of a section has values of a table's column."""
+    """Return whether a column of a section holds values of a table's column."""
     return name.startswith((COLUMN_PREFIX, "column@"))
 
 
 def as_one(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return rows of a section as one table; where files lack a column that others have, null."""
+    """Return rows of a section as one table.
+
+    Columns that some files lack are null for their rows.
+    """
     alike = all(table.schema.equals(tables[0].schema) for table in tables[1:])
-    options = {} if alike else {"promote_options": "default"}  # (which takes three times as long)
+    options = {} if alike else {"promote_options": "default"}  # takes three times as long
     return pa.concat_tables(tables, **options).combine_chunks()
 
 
@@ -67,22 +75,22 @@ def post_section(name: str) -> str:
 
 
 def waiting_section(stream: str) -> str:
-    """Return the name of the section of an input's records that wait to be applied in order."""
+    """Return the name of the section for an input's records that wait to be processed in order."""
     return f"waiting:{stream}"
 
 
 def whole_section(name: str) -> str:
-    """Return the name of the section that holds all live rows of a slice, rather than changes."""
+    """Return the name of a section that holds all live rows of a slice instead of changes."""
     return _WHOLE + name
 
 
 def is_whole(kind: str) -> bool:
-    """Say whether a section holds all live rows of a slice."""
+    """Return whether a section holds all live rows of a slice."""
     return kind.startswith(_WHOLE)
 
 
 def identity_of(schema: pa.Schema) -> list[str]:
-    """Return the columns that make two rows of a section the same row."""
+    """Return the columns that identify a row of a section."""
     return [
         name
         for name in schema.names
@@ -91,7 +99,7 @@ def identity_of(schema: pa.Schema) -> list[str]:
 
 
 def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Say for each row of a section whether it stands for a row that is gone."""
+    """Return for each row of a section whether it is a deletion."""
     if DELETED in table.column_names:
         gone: npt.NDArray[np.bool_] = table.column(DELETED).to_numpy()
         return gone
@@ -100,12 +108,12 @@ def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain], *, expiring: bool = True) -> Any:
-    """Return (row indices, times, is_wall) of the rows of a section that will be due at a time.
+    """Return (row indices, times, is_wall) of the rows of a section that become due, or None.
 
     Args:
         batch: rows of a section.
         dated: the cells of a per-record computation that hold times.
-        expiring: whether values that expire count.
+        expiring: whether values that expire are included.
     """
     if DUE in batch.schema.names:
         field = batch.schema.field(DUE)

@@ -1,4 +1,4 @@
-"""Codecs of state values: typed, checked, and free of anything that executes what it reads."""
+"""Codecs of state values: typed and checked. Headrace's own never execute what they read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.schema.forms import shortened
 _IMMUTABLE: tuple[Any, ...] = (
     int, float, str, bytes, bool, date, datetime, timedelta, type(None), frozenset,
 )  # fmt: skip
-#: What says nothing of what is in it.
+#: Types that say nothing about what a value contains.
 _UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
 
@@ -31,10 +31,10 @@ _CODEC_REMEDY = "mend the codec and start again: what is stored is as it was"
 
 
 class StateCodec:
-    """Encodes values of one declared type, with msgpack or by the user's own codec.
+    """Encodes values of one declared type, with MessagePack or with the user's own codec.
 
-    What is encoded is decoded again before it may be kept (but for exact scalars): a value that
-    could not be read back is refused while the user's code can still be named.
+    An encoded value is decoded again before it may be kept, except for exact scalars. So a value
+    that could not be read back is refused while the user's code that set it can still be named.
     """
 
     def __init__(self, declared: Any, user_codec: Any, *, place: str) -> None:
@@ -43,7 +43,7 @@ class StateCodec:
         self._place = place
         self._exact = user_codec is None and declared in _EXACT
         self.immutable = user_codec is None and is_immutable(declared)
-        #: Whether values can be changed in place, but nothing in them can.
+        #: Whether values can be changed in place, but nothing inside them can.
         self.flat = user_codec is None and not self.immutable and _is_flat(declared)
         self._floats = user_codec is None and may_hold(float, declared)
         self._untyped = user_codec is None and any(may_hold(of, declared) for of in _UNTYPED)
@@ -62,26 +62,26 @@ class StateCodec:
         """Return the value as bytes.
 
         Raises:
-            TypeError: when it is not of the declared type.
+            TypeError: when the value is not of the declared type.
         """
         return self.keep(value)[0]
 
     def encode_kept(self, value: Any) -> bytes:
-        """Return as bytes what :meth:`keep` or :meth:`decode` gave."""
+        """Return the bytes of a value that :meth:`keep` or :meth:`decode` returned."""
         data: bytes = (
             self._asked(self._user.encode, value) if self._user is not None else encoded(value)
         )
         return data
 
     def keep(self, value: Any) -> tuple[bytes, Any]:
-        """Return the value as bytes, and as whoever reads those bytes will see it.
+        """Return the value as bytes, and the value that is decoded from these bytes.
 
-        What stays in memory must be the latter: a user's object may share parts with another, or be
-        of a type that the declared one only resembles (an int for a float, a time in another zone), and
-        then a process that remembers would differ from one that reads.
+        Only the decoded value may stay in memory. A user's object may share parts with another
+        object. Or it may only resemble the declared type, like an int for a float, or a time in
+        another zone. If it stayed, a process that remembers it would differ from one that reads it.
 
         Raises:
-            TypeError: when it is not of the declared type.
+            TypeError: when the value is not of the declared type.
         """
         try:
             if self._exact and type(value) is self.declared:
@@ -93,7 +93,7 @@ class StateCodec:
                 return data, self._asked(self._user.decode, data)
             try:
                 data = PLAIN.encode(value)
-            except TypeError:  # (of dicts without text keys, and of what cannot be written)
+            except TypeError:  # (for dicts without text keys, and for what cannot be written)
                 data = encoded(value)
             kept = self._decoder.decode(data)
             if self._floats and kept != value:
@@ -117,10 +117,10 @@ class StateCodec:
             raise_again(error, self._place, _CODEC_REMEDY, "its codec cannot decode what is stored")
 
     def _asked(self, do: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's codec makes of a value that is to be kept.
+        """Return the result of the user's codec for a value that is to be kept.
 
         Raises:
-            TypeError: when it raises.
+            TypeError: when the codec raises an error.
         """
         try:
             return do(value)
@@ -130,13 +130,13 @@ class StateCodec:
             raise TypeError(f"its codec raised {said(error)}") from error
 
     def shape(self) -> dict[str, Any]:
-        """Return what is stored, as the storage remembers it; see :mod:`headrace.schema.compatibility`."""
+        """Return the shape of what is stored; see :mod:`headrace.schema.compatibility`."""
         if self._user is not None:
             return {"codec": type(self._user).__qualname__}
         return {"type": shape_of_type(self.declared)}
 
     def describe(self) -> str:
-        """Return a stable description of the type, kept in storage to recognise a change."""
+        """Return a stable description of the type. The storage keeps it to recognise a change."""
         if self._user is not None:
             return f"codec {type(self._user).__qualname__}"
         try:
@@ -153,10 +153,10 @@ class StateCodec:
 
 
 def _check_floats(value: Any, kept: Any) -> None:
-    """Check that integers that are kept as floats are the same numbers.
+    """Check that integers that are kept as floats are still the same numbers.
 
     Raises:
-        TypeError: for one that is not.
+        TypeError: for an integer that is not.
     """
     if isinstance(kept, float):
         if isinstance(value, int | np.integer) and value != kept:
@@ -176,7 +176,7 @@ def _check_floats(value: Any, kept: Any) -> None:
 
 
 def _without_prose(schema: Any) -> Any:
-    """Return a JSON schema without docstrings: a comment is no change of a type."""
+    """Return a JSON schema without docstrings: editing one does not change a type."""
     if isinstance(schema, dict):
         return {
             k: _without_prose(v) for k, v in schema.items() if k not in ("description", "title")
@@ -187,7 +187,7 @@ def _without_prose(schema: Any) -> Any:
 
 
 def _is_flat(kind: Any) -> bool:
-    """Say whether nothing that a value of the type holds can be changed in place."""
+    """Return whether nothing inside a value of the type can be changed in place."""
     if typing.get_origin(kind) in (list, dict, set):
         return all(is_immutable(argument) for argument in typing.get_args(kind))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -196,7 +196,7 @@ def _is_flat(kind: Any) -> bool:
 
 
 def is_immutable(kind: Any) -> bool:
-    """Say whether no value of the type can be changed in place."""
+    """Return whether no value of the type can be changed in place."""
     if kind in _IMMUTABLE:
         return True
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

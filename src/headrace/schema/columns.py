@@ -1,7 +1,7 @@
 """Columns of tables: how a declared type is kept in NumPy, and how it travels as Arrow.
 
-In memory times are integers of microseconds and dates of days, texts and bytes are objects; so
-that a handler can reckon with what it gets, a whole column an instruction.
+In memory, times are integers of microseconds, dates are integers of days, and texts and bytes are
+objects. So a handler can compute with whole columns at once.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Column = npt.NDArray[Any]
 
 
 class ColumnType:
-    """One column: its Arrow type, what NumPy keeps, and what a row that is not there reads as."""
+    """One column: its Arrow type, its NumPy type, and the value that an absent row reads as."""
 
     def __init__(self, name: str, arrow: pa.DataType) -> None:
         self.name = name
         self.arrow = arrow
         self.dtype = _numpy_type(arrow)
         self.empty: Any = _empty(arrow, self.dtype)
-        self.added: Any = None  # what rows have that were stored before there was this column
+        self.added: Any = None  # the value of rows that were stored before the column was added
 
     @classmethod
     def declared(cls, name: str, kind: Any, *, place: str) -> ColumnType:
         """Return the column of a declared type.
 
         Raises:
-            PipelineError: when a table cannot have it.
+            PipelineError: when a table cannot have such a column.
         """
         arrow = kind
         if not isinstance(kind, pa.DataType):
             form = form_of(kind, place)
-            arrow = form.arrow if isinstance(form, Plain) else pa.null()  # (which no table has)
+            arrow = form.arrow if isinstance(form, Plain) else pa.null()  # (refused below)
         if not name.isidentifier() or name.startswith("_"):
             raise PipelineError(f"{name!r} cannot be the name of a column", place=place)
         try:
@@ -54,11 +54,11 @@ class ColumnType:
             ) from None
 
     def new(self, length: int) -> Column:
-        """Return a column of rows that are not there."""
+        """Return a column of absent rows."""
         return np.full(length, self.empty, dtype=self.dtype)
 
     def from_arrow(self, column: pa.Array | pa.ChunkedArray) -> Column:
-        """Return an Arrow column as NumPy keeps it."""
+        """Return an Arrow column as a NumPy column."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         if pa.types.is_dictionary(column.type):
@@ -79,10 +79,10 @@ class ColumnType:
         return array if array.type == self.arrow else array.view(self.arrow)
 
     def coerced(self, values: Any, length: int) -> Column:
-        """Return what a user gave for a column: an own copy, of the right type and length.
+        """Return a user's values as a column: a copy, of the right type and length.
 
         Raises:
-            TypeError: when it is not.
+            TypeError: when the values have another type or length.
         """
         if isinstance(values, pa.Array | pa.ChunkedArray):
             values = self._from_users_arrow(values)
@@ -104,11 +104,12 @@ class ColumnType:
         return cast
 
     def _in_units(self, array: Column) -> Column:
-        """Return times or durations of NumPy as the integers that a column keeps.
+        """Return NumPy times or durations as the integers that a column keeps.
+
+        In points in time, anything finer than a microsecond is cut off.
 
         Raises:
-            TypeError: for one that is none, or has a part that the column has no room for; but of points in
-                time what is finer than a microsecond is cut.
+            TypeError: for NaT, or for a date or duration that the column cannot hold exactly.
         """
         is_time = array.dtype.kind == "M"
         unit = "D" if pa.types.is_date32(self.arrow) else "us"
@@ -149,7 +150,7 @@ class ColumnType:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return what kind of thing a type is; values are converted within a family only."""
+    """Return the family of a type. Values are converted only within a family."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     families: list[tuple[str, Any]] = [
@@ -162,7 +163,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def _same_numbers(cast: Column, array: Column) -> bool:
-    """Say whether numbers are the same after a cast, NaN among them."""
+    """Return whether numbers are the same after a cast. NaN counts as the same as NaN."""
     if cast.dtype.kind in "iu":
         return bool((cast == array).all())
     if cast.dtype.kind == "f" and array.dtype.kind in "iu":
@@ -173,12 +174,12 @@ def _same_numbers(cast: Column, array: Column) -> bool:
     return bool(np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"))
 
 
-#: Below that every integer is a float of so many bytes.
+#: Size of a float in bytes → the bound below which it represents every integer.
 _EXACT_IN_FLOATS = {4: 2**24, 8: 2**53}
 
 
 def own(array: Column) -> Column:
-    """Return an array that a handler may read and not write: the engine goes on using it."""
+    """Return an array, made read-only: a handler may read it while the engine goes on using it."""
     if array.flags.writeable:
         array.flags.writeable = False
     return array
@@ -210,7 +211,7 @@ def _empty(kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
 
 
 def in_micros(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times or durations in the unit of a type; what is finer is cut."""
+    """Return times or durations in the unit of a type. Nanoseconds are cut to that unit."""
     if column.type.unit != "ns" or kind.unit != "us":
         return column.cast(kind, safe=column.type.unit != "ns")
     there = column.is_valid().to_numpy(zero_copy_only=False)

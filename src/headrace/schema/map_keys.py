@@ -1,7 +1,8 @@
-"""Keys of a map in storage: those that are equal in Python are one, however they are written.
+"""Keys of a map in storage: keys that are equal in Python are encoded as the same bytes.
 
-A map in memory goes by equality, its rows in storage by bytes. ``1`` for ``1.0``, ``-0.0`` for ``0.0``,
-``Decimal("100.00")`` for ``Decimal("100.0")``: each pair is equal, and would be two rows.
+A map in memory compares keys by equality. Its rows in storage are compared by bytes. ``1`` equals
+``1.0``, ``-0.0`` equals ``0.0``, and ``Decimal("100.00")`` equals ``Decimal("100.0")``. Encoded as
+they are, each of these pairs would be two rows.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.schema.codecs import StateCodec
 
-#: Of these, what is equal is written in one way.
+#: Types whose equal values are always encoded alike.
 _PLAIN: tuple[Any, ...] = (int, str, bytes, bool)
 
-#: A decimal is written out with so many zeros before its point, and beyond that with an exponent.
+#: Most zeros with which a decimal is written out before its point. Beyond, it gets an exponent.
 _PLAIN_ZEROS = 20
-#: Those that may hold values of any type.
+#: Types that may hold values of any type.
 _OF_ANY: tuple[Any, ...] = (Any, object, tuple, frozenset)
 _NUMBERS: set[Any] = {int, float, bool, Decimal}
-#: The integers that can be written; a float beyond them is equal to none.
+#: Bounds of the integers that can be encoded. A float beyond them equals none of these.
 _LEAST, _END = -(2**63), 2**64
 
 
 class MapKeyCodec(StateCodec):
-    """Encodes the keys of a map; equal ones as the same bytes."""
+    """Encodes the keys of a map. Equal keys become the same bytes."""
 
     def __init__(self, declared: Any, *, place: str) -> None:
         super().__init__(declared, None, place=place)
@@ -68,14 +69,14 @@ class MapKeyCodec(StateCodec):
 
 
 def _one_of_equals(value: Any, *, mixed: bool) -> Any:
-    """Return one and the same of all values that are equal.
+    """Return the representative of all values that are equal to a value.
 
     Args:
-        value: of a declared type.
-        mixed: whether a float may stand where an integer may.
+        value: a value of a declared type.
+        mixed: whether a float may occur where an integer may.
 
     Raises:
-        ValueError: for one that is not equal to itself.
+        ValueError: for a value that is not equal to itself.
     """
     match value:
         case float() | Decimal() if math.isnan(value):
@@ -86,7 +87,7 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
             is_one = mixed and value.is_integer() and _LEAST <= value < _END
             return int(value) if is_one else value + 0.0  # (-0.0 + 0.0 is 0.0)
         case int() if not _LEAST <= value < _END:
-            return float(value)  # (as which it came: a whole number may be read as an integer)
+            return float(value)  # (it was a float: a whole number may be read as an integer)
         case Decimal() if value.is_finite():
             return _shortest(value)
         case tuple():
@@ -109,7 +110,7 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """Return the one of all equal decimals that has no zeros to spare: exactly, whatever the context."""
+    """Return the representative of all equal decimals: exact, whatever the decimal context."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     kept = "".join(map(str, digits)).rstrip("0")
@@ -122,7 +123,7 @@ def _shortest(value: Decimal) -> Decimal:
 
 
 def _types_in(declared: Any, known: set[Any] | None = None) -> Iterator[Any]:
-    """Return a type and all that it is made of, each once."""
+    """Yield a type and all types that it is composed of, each once."""
     known = set() if known is None else known
     if declared in known:
         return
@@ -149,7 +150,7 @@ def _field_types(declared: Any) -> list[Any]:
 
 
 def _unions_in(declared: Any) -> Iterator[tuple[Any, ...]]:
-    """Return the members of each union that a type is made of."""
+    """Yield the members of each union within a type."""
     for one in _types_in(declared):
         if typing.get_origin(one) in (typing.Union, types.UnionType):
             yield typing.get_args(one)

@@ -1,9 +1,10 @@
-"""Cells own what they hold: for the next handler no two share what can be changed in place.
+"""Cells own what they hold: when the next handler runs, no two cells share a mutable object.
 
-A handler may put one list into two cells, or what it has read out of one into another, or part of its
-record into one. Stored and read again these are apart. So that nothing depends on when that is (after how
-many records a step ends, or a process is lost), each cell is given a copy before another handler sees it.
-Within the handler they are one object, as everywhere in Python.
+A handler may put one list into two cells, a value that it has read from one cell into another, or a
+part of its record into a cell. Once stored and read again, these are separate objects. When that
+happens depends on when a step ends, and on whether a process is lost. No result may depend on that,
+so each cell gets a copy before another handler sees it. Within the handler they are one object, as
+everywhere in Python.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import msgspec
 
 from headrace.schema.codecs import StateCodec
 
-#: What nobody can change in place.
+#: Types whose values cannot be changed in place.
 ATOMS = frozenset(
     {int, float, str, bytes, bool, type(None), date, datetime, timedelta, Decimal, frozenset}
 )  # fmt: skip
 
-#: What a handler has put into a cell: a dict or list, where in it, the value, its codec, and whether the
-#: value stands there with the time at which it expires.
+#: What a handler has put into a cell: the dict or list, the place in it, the value, its codec, and
+#: whether the value is kept there together with the time at which it expires.
 Put = tuple[Any, Any, Any, StateCodec, bool]
 
 _COPIED_BY_METHOD = (list, dict, set)
@@ -33,7 +34,7 @@ _NOWHERE = object()
 
 
 def _references_of_one() -> int:
-    """Return how many references there are to what nobody has but the cell that it was put into."""
+    """Return the reference count of a value that only the cell it was put into refers to."""
     holder: list[Any] = [[]]
     put: Any = (holder, 0, holder[0], None, False)
     return getrefcount(put[2])
@@ -43,10 +44,10 @@ _SOLE = _references_of_one()
 
 
 def give_copies(puts: list[Put]) -> None:
-    """Give each cell a copy of its own of what was put into it, if that is still there; forget the puts.
+    """Give each cell its own copy of what was put into it, if still there, and clear the list.
 
-    What nobody else has, and has nothing in it that others could have, stays as it is: that is what is put
-    most. What a cell cannot keep stays, too: it is refused where cells are checked.
+    A value that nothing else refers to stays as it is, if it contains nothing mutable. This is the
+    most frequent case. A value that a cell cannot keep stays, too: the check of cells refuses it.
     """
     for put in puts:
         if not (put[3].flat and getrefcount(put[2]) <= _SOLE):
@@ -83,10 +84,11 @@ def owning(
     """Return a handler that finds cells which own what they hold.
 
     Args:
-        handle: the user's.
-        puts: where it is noted what handlers put into cells of the key at hand. It is seen to before the
-            next handler of that key; behind the last one the cells are read back from what is stored.
-        lasting: the same of cells that outlive the key. It is seen to at once.
+        handle: the user's handler.
+        puts: records what handlers put into cells of the current key. Copies are made before the
+            next handler of that key. After the last one, the cells are read back from what is
+            stored.
+        lasting: the same for cells that outlive the key. Copies are made after each handler.
     """
 
     def handled(context: Any, item: Any) -> None:

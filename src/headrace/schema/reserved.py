@@ -1,4 +1,4 @@
-"""Names of columns that are the engine's own: they begin with two underscores, as no user's field may."""
+"""Names of the engine's own columns. They begin with two underscores; users' fields must not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Versions of state: what is declared beside a state so that rows that older code stored can be read.
+"""Upgrades of state: declared with a state, so that rows stored by older code can be read.
 
-A state has a version, 1 unless it says otherwise. Each stored row of a later version says which one it is.
+A state has a version, which is 1 by default. Each stored row of a later version carries its number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.schema.codecs import StateCodec
 
-#: What makes a row of an older version one of today's: a function of the value as plain data; the older
-#: type (or codec) and a function of such values; or None, where such rows are given up.
+#: Turns rows of an older version into rows of today's: a function of the value as plain data; the
+#: older type (or codec) and a function of such values; or None, if such rows are given up.
 UpgradeLike = Callable[[Any], Any] | tuple[Any, Callable[[Any], Any]] | None
 
 
@@ -22,15 +22,15 @@ class Upgrade(msgspec.Struct, frozen=True):
     """How rows of one older version are read.
 
     Attributes:
-        convert: from an old value to a new one; None where such rows are given up.
-        reads: what the function is given: values of this type, or of this codec; None for plain data.
+        convert: turns an old value into a new one; None if such rows are given up.
+        reads: the type or codec of the values that ``convert`` is given; None for plain data.
     """
 
     convert: Callable[[Any], Any] | None
     reads: Any = None
 
     def state_codec(self, place: str) -> StateCodec:
-        """Return what decodes old values.
+        """Return the codec that decodes old values.
 
         Raises:
             PipelineError: for a type that state cannot have.
@@ -41,10 +41,10 @@ class Upgrade(msgspec.Struct, frozen=True):
 
 
 def upgrades_of(version: int, upgrade: Mapping[int, UpgradeLike] | None) -> dict[int, Upgrade]:
-    """Return the upgrades that a declaration names, by the version that they begin with.
+    """Return the declared upgrades, by the version that they start from.
 
     Raises:
-        PipelineError: for versions that cannot be, and for what is no upgrade.
+        PipelineError: for an impossible version, or for an entry that is not an upgrade.
     """
     if type(version) is not int or not 1 <= version < 1 << 16:
         raise PipelineError(

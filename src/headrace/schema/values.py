@@ -1,8 +1,9 @@
-"""The type of a stream's values: its columns, and the one way in and out of them, a batch at a time.
+"""The type of a stream's values: its columns, and the conversion of batches in both directions.
 
-A stream's values have one declared type: a ``msgspec.Struct`` or dataclass (a column a field), or any other
-type that a column can hold (one column called ``value``). An injector without a declared type gets one made
-from its columns. ``docs/reference/types.md`` has the table of types.
+A stream's values have one declared type. A ``msgspec.Struct`` or a dataclass has a column for each
+field. Any other type that a column can hold has a single column called ``value``. An injector
+without a declared type gets one that is made from its columns. ``docs/reference/types.md`` has the
+table of types.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ VALUE_COLUMN = "value"
 class ValueType:
     """A stream's value type: its Arrow columns, and the conversion of whole batches.
 
-    Nothing is converted with loss: a value that its field cannot hold as it is is refused, with the path
-    to the part at fault.
+    Nothing is converted with loss. A value that its field cannot hold unchanged is refused, with
+    the path to the part at fault.
 
     Args:
-        python_type: what user code sees.
-        parts: the fields (or one called ``value``).
+        python_type: the type that user code sees.
+        parts: the fields, or one part called ``value``.
         is_scalar: whether the value is the single column itself.
-        make: makes a value of its fields, in their order; by default a call of the type.
+        make: makes a value from its fields, in their order. By default, the type is called.
 
     Attributes:
-        schema: the columns, as the engine keeps them: named as the fields in Python.
+        schema: the columns as the engine keeps them, with the names that fields have in Python.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class ValueType:
         """Return a value for each row of the columns (in the order of the schema).
 
         Raises:
-            NotExact: for a row that is no value of the type, such as one with a date that Python has not.
+            NotExact: for the first row that is not a value of the type, such as one with a date
+                that Python cannot represent.
         """
         lists = []
         for part, column in zip(self.parts, columns, strict=True):
@@ -94,10 +96,10 @@ class ValueType:
             raise NotExact(error.row, error.why) from error.__cause__
 
     def check_made(self, columns: Sequence[pa.Array]) -> None:
-        """Check that values can be made of columns that others brought, where their class looks at them.
+        """Check that a class that checks its values accepts those of columns from outside.
 
         Raises:
-            NotExact: for the first of which none can be made.
+            NotExact: for the first row from which no value can be made.
         """
         if not self.is_scalar and looks_at_itself(self.python_type):
             self.to_python(columns)
@@ -106,23 +108,25 @@ class ValueType:
         """Return the columns of a list of values.
 
         Args:
-            zone: the time zone of times that name none, which are refused by default.
+            values: values of the type.
+            zone: the time zone of times that name none. Without it, such times are refused.
 
         Raises:
-            NotExact: (a TypeError) naming the field and the row, when a value does not have the declared
-                type.
+            NotExact: (a TypeError) naming the field and the row, when a value does not have the
+                declared type.
         """
         if self.is_scalar:
             return [_column(self.parts[0], values, zone)]
         return [_column(part, _attributes(part, values), zone) for part in self.parts]
 
     def of_mappings(self, part: FormPart, items: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return a field of mappings whose keys are the fields' names outside.
+        """Return one field of mappings whose keys are the names that fields have outside.
 
-        A key that is absent is the field's default, as in JSON; see also :meth:`check_keys`.
+        If the key is absent, the field gets its default, as in JSON; see also :meth:`check_keys`.
 
         Raises:
-            NotExact: for one without a field that has no default, or which has it by its name in Python.
+            NotExact: for the first mapping that lacks a required field, or has the field under its
+                name in Python.
         """
         found = []
         for row, item in enumerate(items):
@@ -135,10 +139,10 @@ class ValueType:
         return found
 
     def check_keys(self, items: Sequence[Mapping[str, Any]], also: Collection[str] = ()) -> None:
-        """Check that mappings have no keys but the fields' names outside, and some others.
+        """Check that mappings have no keys but the names that fields have outside, and ``also``.
 
         Raises:
-            NotExact: for the first that has.
+            NotExact: for the first mapping that has another key.
         """
         known = {part.outside for part in self.parts}.union(also)
         for row, item in enumerate(items):
@@ -154,27 +158,28 @@ class ValueType:
         return _column(part, values, zone)
 
     def _is_other(self, part: FormPart) -> bool:
-        """Say whether the name of a field is that of another one outside."""
+        """Return whether a field's name in Python is another field's name outside."""
         return any(part.name == other.outside for other in self.parts)
 
-    # -- what others write, and read ----------------------------------------------------------
+    # -- columns as others write and read them ------------------------------------------------
 
     @property
     def outside_schema(self) -> pa.Schema:
-        """The columns as others see them: with the names that all fields have outside, also nested."""
+        """The columns with the names that all fields have outside, nested fields included."""
         return pa.schema([part.outside_field for part in self.parts])
 
     def exact(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return what a source brought for a field as the field's column, unchanged in value.
+        """Return a column that a source brought, in the type of a field and with the same values.
 
         Args:
-            name: the field's, in Python.
-            column: of whatever type it was found in; nested fields by their names outside. Those that are
-                absent get their defaults.
+            name: the name of the field in Python.
+            column: the column as it was found, of any type. Nested fields have their names from
+                outside. Absent ones get their defaults.
 
         Raises:
-            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`; also for one
-                that is no member of an enum, no UUID, of no type of a union.
+            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`. That
+                includes a value that is not a member of an enum, not a UUID, or not of any type of
+                a union.
         """
         part = self.part(name)
         try:
@@ -183,7 +188,7 @@ class ValueType:
             raise _not_exact(part, error, named=False) from None
 
     def with_own_names(self, table: pa.Table) -> pa.Table:
-        """Return a table whose columns may have the names from outside, with those of the fields."""
+        """Return a table with the names that fields have in Python instead of those outside."""
         there = set(table.column_names)
         own = {p.outside: p.name for p in self.parts if p.name not in there}
         return table.rename_columns([own.get(name, name) for name in table.column_names])
@@ -192,7 +197,7 @@ class ValueType:
         """Return a field by its name in Python.
 
         Raises:
-            KeyError: when there is none.
+            KeyError: when no field has that name.
         """
         for part in self.parts:
             if part.name == name:
@@ -200,14 +205,14 @@ class ValueType:
         raise KeyError(name)
 
     def absent(self, name: str, rows: int) -> pa.Array | None:
-        """Return a field's column for records that do not have it: its default, or null where it may be.
+        """Return a field's column for records that lack it: its default, or null if allowed.
 
-        Returns None where the field must be there. A ``default_factory`` is called for each record.
+        Returns None if the field must be present. A ``default_factory`` is called for each record.
         """
         return self.part(name).absent(rows)
 
     def outward(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
-        """Return the columns, in the order of the schema, with names as outside at every depth."""
+        """Return the columns, in schema order, with the names from outside at every depth."""
         found: list[Any] = []
         for part, column in zip(self.parts, columns, strict=True):
             kind = part.form.outside
@@ -220,7 +225,7 @@ class ValueType:
         return found
 
     def inward(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return what :meth:`outward` gave as it was."""
+        """Return columns that :meth:`outward` returned as they were before."""
         return [
             relabelled(column, part.form.arrow)
             for part, column in zip(self.parts, columns, strict=True)
@@ -260,15 +265,17 @@ def _not_exact(part: FormPart, error: Misfit, *, named: bool = True) -> NotExact
 
 
 def wants_zone(kind: pa.DataType) -> bool:
-    """Say whether a type's values are points in time, and no times of some clock on a wall."""
+    """Return whether a type's values are points in time, rather than local times."""
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def column_of(values: Sequence[Any], field: pa.Field, zone: str | None = None) -> pa.Array:
-    """Return the values of a field that is declared by its Arrow type as its column.
+    """Return the column of a field that is declared by its Arrow type.
 
     Args:
-        zone: the time zone of times that name none, which are refused by default.
+        values: the values of the field.
+        field: the name of the field, its type, and whether nulls are allowed.
+        zone: the time zone of times that name none. Without it, such times are refused.
 
     Raises:
         NotExact: (a TypeError) naming the field, when a value does not have its type.
@@ -280,7 +287,7 @@ def column_of(values: Sequence[Any], field: pa.Field, zone: str | None = None) -
 def column_to_python(column: pa.Array) -> list[Any]:
     """Return a column of keys or times as plain Python objects (UTC ``datetime`` for timestamps).
 
-    For what is shown: times and dates that Python has not are the first or last that it has.
+    Only for display: times and dates beyond Python's range become the first or last in that range.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -293,7 +300,7 @@ def column_to_python(column: pa.Array) -> list[Any]:
 
 
 def _within_dates(column: pa.Array) -> pa.Array:
-    """Return dates, those that Python has not as the first or the last that it has."""
+    """Return dates, with those beyond Python's range as its first or last date."""
     days = column.view(pa.int32())
     ends = pc.min_max(days)
     first, last = (pa.scalar(end).cast(pa.int32()).as_py() for end in (date.min, date.max))
@@ -313,12 +320,12 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     """Return the value type of a declared Python type.
 
     Args:
-        declared: a struct, a dataclass, or any type of the table of types; a dict of column → Python or
-            Arrow type; an Arrow schema.
-        place: where it is declared, for errors.
+        declared: a struct, a dataclass, or any type of the table of types; or a dict of column →
+            Python or Arrow type; or an Arrow schema.
+        place: where the type is declared, for errors.
 
     Raises:
-        PipelineError: when the type has no columns.
+        PipelineError: when no columns can hold the type.
     """
     if isinstance(declared, ValueType):
         return declared
@@ -343,10 +350,10 @@ def _has_fields(declared: Any) -> bool:
 
 
 def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
-    """Return a value type for columns without a declared type: a frozen struct made for them.
+    """Return a value type for columns without a declared type. A frozen struct is made for them.
 
     Raises:
-        PipelineError: when a column's name cannot be an attribute.
+        PipelineError: when a column's name cannot be the name of an attribute.
     """
     parts = []
     for field in schema:
@@ -373,15 +380,16 @@ def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
     """Return the Arrow type of a Python type.
 
     Raises:
-        PipelineError: when there is none.
+        PipelineError: when the type has none.
     """
     return form_of(kind, place).arrow
 
 
 def defaults_of(values: ValueType) -> dict[str, Any]:
-    """Return what a column is in records that are from before it was added, where that can be said.
+    """Return the values that columns have in records from before they were added, where known.
 
-    A column that may be null tells null from nothing only if that is its default.
+    A nullable column is included only if its default is None. With another default, a null could
+    not be distinguished from an absent value.
     """
     found: dict[str, Any] = {}
     for part in values.parts:
@@ -395,5 +403,5 @@ def defaults_of(values: ValueType) -> dict[str, Any]:
 
 
 def describe(schema: pa.Schema) -> dict[str, str]:
-    """Return column name → type, as it is kept in storage to recognise a change."""
+    """Return column name → type. The storage keeps this to recognise a change."""
     return {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema}

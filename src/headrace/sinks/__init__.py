@@ -1,4 +1,4 @@
-"""Sinks: where a step's productions go, after its commit or (weak) before."""
+"""Sinks: where a step's productions are delivered, after its commit or (weak ones) before it."""
 
 from headrace.pipeline.sink import Delivery, Sink
 from headrace.sinks.calls import Calls

@@ -1,4 +1,4 @@
-"""Sources: where records come from. Those that need Spark are imported when they are first named."""
+"""Sources: where records come from. Sources that need Spark are imported when first accessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What opening bins takes: how many, how many bytes, how long. For estimates, never part of a result."""
+"""The cost of opening bins: number, bytes and time. For estimates only, never part of a result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ def _no_time() -> float:
 
 
 class OpeningCost:
-    """Adds up what was opened.
+    """A sum over the bins that were opened.
 
     Args:
-        timer: a monotonic clock, in seconds; by default time stands still.
+        timer: a monotonic clock, in seconds. By default time stands still.
 
     Attributes:
-        bins, nbytes: how many bins, and how large their rows are in memory.
-        seconds: how long it took.
+        bins: the number of bins.
+        nbytes: the size of their rows in memory, in bytes.
+        seconds: how long it took to open them.
     """
 
     def __init__(self, timer: Callable[[], float] = _no_time) -> None:
@@ -29,7 +30,13 @@ class OpeningCost:
         self.timer = timer
 
     def note(self, bins: int, tables: Iterable[tuple[str, pa.Table]], begun: float) -> None:
-        """Note that some bins were opened, since a reading of the timer."""
+        """Add some bins that were opened.
+
+        Args:
+            bins: the number of bins.
+            tables: their rows, by section.
+            begun: the reading of the timer when their opening started.
+        """
         self.bins += bins
         self.nbytes += sum(table.nbytes for _, table in tables)
         self.seconds += self.timer() - begun

@@ -1,4 +1,4 @@
-"""The values that a computation keeps once in a worker, and what becomes of those of workers that go."""
+"""The values that a computation keeps once in a worker, and how those of removed workers merge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.schema.owned import Put
 from headrace.state.keyed.handles import MISSING, BoundFrozenValue, BoundValue, Cursor
 from headrace.state.upgrading import ValueUpgrades
 
-#: They travel in manifests.
+#: Largest size of a computation's values in one worker, in bytes. They are part of manifests.
 MOST_BYTES = 1 << 18
 
 
@@ -20,12 +20,12 @@ class PerWorkerState:
     """The values of one computation in one worker.
 
     Args:
-        declared: what the computation declares, by name.
-        place: names the computation, for messages.
+        declared: the declarations of the computation, by name.
+        place: the name of the computation, for messages.
 
     Attributes:
-        handles: through which user code sees the values, by name.
-        digest: of what they are as of the step before.
+        handles: the handles through which user code sees the values, by name.
+        digest: the digest of the values as of the previous step.
     """
 
     def __init__(self, declared: Mapping[str, Any], *, place: str) -> None:
@@ -36,7 +36,7 @@ class PerWorkerState:
         ]
         self._cursor = Cursor()
         self._cursor.slots = [MISSING] * len(self._codecs)
-        #: Whether there are values that can be changed in place.
+        #: Whether some values can be changed in place.
         self.owns = any(not codec.immutable for codec in self._codecs)
         self.handles = {
             name: (BoundFrozenValue if codec.immutable else BoundValue)(
@@ -56,15 +56,15 @@ class PerWorkerState:
 
     @property
     def puts(self) -> list[Put]:
-        """What handlers have put into values that can be changed in place."""
+        """Objects that handlers have put into values that can be changed in place."""
         return self._cursor.puts
 
     def values(self) -> dict[str, Any]:
-        """Return the values by name, defaults for those that were not set."""
+        """Return the values by name, with defaults for those that were not set."""
         return {name: handle.value for name, handle in self.handles.items()}
 
     def stand_on(self, held: Held) -> None:
-        """Go on from what is committed."""
+        """Load the committed values."""
         self.digest, self._kept = held.digest, dict(held.values)
         self._cursor.touched = {}
         for slot, codec in enumerate(self._codecs):
@@ -72,10 +72,10 @@ class PerWorkerState:
             self._cursor.slots[slot] = MISSING if data is None else codec.decode(data)
 
     def _data(self, held: Held, slot: int) -> bytes | None:
-        """Return what is held for a slot, upgraded if it is of an older version.
+        """Return the encoded value of a slot, upgraded if it is of an older version, or None.
 
         Raises:
-            UserCodeError: when the user's upgrade function fails.
+            UserCodeError: if the user's upgrade function fails.
         """
         data = held.values.get(self._names[slot])
         if data is None:
@@ -85,7 +85,7 @@ class PerWorkerState:
         return data
 
     def take_in(self, others: Iterable[Held]) -> None:
-        """Merge what workers had that are no more, one after the other."""
+        """Merge the values of removed workers, one after the other."""
         for held in others:
             for slot, item in enumerate(self._declared.values()):
                 data = self._data(held, slot)
@@ -98,13 +98,13 @@ class PerWorkerState:
                 self._cursor.touched[slot] = True
 
     def take_changes(self) -> Held | None:
-        """Return what there is now, if that is not what there was.
+        """Return the current values if they have changed, or None.
 
-        What stays in memory is what whoever reads it will see.
+        The values in memory are then those that were encoded, as a later reader will see them.
 
         Raises:
             TypeError: for a value that is not of its type.
-            ValueError: when they are too large.
+            ValueError: if the values are too large.
         """
         if not self._cursor.touched:
             return None
@@ -129,27 +129,27 @@ class PerWorkerState:
     # -- a record that is to leave no trace, should it fail ----------------------------------------
 
     def begin(self) -> None:
-        """Begin something that may be undone."""
+        """Start to log changes, so that they can be undone."""
         self._cursor.begin()
 
     def undo(self) -> None:
-        """Undo all since :meth:`begin`."""
+        """Undo the changes since :meth:`begin`."""
         self._cursor.undo()
 
     def keep(self) -> None:
-        """Let all since :meth:`begin` stay."""
+        """Keep the changes since :meth:`begin`."""
         self._cursor.keep()
 
 
 def _stored_name(name: str, version: int) -> str:
-    """Return what a value is called in storage: it says which version it is of."""
+    """Return the name of a value in storage, which includes its version."""
     return name if version == 1 else f"{name}@{version}"
 
 
 def _upgrades_of(
     name: str, item: Any, codec: StateCodec, place: str
 ) -> dict[str, tuple[int, ValueUpgrades]]:
-    """Return how values of older versions are read, by what they are called in storage; newest first."""
+    """Return how to read values of older versions, by their names in storage, newest first."""
     if not item.upgrades:
         return {}
     state = f"{place}, per-worker state {name!r}"

@@ -1,9 +1,9 @@
-"""Arrow data out of storage: what a message says of itself is checked before memory is taken for it.
+"""Reads Arrow data from storage, and checks what a message claims before it takes memory for it.
 
-A checksum tells damage, not ill will. Arrow takes a message at its word: compressed buffers say how
-long they will be, and a batch how many rows it has. Nothing of ours is compressed, so compressed
-messages are refused; and what is read is validated, since Arrow itself would follow an offset that
-leads behind the end of a buffer.
+A checksum detects damage, not malice. Arrow trusts a message: a compressed buffer says how long it
+will be, and a batch says how many rows it has. Headrace compresses nothing, so compressed messages
+are refused. What is read is validated, because Arrow itself would follow an offset past the end of
+a buffer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: What Arrow raises for bytes that it cannot read.
+#: Errors that are raised for bytes that cannot be read.
 _NOT_READ = (pa.ArrowException, OSError, ValueError, IndexError, struct.error)
 _CONTINUES = b"\xff\xff\xff\xff"
 # Message headers, and fields of the tables of Arrow's Message.fbs by number.
@@ -24,22 +24,22 @@ _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 
 
 class Unreadable(Exception):
-    """Bytes are no Arrow data, or none that was written by Headrace."""
+    """Bytes are not Arrow data, or not Arrow data that Headrace has written."""
 
 
 def read_batch(data: bytes, schema: pa.Schema, *, full: bool = True) -> pa.RecordBatch:
-    """Return the batch of one message, valid.
+    """Return the batch of one message, after validating it.
 
     Args:
         data: the message.
-        schema: its columns.
-        full: whether every value is validated, or only how long buffers are: enough for what this
-            process or its like has written where nobody else can.
+        schema: the columns of the batch.
+        full: whether to validate every value, rather than only the lengths of buffers. The latter
+            is enough for what this process or its peers wrote where nobody else can write.
 
-    Cost: no copy; with ``full`` a pass over offsets and texts.
+    Cost: no copy; with ``full``, a pass over offsets and texts.
 
     Raises:
-        Unreadable: for anything else.
+        Unreadable: for bytes that are not such a message.
     """
     try:
         if data[:4] != _CONTINUES:
@@ -53,16 +53,16 @@ def read_batch(data: bytes, schema: pa.Schema, *, full: bool = True) -> pa.Recor
 
 
 def read_stream(data: Any, most_rows: int | None = None) -> pa.Table:
-    """Return the rows of a stream, valid.
+    """Return the rows of a stream, after validating them.
 
     Args:
         data: the bytes of the stream.
-        most_rows: how many there are at most; None for any number.
+        most_rows: the largest number of rows; None for any number.
 
     Cost: no copy; a pass over offsets and texts.
 
     Raises:
-        Unreadable: for anything else, or more rows.
+        Unreadable: for bytes that are not such a stream, or if it has more rows.
     """
     buffer = pa.py_buffer(data)
     try:
@@ -86,7 +86,7 @@ def read_schema(data: bytes) -> pa.Schema:
     """Return the schema of a message.
 
     Raises:
-        Unreadable: for anything else.
+        Unreadable: for bytes that are not such a message.
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -95,11 +95,12 @@ def read_schema(data: bytes) -> pa.Schema:
 
 
 def _check_metadata(metadata: memoryview) -> None:
-    """Check that a message (a FlatBuffer, see Arrow's Message.fbs) has nothing compressed.
+    """Check that nothing in a message is compressed. (It is a FlatBuffer: see Arrow's Message.fbs.)
 
     Raises:
-        Unreadable: when it has, or is no batch, dictionary or schema.
-        struct.error: when its tables lead behind its end.
+        Unreadable: when something is compressed, or a table of its metadata is missing or leads
+            before its beginning.
+        struct.error: when its tables lead past its end.
     """
     table = _U32.unpack_from(metadata, 0)[0]
     kind = metadata[at] if (at := _field(metadata, table, _HEADER_TYPE)) else 0
@@ -113,7 +114,7 @@ def _check_metadata(metadata: memoryview) -> None:
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Return where a field of a FlatBuffer's table is; 0 where it has none of that number."""
+    """Return the position of a field of a FlatBuffer's table; 0 if the table has no such field."""
     entries = table - _I32.unpack_from(data, table)[0]
     if entries < 0:
         raise Unreadable("its tables lead before its beginning")

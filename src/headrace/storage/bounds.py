@@ -1,7 +1,8 @@
-"""What numbers and names that come out of storage can be.
+"""Bounds on numbers and names that are read from storage.
 
-A type of this module stands in the declaration of what is stored. It is checked where stored bytes
-are decoded, and nowhere else: so nothing that is read is larger than what could have been written.
+The types of this module are used in the declarations of what is stored. They are checked where
+stored bytes are decoded, and nowhere else. So nothing that is read is larger than what could have
+been written.
 """
 
 from __future__ import annotations
@@ -10,40 +11,40 @@ from typing import Annotated
 
 from msgspec import Meta
 
-#: The highest step; a step a microsecond for thirty years.
+#: Highest step number: one step per microsecond for thirty years.
 MOST_STEPS = 10**15
-#: The highest count of records, or of bytes.
+#: Highest count of records or bytes.
 MOST_COUNTED = 1 << 53
-#: The highest number of workers that a layout can have: an owner is written as two bytes.
+#: Most workers that a layout can have: an owner is written as two bytes.
 MOST_WORKERS = 1 << 16
-#: The highest number of bins that a layout can have.
+#: Most bins that a layout can have.
 MOST_BINS = 1 << 22
-#: The highest number of layers.
+#: Most layers.
 MOST_LAYERS = 1 << 16
 
-#: A step, an epoch, or a number of order; -1 where there is none.
+#: The number of a step, an epoch, or a sequence number; -1 for none.
 StepNumber = Annotated[int, Meta(ge=-1, le=MOST_STEPS)]
-#: How many records, bytes or other things there are.
+#: A count of records, bytes or other things.
 Whole = Annotated[int, Meta(ge=0, le=MOST_COUNTED)]
-#: The same, -1 where it is not known.
+#: A count; -1 if it is not known.
 WholeOrNot = Annotated[int, Meta(ge=-1, le=MOST_COUNTED)]
-#: A time, or a duration, in microseconds; what 64 bits hold.
+#: A time or a duration in microseconds, in 64 bits.
 Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-#: Which layer, and which worker.
+#: The number of a layer, and of a worker; -1 for no worker.
 LayerNumber = Annotated[int, Meta(ge=0, le=MOST_LAYERS)]
 WorkerNumber = Annotated[int, Meta(ge=-1, lt=MOST_WORKERS)]
-#: How many workers.
+#: A count of workers.
 Workers = Annotated[int, Meta(ge=0, le=MOST_WORKERS)]
-#: How many bins.
+#: A count of bins.
 Bins = Annotated[int, Meta(ge=0, le=MOST_BINS)]
-#: How many leading bits of a hash.
+#: A count of leading bits of a hash.
 Bits = Annotated[int, Meta(ge=0, le=64)]
-#: A bin of delays; -1 for those that are not behind at all.
+#: A bin of delays; -1 for records without delay.
 DelayBin = Annotated[int, Meta(ge=-1, le=10_000)]
-#: How many slices.
+#: A count of slices.
 SliceCount = Annotated[int, Meta(ge=1, le=4_096)]
 
-#: A file that a step has made: in one of these folders, under a name of a try's making.
+#: A file that a step has made: in one of these folders, under a name that an attempt has made.
 FileName = Annotated[
     str,
     Meta(

@@ -1,1 +1,5 @@
-"""A step as functions: plan, read, route, apply, report. No clock, no randomness, no Spark here."""
+"""A step inside a worker: read, route, apply computations, report.
+
+Nothing here imports Spark. No result depends on a clock or on chance; a monotonic clock only times
+the phases of a report.
+"""

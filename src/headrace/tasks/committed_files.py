@@ -1,4 +1,8 @@
-"""The committed state of a worker as files, as of the step before a plan; and state that no code knows."""
+"""The files that hold a worker's committed state.
+
+The state is that after the step before a plan. It may include state of computations that the code
+no longer declares.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ from headrace.tasks.readers import newest_runs
 
 
 class Heads:
-    """Knows the heads of storages as of some step, so that later only the manifests since are read.
+    """Remembers the head of each storage, so that later only the manifests since are read.
 
     Args:
-        reading: how they are read.
+        reading: how manifests are read.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -34,7 +38,7 @@ class Heads:
         self._known: dict[str, Head] = {}
 
     def at(self, store: Store, step: int) -> Head:
-        """Return the pipeline as of a step."""
+        """Return the head as of a step."""
         known = self._known.get(store.location)
         head = Ledger(store, reading=self.reading).open(step, known)
         assert head is not None
@@ -43,17 +47,18 @@ class Heads:
         return head
 
     def forget(self) -> None:
-        """Forget all; it costs time, and nothing else."""
+        """Forget all heads. This costs time and nothing else."""
         self._known.clear()
 
 
 class CommittedFiles:
-    """The files that hold a worker's state as of the step before a plan's; opened when asked for.
+    """The files that hold a worker's state as of the step before a plan. They are opened on demand.
 
     Attributes:
-        digest: names the chain of files that the state is in.
-        step: as of which step it is in storage; what came later is in soft files.
-        since: names the claim that the chain begins with, once the ledger was read.
+        digest: digest of the chain of files that the state is in.
+        step: the step up to which state is in storage. Later changes are in soft files.
+        since: digest that stands for the claim at which the chain starts. Empty until the ledger
+            was read.
     """
 
     def __init__(
@@ -73,17 +78,17 @@ class CommittedFiles:
         self._readers: StateReaders | None = None
 
     def again(self) -> CommittedFiles:
-        """Return the same, not opened yet: for another thread."""
+        """Return a copy that has opened nothing yet, for use in another thread."""
         return CommittedFiles(
             self.store, self._layout, *self._at, self._plan, self._chain, self._heads
         )
 
     def head(self) -> Head:
-        """Return the pipeline as of the newest step: it says which files state is in."""
+        """Return the head as of the newest committed step. It names the files that hold state."""
         return self._heads.at(self.store, self._plan.ledger)
 
     def files(self) -> StateFiles:
-        """Return the files; the ledger is read once."""
+        """Return the files. The ledger is read once."""
         if self._files is None:
             head = self.head()
             ensure(
@@ -95,16 +100,16 @@ class CommittedFiles:
         return self._files
 
     def knows_tail(self, prepared: Prepared) -> bool:
-        """Say whether the plan alone tells the runs of the steps since something was read ahead."""
+        """Return whether the plan alone names the runs since something was read ahead."""
         return self._told_after(prepared) is not None
 
     def _told_after(self, prepared: Prepared) -> StateFiles | None:
         return newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
 
     def after(self, prepared: Prepared) -> StateFiles | None:
-        """Return the runs of the steps since something was read ahead; None if they cannot be had.
+        """Return the runs since something was read ahead, or None if they cannot be had.
 
-        Mostly the plan has them, and the ledger need not be opened.
+        Usually the plan names them, and the ledger need not be opened.
         """
         found = self._told_after(prepared)
         if found is not None:
@@ -114,14 +119,18 @@ class CommittedFiles:
         return None if is_void or files.floor > prepared.as_of else files
 
     def tail_of(self, prepared: Prepared) -> StateFiles:
-        """Return the same where it is known that they can be had."""
+        """Return the runs since something was read ahead, where they are known to exist.
+
+        Raises:
+            InvariantBroken: they cannot be had.
+        """
         found = self.after(prepared)
         ensure(found is not None, "the tail of what was prepared is gone")
         assert found is not None
         return found
 
     def names_of_layer(self) -> tuple[str, ...]:
-        """Return what names the files of all state of the layer, as of the step before."""
+        """Return digests that identify the files of a layer's state as of the step before."""
         layer = f"{self._at[0]}/"
         chains = self._plan.chains.items()
         return tuple(chain.digest for at, chain in sorted(chains) if at.startswith(layer))
@@ -129,8 +138,9 @@ class CommittedFiles:
     def readers(self) -> StateReaders:
         """Return readers of the files.
 
-        Never of those of a later step, where some of these are gone: then another driver has overtaken this
-        one, which must find that out, and not deliver what comes of another state.
+        If some of these files are gone, files of a later step are never read in their place. In
+        that case another driver has claimed. This driver must find that out, and must not deliver
+        results that come from other state.
         """
         if self._readers is None:
             _, worker = self._at
@@ -141,7 +151,7 @@ class CommittedFiles:
 
     @property
     def each(self) -> Each:
-        """Reads several files side by side: a step waits for them."""
+        """Reads several files concurrently, since a step waits for them."""
         return self._heads.reading.each
 
     def sources(self, name: str) -> StateSources:
@@ -153,7 +163,7 @@ class CommittedFiles:
         return msgspec.structs.replace(files, runs=[*files.runs, *soft]) if soft else files
 
     def carried_parts(self, carried: list[Carried], ranges: Ranges) -> list[RunPart]:
-        """Return the rows of computations that were removed, to be written again as they are."""
+        """Return the rows of computations that were removed, to be written again unchanged."""
         parts = []
         for item in carried:
             readers = StateReaders(self.store, self._layout, self._at[1], item.files)

@@ -1,8 +1,10 @@
-"""S for the check of record ids: what of an injector's records goes on to those that read it.
+"""The check of record ids: drops records of an injector whose id was seen before.
 
-Of the records of one id the first goes on, by source partition and position; those that do go on in
-that order, which travels with them. Nothing is held back, so watermarks pass through unchanged, and
-what is late is judged by the computations behind, as if there were no check.
+Of the records with the same id, the first one by source partition and position passes. Records keep
+that order, and their positions travel with them.
+
+Nothing is held back, so watermarks pass through unchanged. The computations after the check judge
+which records are late, as if there were no check.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class IdCheck:
         self.state = state
         self._ids = ids
         self._going: pa.RecordBatch | None = None
-        self.per_worker = PerWorkerState({}, place=node.name)  # it has none
+        self.per_worker = PerWorkerState({}, place=node.name)  # the check has none
 
     def step(
         self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
@@ -55,7 +57,7 @@ class IdCheck:
         return report
 
     def _goes_on(self, batch: pa.RecordBatch, remembered_from: int, report: NodeReport) -> Mask:
-        """Say of each record whether it goes on; count the others."""
+        """Return for each record whether it passes, and count those that do not."""
         named = with_id(batch, self.node)
         times = batch.column(TIMESTAMP_COLUMN).to_numpy()
         asked = np.flatnonzero(named & (times >= remembered_from))
@@ -69,7 +71,7 @@ class IdCheck:
     def _first_of_new(
         self, batch: pa.RecordBatch, asked: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Return which of the records that are asked for are the first of an id not seen before."""
+        """Return which of the given records are the first of an id that was not seen before."""
         names = key_names(self.node)
         rows = batch.select([HASH, TIMESTAMP_COLUMN, *names])
         if len(asked) < batch.num_rows:
@@ -84,6 +86,6 @@ class IdCheck:
         return groups.first_rows[new]
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
-        """Return the records that go on, and forget them."""
+        """Return the records that passed, and forget them."""
         going, self._going = self._going, None
         return {} if going is None or not going.num_rows else {CHECKED: going}

@@ -1,4 +1,4 @@
-"""What columnar code sends on one stream: checked, and in the order in which it was sent."""
+"""What columnar code sends on one stream: checked, and in order of emission."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ from headrace.tasks.routing import stream_schema
 
 
 class Emitter:
-    """What a computation sent on one of its streams, in order of emission.
+    """Collects what a computation sends on one of its streams.
 
     Args:
-        name: what messages call the stream.
+        node: the computation.
+        name: the name of the stream in messages.
+        stream: the stream.
+
+    Attributes:
+        batches: what was sent, in order of emission.
     """
 
     def __init__(self, node: Node, name: str, stream: Stream) -> None:
@@ -33,15 +38,15 @@ class Emitter:
         self.stream = stream
         self.batches: list[pa.RecordBatch] = []
         self._types = _value_types(stream.values)
-        #: Columns that may not hold all that their Arrow type can.
+        #: Columns that accept only some of the values of their Arrow type.
         self._limited = {p.name for p in stream.values.parts if not isinstance(p.form, Plain)}
 
     def add(self, keys: Keys, values: Any, times: Any) -> None:
         """Add a record for each key.
 
         Raises:
-            TypeError: for values that the stream cannot carry.
-            ValueError: for an event time before its cause's, or before the year 1.
+            TypeError: the stream cannot carry the values.
+            ValueError: an event time is before that of its cause, or before the year 1.
         """
         if not len(keys):
             return
@@ -101,7 +106,10 @@ class Emitter:
             raise TypeError(f"column {path!r} wants {part.form.says}: {error.why}") from None
 
     def _of_numpy(self, field: pa.Field, values: Any) -> Any:
-        """Return an array of NumPy as Arrow; its times are points in time, its numbers may be."""
+        """Return a NumPy array as Arrow.
+
+        Its times are points in time. Its integers may stand for dates or times.
+        """
         if values.dtype == object:
             return values.tolist()
         array = pa.array(values.copy())
@@ -122,7 +130,10 @@ class Emitter:
             ) from error
 
     def take(self) -> pa.RecordBatch | None:
-        """Return all that was sent, and forget it: by (hash, key), each key's in order of emission."""
+        """Return all that was sent, sorted by (hash, key), and forget it.
+
+        A key's records are in order of emission.
+        """
         batches, self.batches = self.batches, []
         if not batches:
             return None
@@ -130,7 +141,7 @@ class Emitter:
 
 
 def _value_types(values: ValueType) -> dict[str, ColumnType]:
-    """Return the columns that NumPy arrays are taken for; others are given as Arrow or lists."""
+    """Return the columns that accept NumPy arrays. Others accept Arrow arrays or lists."""
     found = {}
     for field in values.schema:
         try:

@@ -1,10 +1,12 @@
-"""S, first half: entries become the records of each input, in the order that the step is defined by.
+"""The records of each input, in the order that defines the step.
 
-Arrival order is never used. Injected records are applied by source partition and position, which
-is the order of splits (and travels with those that come by way of a check of their ids, which is keyed
-otherwise); produced ones by (hash of the producer's key, key, emission number), which a
-stable sort by that hash gives, since each producing worker emits them so and no two workers share
-a key.
+The order of arrival is never used.
+
+- Injected records are ordered by source partition and position. That is the order of splits. If
+  their ids were checked, they were routed by id in between, so the position travels with them.
+- Produced records are ordered by the hash of the producer's key, then the key, then the emission
+  number. A stable sort by that hash gives this order: a worker emits its records in it, and no two
+  workers share a key.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from headrace.tasks.routing import ORDER, InputFormat
 def input_batches(
     formats: list[InputFormat], entries: Iterable[Entry], spool: Spool | None
 ) -> list[pa.RecordBatch | None]:
-    """Return the records of each input of a computation, in order, or None where there are none."""
+    """Return the records of each input of a computation, in order; None for an empty input."""
     by_input: list[list[Entry]] = [[] for _ in formats]
     for entry in entries:
         by_input[entry.input].append(entry)

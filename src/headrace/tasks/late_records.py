@@ -1,4 +1,4 @@
-"""Late records: those behind the watermark that their computation has relied on already."""
+"""Late records: those behind a watermark that their computation has relied on already."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from headrace.tasks.routing import key_names, stream_schema
 
 
 class LateRecords:
-    """Parts a step's records of one computation into those on time and those that are late.
+    """Separates a computation's late records of a step from those that are on time.
 
-    Lateness is judged by the input watermark of the step before: timers up to it have fired, so who
-    comes behind it comes too late for them. What this step's own input moves is not held against it.
+    Lateness is judged by the input watermark of the step before. Timers up to it have fired, so a
+    record behind it comes too late for them. A record is never late because of what arrives in the
+    same step.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.let_through = 0  # late records of this step that are worked on
+        self.let_through = 0  # late records of this step that are processed
         self._sides: dict[str, pa.RecordBatch] = {}
 
     def on_time(
         self, number: int, batch: pa.RecordBatch, before: int, report: NodeReport
     ) -> pa.RecordBatch:
-        """Return the records of an input that are to be worked on; count those that are late.
+        """Return the records of an input that are to be processed, and count those that are late.
 
         Args:
             number: which input.
+            batch: its records.
             before: the input watermark of the step before.
+            report: counts late records.
         """
         node = self._node
         is_process = node.late == "process"
@@ -56,13 +59,13 @@ class LateRecords:
         return batch.filter(pa.array(on_time))
 
     def take(self) -> dict[str, pa.RecordBatch]:
-        """Return what goes to side streams, by output, and forget it."""
+        """Return the records for side streams by output, and forget them."""
         taken, self._sides = self._sides, {}
         return taken
 
 
 def in_key_order(node: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return productions of a computation ascending by (hash, key), each key's in their order."""
+    """Return a computation's productions sorted by (hash, key). A key's keep their order."""
     hashes = batch.column(HASH).to_numpy()
     if len(hashes) > 1 and not (hashes[1:] >= hashes[:-1]).all():
         batch = batch.take(pa.array(order_by_hash(hashes)))

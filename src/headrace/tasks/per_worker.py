@@ -1,4 +1,8 @@
-"""Per-worker state in a step: had from the ledger where a process has another, and reported whole."""
+"""Per-worker state in a step.
+
+If a process has another version of it, it is read from the ledger. If a step changes it, it is
+reported whole.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +19,20 @@ def begin_per_worker(
     state: PerWorkerState, name: str, plan: StepPlan, worker: int, head: Callable[[], Head],
     report: TaskReport,
 ) -> None:  # fmt: skip
-    """Make a computation's per-worker state that of the step before, and take in that of workers gone.
+    """Bring a computation's per-worker state to the step before.
+
+    State of workers that no longer exist is merged into it.
 
     Args:
-        state: what the process has.
+        state: the state in this process.
         name: the computation.
-        plan: of the step.
-        worker: whose state it is.
+        plan: the plan of the step.
+        worker: the worker that the state belongs to.
         head: reads the ledger as of the step before.
-        report: is told whose state was taken in.
+        report: notes whose state was merged.
 
     Raises:
-        UserCodeError: when the user's merge raises.
+        UserCodeError: the user's merge raises.
     """
     expected = plan.per_worker.get(f"{name}/{worker}", NOTHING.digest)
     gone = [other for other in plan.orphans.get(name, []) if other % plan.layout.workers == worker]
@@ -44,10 +50,10 @@ def begin_per_worker(
 
 
 def end_per_worker(state: PerWorkerState, name: str, report: TaskReport) -> None:
-    """Report what a computation's per-worker state is after a step, if that has changed.
+    """Report a computation's per-worker state after a step, if it has changed.
 
     Raises:
-        UserCodeError: for values that cannot be kept.
+        UserCodeError: a value cannot be stored.
     """
     try:
         held = state.take_changes()

@@ -1,11 +1,12 @@
-"""How much of what is due fires in one step, and when timers that set one another are a loop.
+"""Limits on how much fires in one step, and the detection of timers that set one another in a loop.
 
-A key's due timers fire in *portions*: however many they are, a step fires a bounded number of one key, and
-the next steps go on where it stopped, before any new input. So the time and memory of a step are bounded,
-and a key that was quiet for days catches up.
+A key's due timers fire in *portions*. A step fires a bounded number of timers of one key, however
+many are due. The next steps continue from there, before they take any new input. So the time and
+memory of a step are bounded, and a key that was quiet for days catches up.
 
-A *backlog* is told from a *loop* by what handlers set. Timers that come later and later get somewhere: to
-the clock, where they wait. A loop does not: each timer is set at or before the time of what has set it.
+A *backlog* differs from a *loop* in the times that handlers set. Timers that are set later and
+later make progress: they reach the clock, and wait there. In a loop, each timer is set at or before
+the time of the timer that sets it.
 """
 
 from __future__ import annotations
@@ -20,30 +21,31 @@ from headrace.errors import UserCodeError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 
-#: Timers and posts of one key that fire in a step, if more are due; those of a loop do not count.
+#: Maximum number of timers and posts of one key that fire in a step. Stalled ones do not count.
 MOST_OF_A_KEY = 100_000
-#: Calls of a columnar computation's handlers in a step, for what earlier calls have set behind the clock.
+#: Maximum number of rounds in a step in which a columnar computation handles what earlier rounds
+#: have set behind the clock.
 MOST_ROUNDS = 20_000
-#: Timers (or posts) one after the other that a key may set without getting any further.
+#: Maximum number of timers or posts in a row that a key may set without making progress.
 LONGEST_STALL = 100_000
-#: The same for a columnar computation, in calls.
+#: The same for a columnar computation, in rounds.
 LONGEST_STALL_IN_ROUNDS = 10_000
-#: Portions in which a key's timers may still set one another once all input has ended.
+#: Maximum number of portions in which a key's timers may set one another after all input has ended.
 MOST_PORTIONS_AT_THE_END = 100
-#: Calls before a columnar computation is watched: nearly all have no more.
+#: Rounds before a columnar computation is watched. Nearly all computations need fewer.
 _UNWATCHED_ROUNDS = 100
 
 
 class Endless(Exception):
-    """Timers or posts of a key are a loop."""
+    """The timers or posts of a key set one another in a loop."""
 
 
 class Stalled(NamedTuple):
-    """How it came to a timer that was set behind the clock.
+    """The chain of causes of a timer or post that was set behind the clock.
 
     Attributes:
-        length: how many in a row, up to this one, did not get any further.
-        event, wall: the latest times of those before it, in each time domain.
+        length: how many in a row made no progress, up to and with this one.
+        event, wall: the latest time among its causes, in each time domain.
     """
 
     length: int
@@ -55,10 +57,10 @@ _FRESH = Stalled(0, MIN_TIME, MIN_TIME)
 
 
 class KeyPortion:
-    """What has fired of one key in a step.
+    """What has fired for one key in a step.
 
     Attributes:
-        fired: how many timers and posts.
+        fired: number of timers and posts.
         is_over: whether something is left for the next step.
     """
 
@@ -68,30 +70,30 @@ class KeyPortion:
         self.begin()
 
     def begin(self) -> None:
-        """Move to a key."""
+        """Start over, for another key."""
         self.fired = 0
         self.is_over = False
         self._counted = self._set = 0
         self._ways: dict[
             Any, Stalled
-        ] = {}  # of what is due and was set in this step, if it matters
+        ] = {}  # for due items that were set in this step, where it matters
         self._cause: Stalled | None = None
 
     @property
     def is_without_end(self) -> bool:
-        """Whether more has fired than in all portions that there may be at the end."""
+        """Whether more has fired than in all portions allowed after the end of the input."""
         return self._counted > MOST_OF_A_KEY * MOST_PORTIONS_AT_THE_END
 
     @property
     def has_set_itself(self) -> bool:
-        """Whether most of what has fired was set by what has fired before it, in this step."""
+        """Whether most of what has fired was set by timers or posts that fired in this step."""
         return 2 * self._set > self.fired
 
     def takes(self, what: Any, *, must: bool = False) -> bool:
-        """Say whether a timer (or post) that is due is for this step; it is then taken to fire.
+        """Return whether a due timer or post fires in this step. If so, it counts as fired.
 
         Args:
-            what: names it within the key.
+            what: identifies it within the key.
             must: whether it cannot be left for the next step.
         """
         way = self._ways.pop(what, None) if self._ways else None
@@ -107,15 +109,15 @@ class KeyPortion:
     def sets(
         self, what: Any, time: int, domain: TimeDomain, *, by: int, by_domain: TimeDomain
     ) -> None:
-        """Note that what has just fired has set something behind the clock.
+        """Note that what has just fired has set a timer or post behind the clock.
 
         Args:
-            what: names it within the key.
-            time, domain: what it is set for.
-            by, by_domain: the time of what has fired.
+            what: identifies the new one within the key.
+            time, domain: when the new one is due.
+            by, by_domain: the time of the one that has fired.
 
         Raises:
-            Endless: when a row of these gets no further.
+            Endless: too many in a row have made no progress.
         """
         self._set += 1
         cause = self._cause
@@ -140,7 +142,7 @@ class KeyPortion:
 
 
 class HandlerRounds:
-    """The calls of a columnar computation's handlers in a step, for what is due."""
+    """The rounds in which a columnar computation's handlers are called in a step."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -150,20 +152,21 @@ class HandlerRounds:
 
     @property
     def is_watched(self) -> bool:
-        """Whether :meth:`end` is to be told what has fired."""
+        """Whether :meth:`end` needs to know what has fired."""
         return self.number >= _UNWATCHED_ROUNDS
 
     def end(self, fired: Mapping[TimeDomain, list[tuple[Any, Any]]]) -> bool:
-        """End a round; say whether there may be another one in this step.
+        """End a round, and return whether this step may have another.
 
-        Every key fires all that it has due, so what it fires in the next round was set in this one: if
-        all of that was later than its cause, then so is the first of the next round.
+        In each round, a key fires everything that it has due. So whatever it fires in the next
+        round was set in this one. If all of this was set later than its cause, the first time of
+        the next round is later than that of this round.
 
         Args:
-            fired: the (hashes, times) that have fired, where :attr:`is_watched`.
+            fired: the (hashes, times) that have fired. Needed only if :attr:`is_watched`.
 
         Raises:
-            Endless: when a key gets no further, round after round.
+            Endless: a key has made no progress for too many rounds.
         """
         if self.is_watched:
             self._watch(fired)
@@ -198,7 +201,7 @@ def _far_back(length: int) -> npt.NDArray[np.int64]:
 
 
 def endless(error: Endless, place: str) -> UserCodeError:
-    """Return the error that timers or posts of a key are a loop."""
+    """Return the error for a key whose timers or posts are a loop."""
     return UserCodeError(
         str(error),
         place=place,
@@ -208,7 +211,7 @@ def endless(error: Endless, place: str) -> UserCodeError:
 
 
 def without_end(fired: int, place: str) -> UserCodeError:
-    """Return the error that a key's timers go on and on though all input has ended."""
+    """Return the error for a key whose timers do not end, though all input has ended."""
     return UserCodeError(
         f"all input has ended, and timers of one key have set one another more than {fired} times since",
         place=place,

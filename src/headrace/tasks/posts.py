@@ -1,4 +1,4 @@
-"""Posts of a columnar computation in a step: what was sent, what is due, and what waits."""
+"""The posts of a columnar computation in a step: those that were sent, are due, or wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BatchPosts:
     """The posts of one columnar computation on one worker.
 
     Attributes:
-        streams: what collects the posts of each stream.
+        streams: the collector of each stream of posts.
     """
 
     def __init__(self, node: Node, state: TableSet) -> None:
@@ -33,9 +33,10 @@ class BatchPosts:
         self._later: dict[str, list[pa.RecordBatch]] = {name: [] for name in node.posts}
 
     def due(self, until: int) -> Iterator[KeyedBatch]:
-        """Yield the posts that are due, stream by stream; each key's by time, and as they were sent.
+        """Yield the posts that are due, stream by stream.
 
-        Bins with what is due must have been loaded.
+        A key's posts are in order of time; at equal times, in the order in which they were sent.
+        Bins with posts that are due must have been loaded.
         """
         for name, buffer in self._state.posts.items():
             rows = [] if (kept := buffer.take(until)) is None else [self._plain(name, kept)]
@@ -58,7 +59,11 @@ class BatchPosts:
         return grouped(name, values, rows, types, names, hash_is_key=node.hash_is_key)
 
     def leave(self) -> int:
-        """Let wait what was sent, due or not; return the lowest event time of it, or ``MAX_TIME``."""
+        """Let all posts that were sent wait, due or not.
+
+        Returns:
+            Their lowest event time, or ``MAX_TIME``.
+        """
         lowest = MAX_TIME
         for name, emitter in self.streams.items():
             sent = emitter.take()
@@ -68,7 +73,7 @@ class BatchPosts:
         return lowest
 
     def keep(self, step: int) -> None:
-        """Let wait what was sent and is not due."""
+        """Add the posts that wait to the state."""
         for name, later in self._later.items():
             parts = [part for part in later if part.num_rows]
             later.clear()

@@ -1,4 +1,4 @@
-"""Which files are newer than what a process remembers, from a plan alone."""
+"""Which runs are newer than what a process remembers, according to the plan alone."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from headrace.protocol.plan import StepPlan
 
 
 def newest_runs(plan: StepPlan, layer: int, after: int, since: str) -> StateFiles | None:
-    """Return the runs of a layer between a step and a plan's, from the plan alone.
+    """Return a layer's runs between a step and the plan's step, from the plan alone.
 
     Args:
         plan: the plan.
         layer: which layer.
-        after: the step; its changes are not wanted.
-        since: names the claim under which it was made.
+        after: the step. Its own changes are left out.
+        since: digest that stands for the claim under which that step was made.
 
     Returns:
-        The runs; None when the plan does not reach back so far.
+        The runs, or None if the plan does not reach back that far.
     """
     told = plan.relocated
     if told and told[0].version > 1 and after + 1 < told[0].step:
-        return None  # nobody says who owned what
+        return None  # nothing says which worker owned what
     runs = []
     for at, chain in plan.chains.items():
         if at.partition("/")[0] != str(layer):
             continue
         links = chain.recent
         if chain.soft:
-            return None  # what has changed since the last checkpoint is not for others to read
+            return None  # changes since the last checkpoint are on their worker's host only
         begins = links[0][0] if links else chain.digest
         if begins != since and (not links or links[0][1].step > after):
             return None

@@ -1,7 +1,8 @@
-"""Records in order of event time: each waits, with the bin of its key, until the watermark has passed it.
+"""Records in order of event time.
 
-So the result does not depend on how the input was cut into steps: by the time a record is applied,
-all that come before it are there (but for late ones, which are judged as they come).
+Each record waits, with its key's bin, until the watermark has passed its event time. So the result
+does not depend on how the input was divided into steps: when a record is applied, all earlier ones
+are there. Late records are the exception; they are judged when they arrive.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace.state.buffer import I64, SEQUENCE, by_time, ranks, sequences
 class OrderedInputs:
     """The inputs of an ordered computation on one worker.
 
-    A record that is due in the step in which it comes never touches the buffer.
+    A record that is due in the step in which it arrives never enters the buffer.
     """
 
     def __init__(self, state: BinnedState) -> None:
@@ -33,11 +34,12 @@ class OrderedInputs:
         self._arrived: dict[int, pa.RecordBatch] = {}
 
     def arrive(self, number: int, rows: pa.RecordBatch, until: int, step: int) -> None:
-        """Take the records of an input: those that are due are for this step, the others wait.
+        """Take the records of an input. Those that are due belong to this step; the others wait.
 
         Args:
             number: which input.
-            until: the time up to which the watermark has passed.
+            rows: its records.
+            until: the time that the watermark has passed.
             step: the step's number.
         """
         rows = rows.select(self._columns[number])
@@ -47,13 +49,13 @@ class OrderedInputs:
             return
         later = rows.filter(pa.array(~due))
         hashes = later.column(HASH).to_numpy()
-        self._state.load_bins_of(hashes)  # what is added to a bin must be added to all of it
+        self._state.load_bins_of(hashes)  # rows are added to a bin as a whole
         self._state.waiting[number].add(later, sequences(step, _rank_in_hash(hashes)))
 
     def passed(self, until: int) -> list[tuple[int, pa.RecordBatch]]:
-        """Return (input, records) of those whose time has come, each input's in order of event time.
+        """Return (input, records) of the records that are due, each input's in order of event time.
 
-        Bins with what is due must have been loaded.
+        Bins with records that are due must have been loaded.
         """
         found = []
         for number, buffer in enumerate(self._state.waiting):
@@ -67,13 +69,14 @@ class OrderedInputs:
 
 
 def in_turns(passed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records of several inputs so that each key's come in order of event time over all inputs.
+    """Yield records of several inputs, so that each key's come in order of event time.
 
-    Each key's records are parted where another input takes over; first come all keys' first parts, then
-    all second parts, and so on. So there are as many rounds as the inputs of any one key alternate.
+    Where a key's next record comes from another input, its records are cut. The first parts of all
+    keys are yielded first, then the second parts, and so on. So the number of rounds is that of the
+    key whose inputs alternate most often.
 
     Args:
-        passed: (input, records), inputs ascending, each input's records ascending by event time.
+        passed: (input, records). Inputs ascend; each input's records ascend by event time.
     """
     if len(passed) < 2:
         yield from passed
@@ -83,7 +86,7 @@ def in_turns(passed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa
     lengths = [rows.num_rows for _, rows in passed]
     source = np.repeat(np.arange(len(passed)), lengths)
     row = np.concatenate([np.arange(length) for length in lengths])
-    order = np.lexsort((source, times, hashes))  # stable: of one input and time, as they are
+    order = np.lexsort((source, times, hashes))  # stable: keeps the order within an input and time
     begins = np.append(True, hashes[order][1:] != hashes[order][:-1])
     changes = np.append(0, np.cumsum(source[order][1:] != source[order][:-1]))
     groups = np.flatnonzero(begins)
@@ -97,7 +100,7 @@ def in_turns(passed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa
 
 
 def _rank_in_hash(hashes: U64) -> I64:
-    """Return for each row how many of its hash are before it."""
+    """Return for each row how many earlier rows have the same hash."""
     order = order_by_hash(hashes)
     ordered = hashes[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))

@@ -1,9 +1,15 @@
-"""F: the end of a stage. Hash keys, find bin and worker *for this step*, pack an entry per worker.
+"""The end of a layer: hash the keys, find each record's bin and worker, pack an entry per worker.
 
-The schema of each input of each computation is known to both sides from the pipeline, so entries
-carry bare record batches, and only columns that the other side cannot make itself: event time, the
-producer's hash (the order of produced records), the key where it is no column of the value, the value's
-columns, and the hash where it costs more to compute than to send.
+Bins and owners are those of the step's layout.
+
+Both sides know the schema of each input from the pipeline. So an entry carries a bare record batch,
+with only those columns that the receiver cannot compute itself:
+
+- the event time
+- the producer's hash, which gives the order of produced records
+- the key, if it is not a column of the value
+- the columns of the value
+- the hash, if it costs more to compute than to send
 """
 
 from __future__ import annotations
@@ -26,34 +32,34 @@ from headrace.runfiles.batches import as_one_batch
 from headrace.schema.columns import ColumnType
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
-#: The order of produced records is that of their producer's hash. Injected ones are in order where they
-#: are read; where they come by way of a check of their ids it is that of their positions.
+#: The column that orders records. Produced records are ordered by their producer's hash. Injected
+#: records arrive in order; if their ids are checked on the way, they are ordered by position.
 ORDER = "__order"
 _DAY_US = 86_400_000_000
 _ROW_BITS = 40
-#: Up to so many workers, one pass over the owners for each is cheaper than a sort.
+#: With at most this many workers, one pass over the owners for each worker is cheaper than a sort.
 _FEW_WORKERS = 8
 
 
 def key_names(node: Node) -> list[str]:
-    """Return the columns that carry the key of a computation's input and output."""
+    """Return the names of the columns that carry the key of a computation's input and output."""
     return [f"__key{i}" for i in range(len(node.key_fields))]
 
 
 def stream_schema(stream: Stream) -> pa.Schema:
-    """Return the columns of a stream's productions as they are staged: with the producer's key."""
+    """Return the schema of a stream's productions as they are staged, with the producer's key."""
     keys = [pa.field(f"__key{i}", field.type) for i, field in enumerate(stream.key_fields)]
     fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64()), *keys]
     return pa.schema(fields + list(stream.values.schema))
 
 
 def positions(split: int, rows: int) -> pa.Array:
-    """Return the positions in a step's division of the rows of a split, as an order."""
+    """Return the positions of a split's rows in the step's division, as values to order by."""
     return pa.array(np.arange(rows, dtype=np.uint64) + np.uint64(split << _ROW_BITS))
 
 
 def with_id(batch: pa.RecordBatch | pa.Table, check: Node) -> npt.NDArray[np.bool_]:
-    """Say of each record whether it has an id: none of its parts is null."""
+    """Return for each record whether it has an id: no part of it is null."""
     there = np.ones(batch.num_rows, dtype=np.bool_)
     for name in check.key_columns[0] or ():
         column = batch.column(name)
@@ -63,13 +69,14 @@ def with_id(batch: pa.RecordBatch | pa.Table, check: Node) -> npt.NDArray[np.boo
 
 
 class InputFormat:
-    """One input of one computation: how its records look at work, and how they travel.
+    """One input of one computation: the schema of its records, and how they are sent.
 
     Attributes:
-        schema: at work: hash, event time, order (not of what an injector reads), key, value.
-        wire: what of that is sent.
-        ordered_by: the column of the stream's records that their order is told by; None where they
-            are in order as they come.
+        schema: the columns that the computation works with: hash, event time, order, key, value. An
+            injector's records have no order column, unless their ids were checked.
+        wire: those columns of it that are sent.
+        ordered_by: the column of the stream that gives the records their order. None if they arrive
+            in order.
     """
 
     def __init__(self, node: Node, number: int) -> None:
@@ -82,7 +89,7 @@ class InputFormat:
         self.ordered_by = ORDER if self._is_check or self.stream.checked else None
         if self.stream.key_fields:
             self.ordered_by = HASH
-        #: Whether records lie where they lay for their producer: by its key, in its group.
+        #: Whether a record has the same place here as at its producer: same key, same group.
         self._lies_there = node.key_columns[number] is None and self.stream.group == node.group
         fields = [pa.field(HASH, pa.uint64()), pa.field(TIMESTAMP_COLUMN, pa.int64())]
         if self.ordered_by is not None:
@@ -100,7 +107,7 @@ class InputFormat:
         self.wire = pa.schema([self.schema.field(i) for i in self._sent])
 
     def _columns_of_keys(self, values: pa.Schema) -> list[str | None]:
-        """Return for each part of the key the value column that is the same, if there is one."""
+        """Return, for each part of the key, the value column that equals it, or None."""
         chosen = self.node.key_columns[self.number]
         if chosen is None:
             return [None for _ in self.keys]
@@ -113,10 +120,11 @@ class InputFormat:
     # -- the sending side ---------------------------------------------------------------------
 
     def rows(self, batch: pa.RecordBatch | pa.Table, *, place: str) -> pa.RecordBatch:
-        """Return a stream's records as this input wants them: with its own key and hash.
+        """Return a stream's records in this input's schema, with this input's key and hash.
 
         Raises:
-            BadInput: for a null in a key (but a record without an id is one too).
+            BadInput: a part of a key is null, or is a date that Python cannot represent. Where ids
+                are checked, a record may lack an id.
         """
         keys = self._keys(batch, place)
         columns = [batch.column(TIMESTAMP_COLUMN)]
@@ -133,7 +141,7 @@ class InputFormat:
         return pa.RecordBatch.from_arrays(flat, schema=self.schema)
 
     def _places(self, keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
-        """Return where keys lie: their hashes, within the computation's group."""
+        """Return the places of keys: their hashes, moved into the group's part of the space."""
         return self.node.group.places(hash_columns(keys))
 
     def _keys(self, batch: pa.RecordBatch | pa.Table, place: str) -> list[pa.Array]:
@@ -163,10 +171,12 @@ class InputFormat:
     def _check_dates(
         self, column: pa.Array, name: str, batch: pa.RecordBatch | pa.Table, place: str
     ) -> None:
-        """Check that keys are dates that Python has: several that it has not would be the same key.
+        """Check that keys are dates that Python can represent.
+
+        Several dates outside that range would be the same key.
 
         Raises:
-            BadInput: for one that is none.
+            BadInput: a key is not such a date.
         """
         if pa.types.is_date32(column.type):
             at, unit, in_us = column.view(pa.int32()).to_numpy(), "days", _DAY_US
@@ -185,7 +195,7 @@ class InputFormat:
             )
 
     def _place_of(self, batch: pa.RecordBatch | pa.Table, row: int, place: str) -> str:
-        """Return where a record comes from; what a check let on knows its place in the source."""
+        """Return where a record comes from; after a check of ids, its position in the input."""
         if self.stream.checked:
             split, row = divmod(batch.column(ORDER)[row].as_py(), 1 << _ROW_BITS)
             place = f"part {split + 1} of the step's input"
@@ -194,7 +204,7 @@ class InputFormat:
     def _hashes_of_ids(
         self, batch: pa.RecordBatch | pa.Table, keys: list[pa.Array]
     ) -> npt.NDArray[np.uint64]:
-        """Return the hashes of ids; records without one are spread evenly, by their position."""
+        """Return the hashes of ids. Records without an id are spread evenly, by their position."""
         hashes = self._places(keys)
         without = ~with_id(batch, self.node)
         if without.any():
@@ -209,7 +219,7 @@ class InputFormat:
     # -- the receiving side -------------------------------------------------------------------
 
     def unpack(self, bodies: list[pa.Buffer]) -> pa.RecordBatch:
-        """Return what travelled, one batch after the other, with all its columns again."""
+        """Return the records of several batches as one, with all columns restored."""
         sent = as_one_batch([pa.ipc.read_record_batch(body, self.wire) for body in bodies])
         there = dict(zip(self.wire.names, sent.columns, strict=True))
         for key, column in zip(self.keys, self._sources, strict=True):
@@ -223,7 +233,7 @@ class InputFormat:
 
 
 class Router:
-    """The inputs of all computations of a pipeline, by what they read."""
+    """The inputs of all computations of a pipeline, by the stream that they read."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._formats = {
@@ -258,12 +268,15 @@ class Router:
         order: int,
         place: str,
     ) -> None:
-        """Send a stream's records to all its consumers but the chained ones.
+        """Send a stream's records to all its consumers except the chained ones.
 
         Args:
-            batch: for an injector's stream its event time and value columns, for a computation's
-                the columns of :func:`stream_schema`.
-            order: split number, or producing worker.
+            stream: the stream.
+            batch: its records. For an injector's stream: event time and value columns. For a
+                computation's stream: the columns of :func:`stream_schema`.
+            layout: bins and owners.
+            outbox: collects the entries.
+            order: the split number, or the producing worker.
             place: where the records come from, for errors.
         """
         for reader in self._readers[stream.address]:
@@ -273,11 +286,11 @@ class Router:
         self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
         *, order: int, place: str, resting: Collection[str],
     ) -> None:  # fmt: skip
-        """Send what was retained to those of its consumers that work; also to those that are chained.
+        """Send retained records to those consumers that work in this step, chained ones included.
 
         Args:
-            batch, order, place: as for :meth:`route`.
-            resting: computations that do not work in this step.
+            stream, batch, layout, outbox, order, place: as for :meth:`route`.
+            resting: computations that do nothing in this step.
         """
         for reader in self._formats.values():
             if reader.stream.address == stream.address and reader.node.name not in resting:
@@ -296,7 +309,7 @@ def _send(
 
 
 def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
-    """Return the number that each record's key is divided by; nulls count as empty."""
+    """Return the salt of each record's key: a number below ``salt.parts``. Nulls do not count."""
     hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     for name in (TIMESTAMP_COLUMN, *salt.by):
         column = _flat(batch.column(name))
@@ -307,7 +320,7 @@ def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
 
 
 class OutgoingEntries:
-    """Entries on their way, by consuming worker."""
+    """Entries to be sent, by the worker that receives them."""
 
     def __init__(self, workers: int) -> None:
         self.entries: list[list[Entry]] = [[] for _ in range(workers)]
@@ -318,7 +331,7 @@ class OutgoingEntries:
 
 
 def _filled(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column with something in place of nulls; as it is where there are none."""
+    """Return a column with a default in place of nulls; the same column if it has none."""
     if not column.null_count:
         return column
     if pa.types.is_dictionary(column.type):
@@ -334,7 +347,7 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _by_worker(
     rows: pa.RecordBatch, owners: npt.NDArray[np.int32], workers: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Divide rows among workers, keeping their order."""
+    """Divide rows among workers. Rows of a worker keep their order."""
     if rows.num_rows == 0:
         return []
     if workers == 1 or (owners == owners[0]).all():

@@ -1,10 +1,13 @@
-"""S, second half, for columnar computations: user code, all keys of the step at once.
+"""Runs user code of columnar computations, for all keys of a step at once.
 
-First the records of each input, in the order of the declaration; then in rounds, until none is left
-behind its clock, due posts, all of one stream in a call, and due timers, all of one name in a call,
-event time before wall time; then rows whose time to live has ended. But for the rounds, each key sees
-the order of the per-record visitor (:mod:`headrace.tasks.run_keyed`). Of very many rounds a portion is for
-this step (:mod:`headrace.tasks.portions`).
+First come the records of each input, in the order of declaration. Then come rounds, until nothing
+is left behind its clock. In a round, all due posts of one stream are one call, and so are all due
+timers of one name, event time before wall time. Finally, rows whose time to live has ended are
+deleted.
+
+Apart from the rounds, each key sees the same order as in a per-record computation
+(:mod:`headrace.tasks.run_keyed`). If very many rounds are needed, this step does only a portion of
+them (:mod:`headrace.tasks.portions`).
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ class BatchStepContext(StepContext[Emitter]):
 
     Attributes:
         low_watermark_before_us: the input watermark of the step before.
-        late: how many records the computation itself found late in this step.
-        posts: what collects the posts of each stream.
+        late: how many records of this step the computation itself found to be late.
+        posts: the collector of each stream of posts.
     """
 
     posts: dict[str, Emitter]
@@ -110,9 +113,12 @@ class BatchVisitor:
         watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
         portions: int = 0,
     ) -> NodeReport:  # fmt: skip
-        """Apply a step's records and due timers; see :meth:`headrace.tasks.run_keyed.Visitor.step`."""
+        """Apply a step's records and due timers.
+
+        See :meth:`headrace.tasks.run_keyed.Visitor.step`.
+        """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
-        self.per_worker.puts.clear()  # (of a try that has failed)
+        self.per_worker.puts.clear()  # left by an attempt that failed
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
         self._late.let_through = 0
@@ -148,7 +154,8 @@ class BatchVisitor:
             report.output_watermark = output_before if wall_is_left else max(output_before, reached)
         for domain, time in until.items():
             self.state.expire(domain, time)
-        # (a record that was let through may be found late once more, by the computation itself)
+        # A record that was let through is counted above. The computation may have counted it as
+        # late again.
         report.late += max(0, self.context.late - self._late.let_through)
         report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
@@ -159,7 +166,7 @@ class BatchVisitor:
         return report
 
     def _reaches(self, times_us: I64) -> None:
-        """Note that something of these event times was due."""
+        """Note the event times of something that was due."""
         times_us = times_us[times_us <= LAST_DATE_US]
         if len(times_us):
             self._reached = max(self._reached, int(times_us.max()))
@@ -186,7 +193,10 @@ class BatchVisitor:
         self._guarded(lambda: handle(self.context, batch), batch, report)
 
     def _until_what_is_left(self, until: dict[TimeDomain, int]) -> dict[TimeDomain, int]:
-        """Return how far the clocks have come before the first timer or post that is left."""
+        """Return for each clock the time before the first timer or post that is due and left.
+
+        A clock behind which nothing is left keeps its time.
+        """
         lowest = dict.fromkeys(until, MAX_TIME)
         for timer in self._timers:
             lowest[timer.domain] = min(lowest[timer.domain], timer.table.due.lowest())
@@ -198,7 +208,11 @@ class BatchVisitor:
         }
 
     def _fire(self, until: dict[TimeDomain, int], report: NodeReport) -> bool:
-        """Fire what is due, and again what those have set behind the clock; say whether some is left."""
+        """Fire what is due, and then whatever the handlers have set behind the clock.
+
+        Returns:
+            Whether something due is left for the next step.
+        """
         rounds = HandlerRounds()
         while True:
             fired: dict[TimeDomain, list[tuple[Any, Any]]] = {}
@@ -246,10 +260,10 @@ class BatchVisitor:
     # -- policies for errors ------------------------------------------------------------------
 
     def _guarded(self, call: Callable[[], None], item: Any, report: NodeReport) -> None:
-        """Call a handler; where it raises, find who is to blame, undo that, and carry on.
+        """Call a handler. If it raises, find and undo the rows that cause it, and continue.
 
-        The search parts keys from keys first, and then the rows of a key that is to blame: so what a key
-        comes to does not depend on which others it shares the batch with.
+        The batch is divided between keys first, and then between the rows of a key that fails. So
+        the result for a key does not depend on which other keys are in the batch.
         """
         error = self._attempt(call)
         if error is None:
@@ -270,7 +284,7 @@ class BatchVisitor:
         return lambda: self._handle_timers(self.context, part)
 
     def _attempt(self, call: Callable[[], None]) -> BaseException | None:
-        """Call a handler; undo all it did when it raises, and return what it raised."""
+        """Call a handler. If it raises, undo everything it did and return the error."""
         marks = self.state.begin()
         self.per_worker.begin()
         lengths = [len(emitter.batches) for emitter in self._emitters]
@@ -313,7 +327,7 @@ class BatchVisitor:
         raise_in_handler(error, place)
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
-        """Return the productions of the step, by output, and forget them."""
+        """Return the productions of the step by output, and forget them."""
         taken = {name: output.take() for name, output in self.outputs.items()}
         produced = {name: batch for name, batch in taken.items() if batch is not None}
         return {**produced, **self._late.take()}
@@ -326,7 +340,7 @@ def _groups_of(item: KeyedBatch | FiredBatch) -> int:
 
 
 def _halves(item: Any, groups: int) -> list[Any]:
-    """Cut between keys."""
+    """Divide a batch between keys."""
     middle = groups // 2
     if isinstance(item, KeyedBatch):
         return [item.groups(0, middle), item.groups(middle, groups)]
@@ -335,7 +349,7 @@ def _halves(item: Any, groups: int) -> list[Any]:
 
 
 def _row_halves(item: Any) -> list[Any]:
-    """Cut between the rows of one key."""
+    """Divide a batch of one key between its rows."""
     middle = len(item) // 2
     if isinstance(item, KeyedBatch):
         return [item.rows(0, middle), item.rows(middle, len(item))]

@@ -1,10 +1,17 @@
-"""S, second half: user code, one key at a time.
+"""Runs user code, one key at a time.
 
-For each key of the step, in ascending order of (hash, key): its records; then its event timers up to
-the input watermark of this step, ascending by (time, name, tag), including those set meanwhile; then
-its wall timers by the step's clock reading. Of a key with very many, a portion fires, and the next
-steps go on from there (:mod:`headrace.tasks.portions`). Nothing of this depends on which other keys
-share the worker, so the result is the same for any layout.
+Keys are visited in ascending order of (hash, key). For each key, these come in turn:
+
+1. Its records.
+2. Its event timers up to this step's input watermark, in ascending order of (time, name, tag).
+   Timers that are set meanwhile are included.
+3. Its wall timers up to the step's clock reading, in the same order.
+
+The timers are gone through again if some were set behind their clock meanwhile. If a key has very
+many due timers, only a portion fires, and the next steps continue from there
+(:mod:`headrace.tasks.portions`).
+
+None of this depends on which other keys share the worker. So the result is the same for any layout.
 """
 
 from __future__ import annotations
@@ -67,7 +74,7 @@ Handler = Callable[[Any, Any], None]
 
 
 class ProducedRecords:
-    """What a computation produced on one output, in order of emission."""
+    """The records that a computation has produced on one output, in order of emission."""
 
     __slots__ = ("check", "copied", "hashes", "keys", "times", "values")
 
@@ -80,30 +87,30 @@ class ProducedRecords:
         self.values: list[Any] = []
 
     def cut(self, length: int) -> None:
-        """Forget all but the first productions."""
+        """Keep only the first ``length`` productions."""
         for column in (self.hashes, self.keys, self.times, self.values):
             del column[length:]
 
 
 class KeyContext(StepContext[ProducedRecords]):
-    """The context of a handler; one object a computation, moved from key to key."""
+    """The context of a handler. Each computation has one, which moves from key to key."""
 
     def __init__(self, node: Node, outputs: dict[str, ProducedRecords]) -> None:
         super().__init__(node, outputs)
         self.key: Any = None
         self._hash = 0
         self._cause_us = 0
-        self._earliest_us: int | None = None  # where that is not the cause's time
+        self._earliest_us: int | None = None  # None if it is the cause's time
         self._latest_us = MIN_TIME
         self._draws = 0
         self._seed = 0
 
     def draw_from(self, seed: int) -> None:
-        """Say what the step's random numbers are a function of."""
+        """Set the seed of the step's random numbers."""
         self._seed = seed
 
     def produces_at_end(self, time_us: int) -> None:
-        """Say when productions of what is due only at the end of the input are, by default."""
+        """Set the default event time of productions that are due only at the end of the input."""
         self._latest_us = time_us
 
     def stand_on(self, cells: KeyCells) -> None:
@@ -114,19 +121,19 @@ class KeyContext(StepContext[ProducedRecords]):
         self._earliest_us = None
 
     def caused_by(self, time_us: int, earliest_us: int | None = None) -> None:
-        """Say when what the coming productions are caused by is; and when they are at the earliest."""
+        """Set the event time of the cause of the next productions, and the earliest one allowed."""
         self._cause_us = time_us
         self._earliest_us = earliest_us
 
     def cause(self) -> int:
-        """Return the event time that what is set and produced may not be before."""
+        """Return the earliest event time that a timer or production may have now."""
         return self._cause_us if self._earliest_us is None else self._earliest_us
 
     def event_time(self, time: TimeLike) -> int:
-        """Return the event time that a handler gives to what it sends.
+        """Return, in microseconds, the event time that a handler has chosen.
 
         Raises:
-            ValueError: for one before its cause's, or before the year 1.
+            ValueError: it is before that of its cause, or before the year 1.
         """
         time_us, cause = event_micros(time), self.cause()
         if time_us < cause <= LAST_DATE_US:
@@ -135,10 +142,10 @@ class KeyContext(StepContext[ProducedRecords]):
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
         """Send a record to this key; see :class:`headrace.computation.context.Context`."""
-        self.declared_post(stream)  # a computation that declares one has another context
+        self.declared_post(stream)  # raises: a computation that declares posts has another context
 
     def random(self) -> float:
-        """Return a number in [0, 1), a function of step, computation, key and how many were drawn."""
+        """Return a number in [0, 1) that depends on step, computation, key and number of calls."""
         self._draws += 1
         text = f"{self._seed}/{self._node.name}/{self._hash}/{self._draws}/".encode()
         return xxhash.xxh64_intdigest(text + canonical_key(self.key)) / 2.0**64
@@ -162,7 +169,7 @@ class KeyContext(StepContext[ProducedRecords]):
 
 
 class Visitor:
-    """Runs one computation on one worker: soft state, handlers, and the loop over keys."""
+    """Runs one computation on one worker: its state, its handlers, and the loop over keys."""
 
     def __init__(self, node: Node, computation: Computation, state: KeyedState) -> None:
         self.node = node
@@ -195,7 +202,7 @@ class Visitor:
         self._is_at_the_end = self._is_last_portion = False
 
     def _handlers(self) -> tuple[Handler, Handler]:
-        """Return the user's handlers, so that cells own what can be changed in place."""
+        """Return the user's handlers, wrapped if a cell has to own values that can be changed."""
         record, timer = self.computation.process_record, self.computation.process_timer
         if not (self.per_worker.owns or any(cell.owns for cell in self.state.cells)):
             return record, timer
@@ -210,25 +217,27 @@ class Visitor:
         watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
         portions: int = 0,
     ) -> NodeReport:  # fmt: skip
-        """Apply a step's records and due timers; leave productions and changes to be taken.
+        """Apply a step's records and due timers. Outputs and state changes can be taken afterwards.
 
         Args:
             inputs: records of each input, in order.
-            owned: which bins of the layout are this worker's.
+            owned: for each bin of the layout whether this worker owns it.
             step: the step's number.
-            late_before: what lateness is judged by: the input watermark of the step before; where all input
-                had ended by then, the event time up to which that has been worked off.
+            late_before: the event time before which records are late. This is the input watermark
+                of the step before. If all input had ended by then, it is the event time up to which
+                it was processed.
             watermark: the input watermark of this step.
             output_before: the output watermark of the step before.
             clock_us: the step's clock reading.
             seed: the step's seed.
             latest: the latest event time that the pipeline has worked with.
-            portions: how many portions of timers have fired since all input has ended, if some are left.
+            portions: how many portions of timers have fired since all input ended, if timers are
+                left.
         """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
         self._is_at_the_end = watermark >= MAX_TIME
         self._is_last_portion = self._is_at_the_end and portions >= MOST_PORTIONS_AT_THE_END
-        self.state.cursor.puts.clear()  # (of a try that has failed)
+        self.state.cursor.puts.clear()  # left by an attempt that failed
         self.per_worker.puts.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.draw_from(seed)
@@ -270,7 +279,7 @@ class Visitor:
         return report
 
     def _expire(self, until: int, clock_us: int, report: NodeReport) -> None:
-        """Delete what has expired; but not what timers that are left for the next steps may still see."""
+        """Delete expired state, except what the timers that are left may still see."""
         if report.backlog:
             until = min(until, self.state.lowest_due() - 1)
             clock_us = min(clock_us, self.state.queues[WALL_TIME].lowest() - 1)
@@ -278,23 +287,24 @@ class Visitor:
         self.state.expire(WALL_TIME, clock_us)
 
     def _passes(self, until: int, clock_us: int, output_before: int) -> int:
-        """Return the time that the output watermark cannot pass, since timers are left that are due."""
+        """Return the time that the output watermark cannot pass, because due timers are left."""
         if self.state.queues[WALL_TIME].lowest() <= clock_us:
             return output_before
         return self.state.lowest_due()
 
     def _reaches(self, time_us: int) -> None:
-        """Note that something of an event time was due."""
+        """Note the event time of something that was due."""
         if self._reached < time_us <= LAST_DATE_US:
             self._reached = time_us
 
-    # What a computation with posts, or an ordered one, does otherwise: see ``visit_timeline``.
+    # Hooks that :mod:`headrace.tasks.run_ordered` overrides, for computations with posts and
+    # ordered ones.
 
     def _arrive(self, work: Work, number: int, batch: pa.RecordBatch, until: int) -> None:
         work.add(number, batch)
 
     def _due(self, work: Work, owned: Any, until: int, clock_us: int) -> list[KeyCells]:
-        """Return the keys that have to be visited though they may have no records."""
+        """Return the keys with due timers. They are visited even if they have no records."""
         due: list[KeyCells] = []
         for domain, time in ((EVENT_TIME, until), (WALL_TIME, clock_us)):
             self.state.load_due(domain, time, owned)
@@ -302,13 +312,16 @@ class Visitor:
         return due
 
     def _end(self) -> None:
-        """End the step: what is left is for later ones."""
+        """End the step. Whatever is left is for later steps."""
 
     def _visit_all(
         self, visits: Iterable[tuple[KeyCells, list[Record]]], watermark: int, clock_us: int,
         report: NodeReport,
     ) -> None:  # fmt: skip
-        """Visit keys whose errors stop the pipeline. The hottest loop: it saves on calls."""
+        """Visit keys of a computation whose errors stop the pipeline.
+
+        This is the hottest loop, so it avoids calls.
+        """
         cursor, context, leave = self.state.cursor, self.context, self.state.leave
         handle, due, newly_set = self._process_record, self._due_keys, cursor.newly_set
         touched: dict[int, Any] = {}
@@ -330,7 +343,7 @@ class Visitor:
                     leave(cells)
                     touched = {}
         except BaseException as error:
-            if record is None:  # (between handlers)
+            if record is None:  # between two handlers
                 self._raise_beside(error)
             self._raise_user_error(error, "record", record)
         report.keys += keys
@@ -339,7 +352,7 @@ class Visitor:
         self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
         report: NodeReport,
     ) -> None:  # fmt: skip
-        """Visit a key whose errors are undone, and skipped or sent to the dead letters."""
+        """Visit a key. Errors are undone, and the item is skipped or becomes a dead letter."""
         report.keys += 1
         self.state.stand_on(cells)
         self.context.stand_on(cells)
@@ -350,7 +363,10 @@ class Visitor:
         self.state.leave(cells)
 
     def _fire_due(self, cells: KeyCells, watermark: int, clock_us: int, report: NodeReport) -> None:
-        """Fire the key's due timers: event, then wall; and again what those have set behind the clocks."""
+        """Fire the key's due timers, event time before wall time.
+
+        Repeat this for timers that were set behind their clock meanwhile.
+        """
         portion = self._portion
         portion.begin()
         before = -1
@@ -364,7 +380,7 @@ class Visitor:
         self._end_portion(cells, report)
 
     def _fire(self, cells: KeyCells, domain: TimeDomain, until: int, report: NodeReport) -> None:
-        """Fire the due timers of a domain, in order, including those set meanwhile."""
+        """Fire the due timers of a time domain in order, including those that are set meanwhile."""
         names = self._names[domain]
         if not names:
             return
@@ -392,7 +408,7 @@ class Visitor:
             newly_set.clear()
 
     def _note_set(self, by: int, by_domain: TimeDomain) -> None:
-        """Note what a timer (or post) has set behind the clock."""
+        """Note the timers that a timer or post has set behind their clock."""
         domains, sets = self._domains, self._portion.sets
         try:
             for slot, tag, time in self.state.cursor.newly_set:
@@ -405,10 +421,10 @@ class Visitor:
         return f"computation {self.node.name!r}, key {self.context.key!r}"
 
     def _end_portion(self, cells: KeyCells, report: NodeReport) -> None:
-        """Note whether something of a key is left for the next step.
+        """Note whether due timers of a key are left for the next step.
 
         Raises:
-            UserCodeError: when there is no end of it, though there is no more input.
+            UserCodeError: the timers set one another on and on, though all input has ended.
         """
         if not self._portion.is_over:
             return
@@ -446,7 +462,7 @@ class Visitor:
         self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport,
         earliest: int | None = None,
     ) -> None:  # fmt: skip
-        """Call a handler; when it raises, undo all it did, and skip or dead-letter the item."""
+        """Call a handler. If it raises, undo all that it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
         self.state.cursor.begin()
         self.per_worker.begin()
@@ -470,7 +486,7 @@ class Visitor:
         self.per_worker.keep()
 
     def _check_done(self, lengths: dict[str, int]) -> None:
-        """Check what a handler has set and produced while the item that is to blame is known."""
+        """Check what a handler has set and produced, while the item that caused it is known."""
         self.state.check_touched()
         for name, output in self.outputs.items():
             self.node.outputs[name].values.to_columns(output.values[lengths[name] :])
@@ -479,13 +495,13 @@ class Visitor:
         raise_in_handler(error, f"{self._place}, {what} {shown(item)}")
 
     def _raise_beside(self, error: BaseException) -> NoReturn:
-        """Raise what has risen while no handler was called; codecs are the user's, too."""
+        """Raise an error that arose outside of a handler. The user's codecs run there, too."""
         if isinstance(error, HeadraceError) or not isinstance(error, Exception):
             raise error
         raise_in_handler(error, self._place)
 
     def take_outputs(self) -> dict[str, pa.RecordBatch]:
-        """Return the productions of the step, by output, and forget them."""
+        """Return the productions of the step by output, and forget them."""
         taken = self._late.take()
         for name, output in self.outputs.items():
             if output.values:
@@ -516,7 +532,7 @@ class Visitor:
 
 
 class Work:
-    """A step's records, grouped by key."""
+    """The records of a step, grouped by key."""
 
     def __init__(self, node: Node, state: KeyedState) -> None:
         self.node = node
@@ -524,17 +540,17 @@ class Work:
         self._batches: list[tuple[int, pa.RecordBatch]] = []
 
     def add(self, number: int, batch: pa.RecordBatch) -> None:
-        """Add an input's records, in order; inputs in the order of their declaration."""
+        """Add an input's records, in order. Inputs are added in the order of their declaration."""
         if batch.num_rows:
             self._batches.append((number, batch))
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(batch.num_rows for _, batch in self._batches)
 
     def visits(self, due: list[KeyCells]) -> Iterator[tuple[KeyCells, list[Record]]]:
-        """Yield each key with its records, keys with due timers included, ascending."""
+        """Yield each key with its records, ascending. Keys with due timers are among them."""
         groups = self._groups() if self._batches else iter(())
         if due:
             groups = self._with_due(groups, due)
@@ -560,7 +576,7 @@ class Work:
                 yield find(bin_, other, hash_), same
 
     def _by_hash(self) -> tuple[Any, list[Any], list[Record]]:
-        """Return hashes, keys and records of all inputs, ascending by hash, in order within each."""
+        """Return hashes, keys and records of all inputs, sorted by hash. The sort is stable."""
         if len(self._batches) == 1:
             ((number, batch),) = self._batches
             order = order_by_hash(batch.column(HASH).to_numpy())
@@ -600,7 +616,8 @@ def read_values(stream: Stream, columns: list[pa.Array]) -> list[Any]:
     """Return a stream's records as values of its type.
 
     Raises:
-        BadInput: for a record that is none, such as one with a date that Python has not.
+        BadInput: a record is not a value of the type. For instance, it has a date that Python
+            cannot represent.
     """
     try:
         return stream.values.to_python(columns)
@@ -623,7 +640,7 @@ def _is_float(value: Any) -> bool:
 
 
 def checker(python_type: Any) -> Callable[[Any], bool]:
-    """Return how to tell whether a value is of a declared type, as far as that is quickly told."""
+    """Return a quick check of whether a value is of a declared type. It may let others pass."""
     if python_type is int:
         return _is_int
     if python_type is float:
@@ -638,7 +655,11 @@ def checker(python_type: Any) -> Callable[[Any], bool]:
 
 
 def copier(python_type: Any) -> Callable[[Any], Any] | None:
-    """Return how to copy a value that its producer may still change; None when it cannot be changed."""
+    """Return a function that copies values that their producer could still change.
+
+    Returns:
+        The function; None for a type whose values are immutable.
+    """
     if is_immutable(python_type):
         return None
     parts = value_type_of(python_type).parts

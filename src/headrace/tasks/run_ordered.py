@@ -1,8 +1,9 @@
-"""User code, one key at a time, for computations with posts, and for ordered ones.
+"""Runs user code, one key at a time, for computations with posts and for ordered ones.
 
-A key has a *timeline* in each step: its due posts and event timers (and, of an ordered computation, its
-records), ascending by time; at equal times records first, in the order of inputs and arrival, then
-posts as they were sent, then timers by name and tag. What is posted or set meanwhile takes its turn.
+In each step, a key has a *timeline*: its due posts and event timers and, in an ordered computation,
+its records. The timeline ascends by time. At equal times, records come first, in the order of
+inputs and arrival. Then come posts in the order in which they were sent, then timers by name and
+tag. Posts and timers that are added meanwhile take their turn.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from headrace.tasks.run_keyed import (
     read_values,
 )
 
-#: What takes its turn at a time: (time, kind, order, tag, what). No two are alike up to the tag, but for
-#: timers that were set again.
+#: An item of the timeline: (time, kind, order, tag, item). No two items are equal up to the tag,
+#: except timers that were set again.
 Turn = tuple[int, int, Any, str, Any]
 _RECORD, _POST, _TIMER = range(3)
 
 
 class PostedStream:
-    """A stream of posts of a computation: what may be posted, and what waits to be kept."""
+    """One stream of posts of a computation: checks the values that may be posted."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -58,15 +59,19 @@ class PostedStream:
     def checked(self, value: Any, *, due: bool) -> Any:
         """Return a value as it will arrive.
 
+        Args:
+            value: the value.
+            due: whether it is due in this step.
+
         Raises:
-            TypeError: when it is not of the declared type.
+            TypeError: it is not of the declared type.
         """
         if not self._check(value):
             raise TypeError(
                 f"posted {self.stream.name!r} carries {self._python_type!r}, "
                 f"not {type(value).__name__}"
             )
-        if due:  # as if it had been kept: what arrives must not depend on when that is
+        if due:  # converted as if stored: what arrives must not depend on when it is due
             return self.values.to_python(self.values.to_columns([value]))[0]
         return value if self._copied is None else self._copied(value)
 
@@ -75,7 +80,8 @@ class TimelineContext(KeyContext):
     """The context of a handler that may post.
 
     Attributes:
-        posted: what was posted to the key at hand in this step: (time, stream, value).
+        streams: the streams of posts, by name.
+        posted: posts to the current key in this step: (time, stream, value).
     """
 
     def __init__(self, node: Node, outputs: dict[str, ProducedRecords]) -> None:
@@ -85,7 +91,7 @@ class TimelineContext(KeyContext):
         self._until = MIN_TIME
 
     def due_until(self, until: int) -> None:
-        """Say up to which time posts are due in this step."""
+        """Set the time up to which posts are due in this step."""
         self._until = until
 
     def stand_on(self, cells: KeyCells) -> None:
@@ -102,7 +108,7 @@ class TimelineContext(KeyContext):
 
 
 class TimelineVisitor(Visitor):
-    """Runs one computation with posts, or an ordered one, on one worker."""
+    """Runs one computation on one worker, if it has posts or is ordered."""
 
     context: TimelineContext
 
@@ -110,10 +116,11 @@ class TimelineVisitor(Visitor):
         super().__init__(node, computation, state)
         self._ordered = OrderedInputs(state) if node.ordered else None
         self._event_timers = {slot: name for slot, name, of in self._timers if of is EVENT_TIME}
-        self._turns: dict[int, list[Turn]] = {}  # due posts, by the identity of their key's cells
+        self._turns: dict[int, list[Turn]] = {}  # due posts, by the id() of their key's cells
         self._later: dict[str, list[tuple[int, Any, int, int, Any]]] = {}
         self._posted_before = 0
-        self._left_posts: set[int] = set()  # of the key at hand, due, and for the next step
+        # numbers of the current key's due posts that are left for the next step
+        self._left_posts: set[int] = set()
 
     def _context(self) -> TimelineContext:
         return TimelineContext(self.node, self.outputs)
@@ -140,7 +147,7 @@ class TimelineVisitor(Visitor):
         return due
 
     def _take_turns(self, name: str, rows: pa.RecordBatch) -> list[KeyCells]:
-        """Let due posts take their turns; return the cells of their keys."""
+        """Put due posts on the timelines of their keys, and return the cells of these keys."""
         stream = self.node.posts[name]
         parts = [column_to_python(rows.column(key)) for key in key_names(self.node)]
         keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
@@ -175,7 +182,7 @@ class TimelineVisitor(Visitor):
         self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
         report: NodeReport,
     ) -> None:  # fmt: skip
-        """Visit a key, whatever the policy for errors: it is kept where handlers are called."""
+        """Visit a key, whatever ``on_error`` says: it is applied where handlers are called."""
         report.keys += 1
         self.state.stand_on(cells)
         self.context.stand_on(cells)
@@ -204,7 +211,7 @@ class TimelineVisitor(Visitor):
     def _take_all_turns(
         self, cells: KeyCells, turns: list[Turn], until: int, clock_us: int, report: NodeReport
     ) -> None:
-        """Take the turns of event time, then fire wall timers; and again while these bring new ones."""
+        """Go through the timeline, then fire wall timers. Repeat while these add due items."""
         portion = self._portion
         portion.begin()
         self._left_posts = set()
@@ -222,7 +229,11 @@ class TimelineVisitor(Visitor):
     def _take_event_turns(
         self, cells: KeyCells, turns: list[Turn], until: int, seen: int, report: NodeReport
     ) -> int:
-        """Take turns until none is due, or the portion is over; return how many posts were seen."""
+        """Take turns until none is due or the portion is over.
+
+        Returns:
+            How many of the key's posts were seen.
+        """
         newly_set, names, portion = self.state.cursor.newly_set, self._event_timers, self._portion
         turns += [
             (time, _TIMER, names[slot], tag, slot)
@@ -232,7 +243,8 @@ class TimelineVisitor(Visitor):
         ]
         newly_set.clear()
         first_own = sequence(self._step, 0)
-        # (what has left its buffer cannot be left for the next step; nor what fires before it)
+        # The number of turns that cannot be left for the next step: these posts and records have
+        # left their buffers. Whatever comes before them has to be done in this step, too.
         waited = sum(kind != _TIMER and not _is_own(kind, order, first_own)
                      for _, kind, order, _, _ in turns)  # fmt: skip
         seen = self._add_posted(turns, until, seen, report)
@@ -274,7 +286,7 @@ class TimelineVisitor(Visitor):
         return seen
 
     def _note_posted(self, seen: int, until: int, by: int) -> None:
-        """Note what a timer or post has posted behind the watermark."""
+        """Note the posts that a timer or post has sent behind the watermark."""
         try:
             for number, (time, _, _) in enumerate(self.context.posted[seen:], seen):
                 if time <= until:
@@ -284,7 +296,11 @@ class TimelineVisitor(Visitor):
             raise endless(error, self._place) from None
 
     def _add_posted(self, turns: list[Turn], until: int, seen: int, report: NodeReport) -> int:
-        """Let what was posted behind the watermark take its turn; return how many were seen."""
+        """Put posts that were sent behind the watermark on the timeline.
+
+        Returns:
+            How many of the key's posts were seen.
+        """
         posted = self.context.posted
         for number in range(seen, len(posted)):
             time, name, value = posted[number]
@@ -340,5 +356,5 @@ class TimelineVisitor(Visitor):
 
 
 def _is_own(kind: int, order: Any, first_own: int) -> bool:
-    """Say whether a turn is that of a post that was sent in this very step."""
+    """Return whether a turn is a post that was sent in this very step."""
     return kind == _POST and order >= first_own

@@ -1,4 +1,4 @@
-"""Whose the records of a split are: their event times, partition by partition."""
+"""The event times of a split's records, by source partition."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ I64 = npt.NDArray[np.int64]
 
 
 def times_by_partition(table: pa.Table, partition: str | None) -> Iterator[tuple[str, I64]]:
-    """Yield each partition that records are of, with their event times, in their order.
+    """Yield each partition that has records, with their event times in order.
+
+    Cost: one sort of small numbers, if each record names its partition.
 
     Args:
         table: the records, at least one.
-        partition: whose they all are; None where each record says so itself.
-
-    Cost: where each record says so, a sort of as many small numbers.
+        partition: the partition of all records. None if each record names its own.
     """
     times = table.column(TIMESTAMP_COLUMN).to_numpy()
     if partition is not None:

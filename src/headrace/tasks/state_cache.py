@@ -1,9 +1,15 @@
-"""Soft state of a process: what it remembers of (layer, worker) pairs between steps.
+"""Soft state: what a process remembers of workers' state between steps.
 
-An entry stands for a *chain of adopted files*, by digest, and for a version of the layout. At the next
-step it is used as it is when the plan names the same; it follows live changes of layout, and catches up
-when it is a few links behind; otherwise it is dropped, and bins are loaded from storage when they are
-needed. Dropping it at any time costs time, never results.
+A process has an entry for each (layer, worker) that it runs. An entry stands for a *chain of
+adopted files*, by digest, and for a version of the layout. The plan of the next step names the
+chain and the layout that the task must have:
+
+- If they are the same, the entry is used as it is.
+- If the layout has changed live, the entry follows the change.
+- If the entry is a few links of the chain behind, the files of the missed steps are applied.
+- Otherwise the entry is dropped, and bins are loaded from storage when they are needed.
+
+Soft state may be dropped at any time. This costs time and never changes a result.
 """
 
 from __future__ import annotations
@@ -45,19 +51,21 @@ from headrace.tasks.run_columnar import BatchVisitor
 from headrace.tasks.run_keyed import Visitor
 from headrace.tasks.run_ordered import TimelineVisitor
 
-#: What belongs to a storage is dropped when it was not in use for as long as Spark keeps idle processes.
+#: A storage's entries are dropped when it was not used for this long. Spark keeps idle Python
+#: processes for the same time.
 _IDLE_S = 60.0
 
 
 class WorkerState:
-    """All that a process remembers of one (layer, worker).
+    """What a process remembers of one (layer, worker).
 
     Attributes:
-        digest: the chain of adopted files that it stands for.
-        layout, version: bins and owners that it goes by, and how many live changes led to them.
-        visitors: a computation each.
-        owned: which bins of the layout are the worker's.
-        ahead: what was read ahead of hashes that it is to own.
+        digest: digest of the chain of adopted files that it stands for.
+        layer, worker: whose state it is.
+        layout, version: its bins and owners, and the number of live changes that led to them.
+        visitors: the objects that run the computations and hold their state, by name.
+        owned: for each bin of the layout whether the worker owns it.
+        ahead: what was read ahead for hashes that the worker will own.
     """
 
     def __init__(
@@ -82,15 +90,16 @@ class WorkerState:
         self._ranges = layout.ranges_of(self.worker)
 
     def attach(self, readers: StateReaders) -> None:
-        """Say where the content of bins is that are not loaded."""
+        """Set the readers from which bins are loaded when they are needed."""
         for name, visitor in self.visitors.items():
             visitor.state.attach(partial(readers.sources, name), self.owned)
 
     def moved_until(self, plan: StepPlan, layout: Layout) -> Ranges | None:
-        """Return what came to this worker, or left it, between its layout and a plan's.
+        """Return the hashes that moved to or from this worker between its layout and a plan's.
 
         Returns:
-            The hashes; None when that is not known, or not how the one layout came of the other.
+            The hashes. None if they are not known, or do not explain the difference between the
+            layouts.
         """
         if plan.layout_version == self.version:
             same = layout is self.layout or layout == self.layout
@@ -104,18 +113,18 @@ class WorkerState:
         moved = Ranges.of([]).plus(Ranges(firsts, lasts))
         own = layout.ranges_of(self.worker)
         differs = own.without(self._ranges).plus(self._ranges.without(own))
-        # (a try that was abandoned may have had another change under the same number)
+        # An abandoned attempt may have had another change under the same number.
         return None if len(differs.without(moved)) else moved
 
     def relayout(
         self, layout: Layout, version: int, moved: Ranges, committed: CommittedFiles
     ) -> None:
-        """Follow live changes of layout; bins that are to be merged wait for :meth:`settle`.
+        """Follow live changes of the layout. Bins that are to be merged wait for :meth:`settle`.
 
         Args:
-            layout: bins and owners from now on.
-            version: how many live changes led to them.
-            moved: the hashes that came to this worker or left it in any of them.
+            layout: the new bins and owners.
+            version: the number of live changes that led to them.
+            moved: the hashes that came to this worker or left it in any of these changes.
             committed: the files as of the step before.
         """
         before_merges = refined(self.layout, layout)
@@ -130,15 +139,16 @@ class WorkerState:
     def foresee(
         self, plan: StepPlan, layout: Layout, committed: CommittedFiles, reading: Reading
     ) -> None:
-        """Begin to gather what a plan's layout brings of what was read ahead, before its task comes.
+        """Start gathering rows that were read ahead and that a plan's layout gives to this worker.
 
-        Nothing is changed by it; where it is not known what comes, nothing is begun.
+        This is done before the task that takes them over arrives. It changes no state. If the
+        hashes that arrive are not known, it does nothing.
 
         Args:
             plan: the plan.
             layout: its bins and owners.
-            committed: the files as of the step before, to be used by another thread.
-            reading: how they are read.
+            committed: the files as of the step before, for use in another thread.
+            reading: how files are read.
         """
         self.ahead.collect()
         prepared = self.ahead.prepared
@@ -156,7 +166,10 @@ class WorkerState:
             self.ahead.arriving.begin(arrival, gather, reading)
 
     def _prepared_bins(self, layout: Layout, moved: Ranges, committed: CommittedFiles) -> Ranges:
-        """Return the bins that come and that were read ahead in full, if the tail can be had as well."""
+        """Return the bins that arrive and were read ahead in full.
+
+        No bin is returned if the changes since the read-ahead cannot be had.
+        """
         prepared = self.ahead.prepared
         if not len(prepared.ranges) or committed.after(prepared) is None:
             return Ranges.of([])
@@ -172,10 +185,10 @@ class WorkerState:
         return Arrival(ranges, committed.names_of_layer())
 
     def settle(self, layout: Layout, committed: CommittedFiles) -> None:
-        """End what :meth:`relayout` began, once the chain of files has been caught up with.
+        """Finish what :meth:`relayout` started, after the files of missed steps were applied.
 
         Raises:
-            NotFound: when files are not there any more that what was read ahead goes on with.
+            NotFound: files with changes since the read-ahead are gone.
         """
         if len(self._coming):
             self._take_prepared(committed)
@@ -197,11 +210,11 @@ class WorkerState:
         self._coming = Ranges.of([])
 
     def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
-        """Read ahead all rows of hashes that this worker is to own, beside the steps; go on with it.
+        """Read ahead all rows of hashes that this worker will own, concurrently with the steps.
 
-        To be called in a step, after the state was written or before; each call goes on from what was read
-        since the last. What is not asked for any more is forgotten, so a call without ranges forgets
-        everything; to ask twice for what is there costs nothing.
+        Call this in any part of a step. Each call continues from what was read before. Hashes that
+        are no longer asked for are forgotten, so a call without ranges forgets everything. Asking
+        again for rows that are in memory costs nothing.
 
         Args:
             ranges: all the hashes that are wanted.
@@ -209,7 +222,7 @@ class WorkerState:
             reading: how files are read.
 
         Returns:
-            Whether all is at hand, but for a tail that the next plan tells.
+            Whether everything is in memory, except a tail of changes that the next plan will name.
         """
         assert self._committed is not None
         wanted = Wanted(
@@ -218,12 +231,12 @@ class WorkerState:
         return self.ahead.ask(wanted, self._committed, self._committed.again, reading)
 
     def head(self) -> Head:
-        """Return the pipeline as of the step before; the ledger is read for it."""
+        """Return the head as of the newest committed step. The ledger is read for it."""
         assert self._committed is not None
         return self._committed.head()
 
     def forget_prepared(self) -> None:
-        """Forget what was read ahead of hashes that are the worker's by now, and committed as such."""
+        """Forget read-ahead rows of hashes that the worker owns by now."""
         prepared = self.ahead.prepared
         if len(prepared.ranges):
             prepared.keep(prepared.ranges.without(self._ranges))
@@ -233,13 +246,18 @@ class WorkerState:
         return {name: visitor.state.stored_sections for name, visitor in self.visitors.items()}
 
     def catch_up(self, reader: RunReader, after: str) -> None:
-        """Take over a link of the chain that another process computed."""
+        """Apply the file of a step that another process computed.
+
+        Args:
+            reader: reads the file.
+            after: digest of the chain up to and with it.
+        """
         for visitor in self.visitors.values():
             visitor.state.catch_up(reader)
         self.digest = after
 
     def begin_step(self, plan: StepPlan, committed: CommittedFiles) -> None:
-        """Begin a step, keeping to the bound on what is remembered."""
+        """Start a step. If the state takes too much memory, evict bins."""
         self._committed = committed
         for name, visitor in self.visitors.items():
             visitor.state.begin_step(
@@ -247,11 +265,11 @@ class WorkerState:
             )
 
     def slice_parts(self, slice_: SlicePlan, step: int, changes: list[RunPart]) -> list[RunPart]:
-        """Return this worker's rows of a slice as of a step, as sections to be written.
+        """Return this worker's rows of a slice, as of a step, as sections to be written.
 
         Args:
             slice_: which slice.
-            step: the step, which has been computed.
+            step: the step. It has been computed.
             changes: what it changed.
         """
         ranges = self._ranges.within(Ranges.of([slice_range(slice_.number, slice_.of)]))
@@ -264,7 +282,7 @@ class WorkerState:
                 found = visitor.state.whole(ranges)
             for section, table in found.items():
                 if not table.num_rows:
-                    continue  # (all of it was given up)
+                    continue  # all of it was deleted
                 batches = table.combine_chunks().to_batches()
                 ensure(len(batches) == 1, "a slice is too large for one batch")
                 due = due_rows(batches[0], node.shape.dated_cells)
@@ -277,7 +295,10 @@ class WorkerState:
     def _whole_from_files(
         self, node: Node, ranges: Ranges, step: int, changes: list[RunPart]
     ) -> dict[str, pa.Table]:
-        """Return the same from files and the step's changes, with what memory does not know of."""
+        """Return rows of a slice from files and the step's changes.
+
+        These include state that the code does not declare, which is not in memory.
+        """
         assert self._committed is not None
         changed = {part.kind: part.batch for part in changes if part.owner == node.name}
         sources = self._committed.readers().sources(node.name)
@@ -294,14 +315,14 @@ class WorkerState:
         return found
 
     def _as_declared(self, node: Node, section: str, table: pa.Table) -> pa.Table:
-        """Return rows of a section as the code declares them; as they are, if it does not."""
+        """Return rows of a section as the code declares it; unchanged if the code does not."""
         state = self.visitors[node.name].state
         declared = section in state.stored_sections
         return state.stored_as_declared(section, table) if declared else table
 
 
 def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:
-    """Return what runs a computation: key by key, or all keys at once; or the engine's own."""
+    """Return the object that runs a computation on a worker and holds its state."""
     own = copy.copy(node.computation)
     if isinstance(own, RecordIds):
         return IdCheck(node, own, IdState(node, own, layout, worker))
@@ -313,13 +334,13 @@ def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisito
 
 
 class SoftState:
-    """Everything that one process remembers, for any number of pipelines.
+    """What one process remembers, of any number of pipelines.
 
     Args:
         reading: how files are read.
 
     Attributes:
-        let_go: whether something that was remembered may have been dropped; who looks sets it back.
+        let_go: whether anything may have been dropped. Whoever reads this resets it.
     """
 
     def __init__(self, reading: Reading | None = None) -> None:
@@ -327,16 +348,21 @@ class SoftState:
         self.let_go = False
         self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
-        self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # a failed try does not end it
-        self._used_s: dict[str, float] = {}  # storage -> when it was, last
+        self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # survives a failed attempt
+        self._used_s: dict[str, float] = {}  # storage -> time of its last use
 
     def take(
         self, pipeline: Pipeline, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
         store: Store,
     ) -> tuple[WorkerState, str]:  # fmt: skip
-        """Return what the plan's chain stands for, and how it was had; the caller gives it back.
+        """Take the entry of a (layer, worker), brought up to the plan's chain and layout.
 
-        Until it is given back nothing is remembered: a step that fails leaves nothing half-changed.
+        Until the caller gives it back, nothing is remembered for this worker. So a step that fails
+        leaves nothing half-changed.
+
+        Returns:
+            The entry, and how it was obtained: ``"hit"``, ``"caught up"``, ``"moved"``, ``"moved,
+            caught up"`` or ``"cold"``.
         """
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
@@ -358,11 +384,11 @@ class SoftState:
         return entry, how
 
     def foresee(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
-        """Begin to gather what a plan's layout brings to those that this process remembers.
+        """Start gathering rows that a plan's layout gives to workers that this process remembers.
 
-        To be called as soon as the plan is seen; what is being gathered is not gathered twice.
+        Call this as soon as the plan is known. Rows that are being gathered are not gathered twice.
         """
-        # (another task of this process may give an entry back meanwhile)
+        # Another task of this process may give back an entry meanwhile.
         for (of_store, of_code, layer, worker), entry in list(self._entries.items()):
             if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
                 continue
@@ -374,21 +400,22 @@ class SoftState:
     def give_back(
         self, code: str, plan: StepPlan, layer: int, worker: int, entry: WorkerState
     ) -> None:
-        """Remember an entry under the digest that it now stands for."""
+        """Remember an entry, which stands for another digest by now."""
         self._entries[(plan.store, code, layer, worker)] = entry
 
     def drop_older(self, store: str, code: str) -> None:
-        """Drop what belongs to other code on a storage: a drawing that was changed, or an older run."""
+        """Drop entries of other code on a storage: of another topology, or of an earlier run."""
         self._drop(lambda of, its_code: of == store and its_code != code)
 
     def use(self, store: str, now_s: float) -> None:
-        """Note that a storage is in use, and drop what belongs to those that have not been for a while.
+        """Note that a storage is in use, and drop entries of storages that were idle for a while.
 
-        Runs that have ended say no goodbye to each process; one that comes again later reads its state.
+        A run that ends does not notify each process. A run that comes back later reads its state
+        again.
 
         Args:
-            store: where it is.
-            now_s: seconds, of any beginning.
+            store: the location of the storage.
+            now_s: seconds on a monotonic clock.
         """
         self._used_s[store] = now_s
         idle = {of for of, used_s in self._used_s.items() if now_s - used_s > _IDLE_S}
@@ -403,7 +430,7 @@ class SoftState:
                 self.let_go = True
 
     def forget(self) -> None:
-        """Drop everything. Costs time at the next step, and nothing else."""
+        """Drop everything. This costs time in the next step and nothing else."""
         self._entries.clear()
         self._ahead.clear()
         self._heads.forget()
@@ -412,7 +439,7 @@ class SoftState:
         self, pipeline: Pipeline, plan: StepPlan, layout: Layout, layer: int, worker: int,
         committed: CommittedFiles,
     ) -> WorkerState:  # fmt: skip
-        self.let_go = True  # what was there instead, or was not given back
+        self.let_go = True  # the earlier entry, or one that was not given back
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
         files = committed.files()
@@ -424,9 +451,13 @@ class SoftState:
 def _brought_up(
     entry: WorkerState, plan: StepPlan, layout: Layout, chain: ChainPlan, committed: CommittedFiles
 ) -> str:
-    """Bring an entry to the plan's layout and chain; say how, or nothing when what it needs is not at hand.
+    """Bring an entry to the plan's layout and chain.
 
-    First the layout, so that the files of missed steps are taken for bins only that stayed all the time.
+    The layout comes first. So files of missed steps are applied only to bins that stayed all the
+    time.
+
+    Returns:
+        How it was done; empty if the entry cannot be brought up.
     """
     known = [before for before, _, _ in chain.recent] + [chain.digest]
     moved = entry.moved_until(plan, layout)
@@ -442,7 +473,7 @@ def _brought_up(
             entry.catch_up(RunReader(committed.store.read, run), after)
         entry.settle(layout, committed)
     except NotFound:
-        return ""  # superseded by slices, and cleaned away
+        return ""  # superseded by slices, and cleaned up
     caught_up = entry.digest == chain.digest
     if not caught_up or not links:
         return how if caught_up else ""

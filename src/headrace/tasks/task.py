@@ -1,7 +1,10 @@
-"""A task of a step: read and route (layer 0), or apply one layer on one worker and route again.
+"""The tasks of a step.
 
-The same functions run on Spark and inline. All effects go through what is passed in: the store, the
-process's soft state, and the attempt's name.
+A task of layer 0 reads records of the input and routes them. A task of a later layer applies that
+layer's computations on one worker and routes what they produce.
+
+Spark and the inline runner call the same functions. All effects go through the arguments: the
+store, the soft state of the process, and the attempt's name.
 """
 
 from __future__ import annotations
@@ -75,23 +78,29 @@ from headrace.tasks.writing import (
 
 
 class TaskResult(msgspec.Struct):
-    """What a task gives back: parcels, one a consumer; after the last layer only reports."""
+    """What a task returns.
+
+    Attributes:
+        report: what it did.
+        parcels: one for each consumer; none after the last layer.
+    """
 
     report: TaskReport
     parcels: list[bytes]
 
 
 class Worker:
-    """What a process needs to run tasks of a pipeline.
+    """Everything that a process needs to run a pipeline's tasks.
 
     Args:
-        pipeline: the pipeline, as its code was sent.
+        pipeline: the pipeline, built by the code that the driver sent.
         code: digest of that code.
         store: the storage.
-        soft: what the process remembers.
-        spool: where large parcels go, if not through the engine.
-        soft_files: where light steps leave what they changed, shared by the host; by default in memory.
-        timer: a monotonic clock for the phases of the report; never part of a result.
+        soft: the soft state of the process.
+        spool: where large parcels go, if they do not travel through the engine.
+        soft_files: where uncheckpointed steps leave their changes, shared by the host. In memory by
+            default.
+        timer: a monotonic clock that times the phases of the report. It never influences a result.
     """
 
     def __init__(
@@ -109,7 +118,7 @@ class Worker:
         self._layout: tuple[LayoutWire, Layout] | None = None
 
     def layout(self, plan: StepPlan) -> Layout:
-        """Return the plan's layout; built when it changes."""
+        """Return the plan's layout. It is built only when it has changed."""
         if self._layout is None or self._layout[0] != plan.layout:
             self._layout = (plan.layout, Layout.from_wire(plan.layout))
         return self._layout[1]
@@ -119,7 +128,8 @@ class Worker:
     def read(self, plan: StepPlan, reader: int, attempt: str) -> TaskResult:
         """Read this reader's share of the division and route it.
 
-        The division's splits are dealt out in turn; who read a split leaves no trace in the result.
+        Splits are dealt out to the readers in turn. Which reader reads a split leaves no trace in
+        the result.
         """
         report = TaskReport(layer=0, worker=reader, attempt=attempt)
         outbox = OutgoingEntries(plan.layout.workers)
@@ -173,7 +183,7 @@ class Worker:
         self, plan: StepPlan, letters: Node, number: int, split: Split, bad: list[BadRecord],
         outbox: OutgoingEntries,
     ) -> None:  # fmt: skip
-        """Send on the records that could not be read; at a time that is late for nobody."""
+        """Route the records that could not be read, at a time that is late for no reader."""
         (stream,) = letters.inputs
         _, reached = plan.watermarks[letters.name]
         time_us = wall_cause(reached, plan.latest, plan.clock_us).time_us
@@ -187,7 +197,7 @@ class Worker:
         self, plan: StepPlan, retained: Retained, number: int, file: FileRef, report: TaskReport,
         outbox: OutgoingEntries,
     ) -> None:  # fmt: skip
-        """Read what a worker of then produced on some streams, and route it."""
+        """Read what a worker produced on retained streams in an earlier step, and route it."""
         with self._phase(report, "read"):
             reader = RunReader(self.store.read, file)
         for name in retained.watermarks:
@@ -208,10 +218,10 @@ class Worker:
     def _see(
         self, plan: StepPlan, name: str, partition: str, place: str, times: I64, report: TaskReport
     ) -> None:
-        """Note what a partition's records in a split come to for the injector's watermark.
+        """Note what a partition's records mean for the injector's watermark.
 
         Raises:
-            BadInput: for a time that no record can have.
+            BadInput: a record has an event time that no record can have.
         """
         seen = PartitionSeen(int(times.max()))
         lowest_us = int(times.min())
@@ -267,7 +277,7 @@ class Worker:
         self, plan: StepPlan, layer: int, worker: int, parcels: list[Parcel],
         known: dict[str, Watermarks], latest: int, report: TaskReport, outbox: OutgoingEntries,
     ) -> dict[str, Watermarks]:  # fmt: skip
-        """Run the computations of the layer; return the output watermarks of each of their streams."""
+        """Run the layer's computations; return the output watermarks of each of their streams."""
         layout = self.layout(plan)
         with self._phase(report, "state"):
             entry, how = self.soft.take(
@@ -308,7 +318,7 @@ class Worker:
     def _read_ahead(
         self, plan: StepPlan, worker: int, entry: WorkerState, report: TaskReport, *, again: bool
     ) -> None:
-        """Read of what the worker is to own soon; forget what it is not to own any more."""
+        """Read ahead the hashes that this worker will own soon, and forget all others."""
         wanted = next((part for part in plan.ahead if part.worker == worker), None)
         if wanted is None and not (again and len(entry.ahead.prepared.ranges)):
             return
@@ -331,7 +341,7 @@ class Worker:
                 output_watermark=before_out,
                 percentile=plan.percentiles.get(node.name, before_out),
                 next_wall_timer=visitor.state.lowest_timer(WALL_TIME, entry.owned),
-                oldest=max(before_out, pending),  # (of what is not loaded it is only a bound)
+                oldest=max(before_out, pending),  # a lower bound only, if some bins are not loaded
             )
             return {}
         again = {} if plan.retained is None else plan.retained.watermarks
@@ -345,7 +355,8 @@ class Worker:
                     item for parcel in parcels for item in parcel.entries if item.node == node.name
                 ]
                 inputs = input_batches(self.router.inputs(node), entries, self.spool)
-        # (the producer of what is read again rests, far ahead: what counts is where it was then)
+        # Retained productions are read while their producer rests, and it may be far ahead. What
+        # counts is its watermark after the step that produced them.
         feeding = [
             Watermarks(*again[stream.name]) if stream.name in again else watermarks[stream.name]
             for stream in node.inputs
@@ -381,7 +392,7 @@ class Worker:
         self, plan: StepPlan, layer: int, worker: int, layout: Layout, entry: WorkerState,
         staged: dict[str, pa.RecordBatch], report: TaskReport,
     ) -> None:  # fmt: skip
-        """Write the files of this attempt: state changes and slice, staged and retained productions."""
+        """Write the attempt's files: state changes, the slice, staged and retained productions."""
         chain = plan.chains[f"{layer}/{worker}"]
         with self._phase(report, "state"):
             changes = [part for v in entry.visitors.values() for part in v.state.take_changes()]
@@ -438,7 +449,7 @@ class Worker:
     def _pass_on(
         self, layer: int, worker: int, parcels: list[Parcel], outbox: OutgoingEntries
     ) -> None:
-        """Send on what is for deeper layers: it is already with the right worker number."""
+        """Pass on the entries for deeper layers. They are addressed to this worker number."""
         nodes = {node.name for node in self.pipeline.nodes_of(layer)}
         for parcel in parcels:
             for entry in parcel.entries:
@@ -460,7 +471,7 @@ class Worker:
                 ]
             return TaskResult(report, [encode_parcel(parcel) for parcel in parcels])
 
-    # -- small tools --------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------
 
     @contextmanager
     def _phase(self, report: TaskReport, name: str) -> Iterator[None]:
@@ -472,13 +483,13 @@ class Worker:
 
     @contextmanager
     def _guard(self, report: TaskReport) -> Iterator[None]:
-        """Turn an error into a report of it, so that the user's own error comes first and plain."""
+        """Put an error into the report, so that the user's own error comes first and plain."""
         try:
             yield
         except HeadraceError as error:
             report.failure = failure_of(error)
         except ParcelLost:
-            raise  # the engine's: the task fails, and the step is tried again
+            raise  # the engine's own: the task fails, and the step is attempted again
         except BaseException as error:
             if is_from_outside(error):
                 raise
@@ -489,7 +500,7 @@ class Worker:
 
 
 def _read(injector: Injector, split: Split) -> Sifted:
-    """Return a split's records; without the bad ones where the injector's policy says so."""
+    """Return a split's records, without the bad ones if the injector's ``on_error`` says so."""
     source: Source = injector.source
     with blamed(f"injector {injector.name!r}, {split.place}", SOURCE_REMEDY):
         if injector.on_error == "stop" or not source.sifts:
@@ -498,7 +509,7 @@ def _read(injector: Injector, split: Split) -> Sifted:
 
 
 def _latest(plan: StepPlan, layer: int, parcels: list[Parcel]) -> int:
-    """Return the latest event time that the pipeline has worked with, this step's records included."""
+    """Return the latest event time that the pipeline has worked with, up to and with this step."""
     if layer > 1:
         return parcels[0].header.latest
     seen = merged_seen(parcel.header.seen for parcel in parcels)
@@ -506,7 +517,11 @@ def _latest(plan: StepPlan, layer: int, parcels: list[Parcel]) -> int:
 
 
 def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:
-    """Check that what was retained has the columns that the stream has now."""
+    """Check that a retained table has the columns that its stream has now.
+
+    Raises:
+        SchemaChanged: it has others.
+    """
     wanted = stream_schema(stream)
     if not table.schema.equals(wanted):
         raise SchemaChanged(
@@ -519,7 +534,12 @@ def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:
 
 
 def _check_complete(plan: StepPlan, layer: int, parcels: list[Parcel]) -> None:
-    """Check that there is one parcel from each producer, of this very try."""
+    """Check that each producer has sent one parcel, and that it is of this very attempt.
+
+    Raises:
+        InvariantBroken: a parcel is missing, or is of another layer.
+        ParcelLost: a parcel of another attempt is in its place.
+    """
     expected = list(range(plan.readers if layer == 1 else plan.layout.workers))
     producers = [parcel.header.worker for parcel in parcels]
     ensure(producers == expected, f"layer {layer} got parcels from {producers}, not {expected}")

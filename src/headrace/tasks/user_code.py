@@ -1,4 +1,4 @@
-"""What per-record and columnar visitors share: the step's facts, errors of the user's code."""
+"""What the runs of user code share: the context of a step, and errors of handlers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Sent = TypeVar("Sent")
 
 
 class StepContext(Generic[Sent]):
-    """What a handler's context knows of the step, whatever kind of handler it is.
+    """The facts of a step that any handler's context knows.
 
     Args:
         node: the computation in its pipeline.
-        outputs: what collects the productions of each output.
+        outputs: the collector of each output's productions.
     """
 
     def __init__(self, node: Node, outputs: dict[str, Sent]) -> None:
@@ -37,7 +37,7 @@ class StepContext(Generic[Sent]):
         self.low_watermark_us = MIN_TIME
 
     def begin_step(self, *, watermark: int, clock_us: int) -> None:
-        """Take over what is the same for the whole step."""
+        """Set the facts that are the same for the whole step."""
         self.low_watermark_us = watermark
         self._clock_us = clock_us
 
@@ -57,10 +57,10 @@ class StepContext(Generic[Sent]):
         return self.low_watermark_us >= MAX_TIME
 
     def declared_post(self, stream: str | None) -> str:
-        """Return the name of a stream of posts; it need not be given where only one is declared.
+        """Return the name of a stream of posts. It may be omitted if only one is declared.
 
         Raises:
-            LookupError: when none of that name is declared.
+            LookupError: no stream of that name is declared.
         """
         posts = self._node.posts
         if stream is None and len(posts) == 1:
@@ -73,10 +73,10 @@ class StepContext(Generic[Sent]):
         return stream
 
     def output(self, stream: str) -> Sent:
-        """Return what collects the productions of an output.
+        """Return the collector of an output's productions.
 
         Raises:
-            LookupError: when none of that name is declared.
+            LookupError: no output of that name is declared.
         """
         output = self._outputs.get(stream)
         if output is None:
@@ -88,10 +88,10 @@ class StepContext(Generic[Sent]):
 
 
 def due_until(node: Node, watermark: int) -> int:
-    """Return the time up to which timers and posts are due, and ordered records passed.
+    """Return the time up to which timers and posts are due, and ordered records have been passed.
 
-    An ordered computation waits until the watermark has *passed* a time: a record at the watermark may
-    still come, and takes its turn before timers and posts of that time.
+    An ordered computation waits until the watermark has *passed* a time. A record at the watermark
+    may still come, and its turn is before timers and posts of that time.
     """
     if not node.ordered or watermark in (MIN_TIME, MAX_TIME):
         return watermark
@@ -99,11 +99,11 @@ def due_until(node: Node, watermark: int) -> int:
 
 
 class WallCause(msgspec.Struct, frozen=True):
-    """The event time that wall timers of a step produce at.
+    """The event time of productions of a step's wall timers.
 
     Attributes:
-        time_us: by default.
-        earliest_us: at the earliest.
+        time_us: the default.
+        earliest_us: the earliest one allowed.
     """
 
     time_us: int
@@ -111,11 +111,12 @@ class WallCause(msgspec.Struct, frozen=True):
 
 
 def wall_cause(output_before: int, latest: int, clock_us: int) -> WallCause:
-    """Return the event time that a computation's wall timers produce at in a step.
+    """Return the event time of productions that a computation's wall timers cause in a step.
 
-    That is its output watermark of the step before. Where that is no event time (it is not known yet, or
-    all input has ended) it is the latest event time that the pipeline has worked with: no window that
-    has fired is behind that, and what is produced there is not late for anybody.
+    This is the computation's output watermark of the step before. That may not be an event time: it
+    is not known yet, or all input has ended. Then it is the latest event time that the pipeline has
+    worked with. No window that has fired is behind that time, and productions at it are late for no
+    reader.
 
     Args:
         output_before: the output watermark of the step before.
@@ -136,7 +137,7 @@ REMEDY = (
 
 
 def raise_in_handler(error: BaseException, place: str) -> NoReturn:
-    """Raise what a handler has raised, with its place.
+    """Raise an error that a handler has raised, with its place.
 
     See :func:`headrace.errors.user_code.raise_again`.
     """
@@ -144,7 +145,7 @@ def raise_in_handler(error: BaseException, place: str) -> NoReturn:
 
 
 def dead_letter(item: Record | Fired, error: BaseException) -> DeadLetter:
-    """Return the letter about a record or timer whose handler raised."""
+    """Return the dead letter for a record or timer whose handler raised."""
     stream, content = (
         (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
     )
@@ -153,12 +154,12 @@ def dead_letter(item: Record | Fired, error: BaseException) -> DeadLetter:
     return DeadLetter(stream, _as_text(why), _as_text(own_traceback(error)), encoded)
 
 
-#: The numbers that JSON has no name for, as Spark and the sinks write them.
+#: Texts for numbers that JSON cannot express, as Spark and the sinks write them.
 _NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def _finite(content: Any) -> Any:
-    """Return a value with texts for the numbers that JSON has no name for."""
+    """Return a value with texts in place of numbers that JSON cannot express."""
     plain = msgspec.to_builtins(content, enc_hook=repr, str_keys=True)
     match plain:
         case float() if not math.isfinite(plain):
@@ -171,5 +172,5 @@ def _finite(content: Any) -> Any:
 
 
 def _as_text(said: str) -> str:
-    """Return what an error says as text that can be written: halves of characters as escapes."""
+    """Return an error's words as text that can be encoded. Lone surrogates become escapes."""
     return said.encode("utf-8", "backslashreplace").decode()

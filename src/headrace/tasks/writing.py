@@ -1,8 +1,8 @@
-"""What an attempt writes: state changes and slice, staged and retained productions.
+"""What an attempt writes: state changes, the slice, staged and retained productions.
 
-At a checkpoint (of each step, unless the pipeline says otherwise) changes go to the storage. A light step
-leaves its changes in a soft file, and small productions in no file at all; the next checkpoint then writes
-what all of them have come to.
+By default each step is a checkpoint: its changes go to the storage. An uncheckpointed step leaves
+its changes in a soft file, and its small productions for sinks in no file at all. The next
+checkpoint then writes the net changes of all these steps.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from headrace.storage.base import Store
 from headrace.storage.soft import soft_folder
 
 OUTPUT = "output"
-#: Staged productions up to this size come back with the report, to be released without a read.
+#: Staged productions up to this size are returned with the report, so that delivery needs no read.
 INLINE_BYTES = 1 << 18
 
 
 class AttemptFiles:
-    """The files of one attempt; all are written at once.
+    """The files of one attempt. They are written all at once.
 
     Args:
-        plan: the step.
+        plan: the plan of the step.
         layout: bins and owners.
-        report: of the attempt.
+        report: the report of the attempt.
     """
 
     def __init__(self, plan: StepPlan, layout: Layout, report: TaskReport) -> None:
@@ -42,7 +42,7 @@ class AttemptFiles:
         self._files: dict[str, bytes] = {}
 
     def add(self, folder: str, parts: list[RunPart]) -> FileRef | None:
-        """Add a file in a folder; return what names it. None, and no file, for no parts."""
+        """Add a file to a folder and return its reference. Without parts, return None."""
         if not parts:
             return None
         data, checksum = write_run(parts, self._layout)
@@ -53,12 +53,12 @@ class AttemptFiles:
         return FileRef(name, len(data), checksum, self._plan.step, *self._at, owners, lineage)
 
     def write(self, store: Store) -> None:
-        """Write them; all are durable then, but for soft ones."""
+        """Write the files. Afterwards all of them are durable, except soft files."""
         store.write_all(self._files)
 
 
 def note_changes(changes: list[RunPart], report: TaskReport) -> None:
-    """Note in a report what changes of state add up to."""
+    """Add the digests of state changes to a report."""
     for part in changes:
         node = report.nodes[part.owner]
         node.state_digest = add_digests(node.state_digest, digest_of(part.batch))
@@ -67,16 +67,16 @@ def note_changes(changes: list[RunPart], report: TaskReport) -> None:
 def since_checkpoint(
     changes: list[RunPart], chain: ChainPlan, store: Store, pipeline: Pipeline
 ) -> list[RunPart]:
-    """Return what has changed since the last checkpoint, of each row the newest change.
+    """Return all changes since the last checkpoint. For each row this is the newest change.
 
     Args:
         changes: those of this step.
         chain: names the soft files of the steps before.
-        store: where they are.
-        pipeline: whose state it is.
+        store: where these are.
+        pipeline: the pipeline whose state changed.
 
     Raises:
-        StateLost: when one of them is not at hand.
+        StateLost: a soft file is missing.
     """
     soft = [ref for _, ref, _ in chain.soft]
     if not soft:
@@ -110,7 +110,7 @@ def stage(
     staged: dict[str, pa.RecordBatch], pipeline: Pipeline, files: AttemptFiles, report: TaskReport, *,
     light: bool,
 ) -> None:  # fmt: skip
-    """Add the productions that sinks and later readers are to get; small ones go with the report."""
+    """Add the productions for sinks and for later readers. Small ones also go into the report."""
     sinks = pipeline.sink_streams
     small = {name for name, batch in staged.items() if batch.nbytes <= INLINE_BYTES}
     unstaged = small & (set(sinks) if light else set(pipeline.weak_only))
@@ -127,7 +127,7 @@ def stage(
 
 
 def drop_soft_files(plan: StepPlan, layer: int, worker: int, store: Store) -> None:
-    """Delete the soft files of a worker that no step needs any more: those up to the last checkpoint."""
+    """Delete the soft files of a worker up to the last checkpoint. No step needs them any more."""
     folder = soft_folder(store, layer, worker)
     for name in store.list(folder):
         if int(name.removeprefix(folder).partition("-")[0]) <= plan.checkpoint:

@@ -1,1 +1,1 @@
-"""Changes of a pipeline while it runs: which are possible, and from which step on they hold."""
+"""Changes of a running pipeline: which are possible, and from which step on they hold."""

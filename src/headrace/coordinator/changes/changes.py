@@ -1,8 +1,9 @@
-"""Topology changes and commands, as decisions: what is to become of the drawing, or why not.
+"""Topology changes and commands, as decisions: what they lead to, or why they are refused.
 
-A change is a claim: after the running step the driver begins anew, in the same process, on the same
-storage, with another drawing. What a restart with that drawing would do to state, watermarks and soft
-state is what a change does; so there is one way to begin, and it is the one that crashes try out.
+A topology change is a claim. After the running step the driver starts over with another graph, in
+the same process and on the same storage. What a change does to state, watermarks and soft state is
+what a restart with that graph would do. So a pipeline starts in one way only, the same as after a
+crash.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ Begin = Literal["now", "beginning"]
 
 
 class ChangePlan(msgspec.Struct, frozen=True):
-    """What a topology change comes to. Lists are of computations, in the order of the drawing.
+    """What a topology change does. Lists name computations, in the order of the graph.
 
     Attributes:
-        added: new ones, with empty state.
-        restored: removed before, drawn again: they go on with the state that was kept.
-        replaced: the same name with other code; their state is kept.
-        removed: drawn no more; their state is kept in storage, their timers do not fire.
-        forgotten: their state is given up.
-        reshaped: states whose stored values are of another shape, and what becomes of them, by computation.
+        added: new computations, with empty state.
+        restored: computations that were removed and come back with the state that was kept.
+        replaced: computations of the same name with other code; their state is kept.
+        removed: computations that are removed. Their state is kept in storage, and their timers do
+            not fire.
+        forgotten: computations whose state is given up.
+        reshaped: states whose shape has changed, with what happens to stored values, by
+            computation.
         extended: new states and timers of computations whose state is kept, by computation.
-        beginning: of those added, the ones that begin with the beginning of their streams.
+        beginning: the added computations that start at the beginning of their streams.
         sinks_added, sinks_removed: sinks, by name.
     """
 
@@ -84,19 +87,19 @@ def plan_change(
     stored: Identity, before: Pipeline, after: Pipeline, *, forget: Collection[str] = (),
     begin: Mapping[str, str] | None = None, behind: Collection[str] = (),
 ) -> ChangePlan:  # fmt: skip
-    """Return what changing one drawing into another comes to.
+    """Return what changing from one graph to another does.
 
     Args:
-        stored: the identity of the storage.
-        before: the drawing that runs.
-        after: the one that is to run.
+        stored: the stored identity.
+        before: the pipeline that runs.
+        after: the pipeline that is to run.
         forget: computations whose state is to be given up.
-        begin: whether added computations begin ``now`` (as they do by default) or at the ``beginning``.
-        behind: computations that began at the beginning and have not arrived yet.
+        begin: whether added computations start ``now`` (the default) or at the ``beginning``.
+        behind: computations whose backfill is not complete.
 
     Raises:
-        PipelineError: for a drawing that cannot run, or options that make no sense.
-        SchemaChanged: for state that the new drawing could not read.
+        PipelineError: for a graph that cannot run, or options that make no sense.
+        SchemaChanged: for state that the new graph could not read.
     """
     after.check_complete()
     if after.name != before.name:
@@ -191,7 +194,7 @@ def _beginning(
 
 
 def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str) -> None:
-    """Check that all that was ever produced on a stream is retained.
+    """Check that a stream is retained from its very first production.
 
     Raises:
         PipelineError: when it is not.
@@ -213,12 +216,12 @@ def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str)
 
 
 def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
-    """Check that those that begin at the beginning all read injectors again, or all retained streams.
+    """Check that a backfill reads either injectors or retained streams, not both.
 
-    Which records of the one were there when the others came is not known any more.
+    How the records of the two were interleaved is no longer known.
 
     Raises:
-        PipelineError: when it is some of both.
+        PipelineError: when they read both.
     """
     injected, retained = "", ""
     for name in beginning:
@@ -236,16 +239,16 @@ def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
 
 
 def produced_inputs(drawing: Pipeline, name: str) -> list[str]:
-    """Return the streams that a computation reads of other computations."""
+    """Return the streams of other computations that a computation reads."""
     inputs = [stream.name for stream in drawing.nodes[name].inputs]
     return [stream for stream in inputs if stream not in drawing.injectors]
 
 
 def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
-    """Check that those that are catching up find in a drawing what they still have to read.
+    """Check that a backfill finds in a graph what it still has to read.
 
     Raises:
-        PipelineError: when a stream that they read again is not retained any more, or is none.
+        PipelineError: when a stream that it reads is not retained any more, or never was.
     """
     if at is None or at.retained is None:
         return
@@ -284,13 +287,13 @@ def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
 
 
 class ControlState(msgspec.Struct, frozen=True):
-    """What commands change.
+    """Everything that commands can change, other than the layout.
 
     Attributes:
-        removed, forgotten: computations that are removed, and that are given up.
-        paused: whether no step is to be run.
-        drained_hosts: those on which no worker is to live.
-        halt: what is to be done after a later step; None where no command has said so.
+        removed, forgotten: computations that are removed, and those whose state is given up.
+        paused: whether no step runs.
+        drained_hosts: hosts on which no worker may run.
+        halt: what happens after a later step; None if no command has said so.
     """
 
     removed: frozenset[str]
@@ -304,16 +307,16 @@ def obey(
     standing: ControlState, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
     step: int, places: Places | None = None,
 ) -> ControlState | str:  # fmt: skip
-    """Return how things stand after a command, or why it is refused.
+    """Return the control state after a command, or why the command is refused.
 
     Args:
-        standing: how they stand.
-        stored: the identity of the storage.
-        drawing: all that the driver's process can draw, with what is removed.
-        command: what is asked.
+        standing: the control state before it.
+        stored: the stored identity.
+        drawing: the pipeline of the driver's process, including what is removed.
+        command: the command.
         running: whether the pipeline runs, or is about to.
-        step: the one that comes next.
-        places: where workers live; None before the pipeline runs.
+        step: the next step.
+        places: where workers run; None before the pipeline runs.
     """
     match command.kind:
         case "pause" | "stop" | "resume":
@@ -336,7 +339,7 @@ def obey(
 def _halt(
     standing: ControlState, command: Command, *, running: bool, step: int
 ) -> ControlState | str:
-    """Return how things stand after a stop, a pause or a resumption, at once or at a step."""
+    """Return the control state after a stop, a pause or a resume, or why it is refused."""
     halt = halt_after(command, running=running, step=step)
     if isinstance(halt, str):
         return halt
@@ -397,9 +400,10 @@ def _restore(
 
 
 def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
-    """Return what is removed, with the checks of the injectors that are unread then, and no others.
+    """Return what is removed, including the id checks of injectors that nobody reads then.
 
-    A check of ids goes with the last reader of its injector, and comes back with the first.
+    The id checks of other injectors are not. A check of ids is removed with the last reader of its
+    injector, and comes back with the first.
     """
     users = set(removed) - set(drawing.checks)
     idle = drawing.unread_without(users)
@@ -407,10 +411,10 @@ def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
 
 
 def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
-    """Return a drawing less what was removed, and the sinks of that.
+    """Return a pipeline without what was removed, and without the sinks of that.
 
     Raises:
-        PipelineError: when a computation that is left reads a stream of one that was removed.
+        PipelineError: when a remaining computation reads a stream of a removed one.
     """
     gone = [name for name in drawing.nodes if name in removed]
     if not gone:
@@ -426,7 +430,7 @@ def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
 
 
 def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | None:
-    """Return what is wrong when a computation that is drawn reads one that was removed."""
+    """Return the error if a computation in the graph reads one that was removed."""
     for node in drawing.nodes.values():
         for stream in node.inputs:
             producer = producer_of(stream.name)
@@ -439,7 +443,13 @@ def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | Non
 
 
 class CommandsAtStart(msgspec.Struct, frozen=True):
-    """What the commands come to that were there before the pipeline was started."""
+    """The outcome of the commands that were there before the pipeline was started.
+
+    Attributes:
+        standing: the control state after them.
+        answers: the answers to them.
+        course: the layout state after them; None for a pipeline that has never run.
+    """
 
     standing: ControlState
     answers: list[Answer]
@@ -450,12 +460,16 @@ def at_opening(
     standing: ControlState, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
     course: LayoutState | None = None, bounds: Bounds | None = None,
 ) -> CommandsAtStart:  # fmt: skip
-    """Return how things stand after commands that nobody has answered yet.
+    """Return the outcome of the commands that nobody has answered yet.
 
     Args:
-        step: of the claim that will answer them.
-        course: of the layout, as of the claim; None for a pipeline that has never run.
-        bounds: what can be asked of the layout.
+        standing: the control state before them.
+        stored: the stored identity.
+        drawing: the pipeline of the driver's process, including what is removed.
+        asked: the commands.
+        step: the step of the claim that will answer them.
+        course: the layout state as of the claim; None for a pipeline that has never run.
+        bounds: the most that can be asked of the layout.
     """
     standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
     answers = []
@@ -476,7 +490,7 @@ def decide(
     standing: ControlState, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
     step: int, places: Places | None = None,
 ) -> ControlState | str:  # fmt: skip
-    """Return how things stand after a command that was found, or why it is refused."""
+    """Return the control state after a command that was found, or why it is refused."""
     if asked.command is None:
         return asked.problem
     return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)

@@ -1,4 +1,4 @@
-"""Stops and pauses, at once or after a step that was agreed on: what becomes of them, or why not. Pure."""
+"""Stops and pauses, at once or after an agreed step. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _NOTHING = ScheduledStop("none", 0)
 
 
 def halt_after(command: Command, *, running: bool, step: int) -> ScheduledStop | str:
-    """Return what is to be done later once a command is obeyed, or why it is refused.
+    """Return what is scheduled once a command is applied, or why the command is refused.
 
-    A command without a step takes effect at once, and takes back what was to be done later.
+    A command without a step takes effect at once, and cancels what was scheduled.
 
     Args:
         command: ``stop``, ``pause`` or ``resume``.
         running: whether the pipeline runs.
-        step: the one that comes next.
+        step: the next step.
     """
     at = command.at_step
     if command.kind == "stop" and not running:

@@ -1,4 +1,4 @@
-"""Whether the steps of a drawing can be computed again, so that not each of them need be a checkpoint."""
+"""Whether the steps of a pipeline can be computed again, so that some need no checkpoint."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace.pipeline import Pipeline
 
 
 def check_replayable(pipeline: Pipeline, settings: Settings) -> None:
-    """Check that light steps of a drawing can be computed again, if there are to be such.
+    """Check that uncheckpointed steps can be computed again, if the settings allow such steps.
 
     Raises:
-        PipelineError: naming what keeps them from it.
+        PipelineError: naming what prevents it.
     """
     if not settings.has_light_steps:
         return

@@ -1,1 +1,1 @@
-"""How much work each bin and worker has, as measured."""
+"""Measuring how much work each bin and each worker has."""

@@ -1,7 +1,7 @@
-"""How much each bin has had to do lately, added up from the reports of steps that were measured.
+"""How much work each bin has had lately, added up from the reports of measured steps.
 
-In memory: a new driver measures anew. Noting a step costs what it touched; only a layout with other bins
-costs their number.
+It is kept in memory, so a new driver starts measuring from nothing. The cost of noting a step
+depends on the bins that it touched. Only a layout with other bins costs as much as it has bins.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.migration.loads import Load, regroup
 from headrace.protocol.loads import BinLoads
 
-#: Before so many records were looked at, in so many steps, bins are not told apart by them.
+#: Loads of single bins are used only after this many records were sampled, in this many steps.
 LEAST_RECORDS = 4_096
 LEAST_STEPS = 16
 
 
 class BinMeter:
-    """Adds up loads of bins; splits and merges divide and join them, moves leave them as they are.
+    """Adds up the load of each bin.
+
+    Splits and merges divide and join loads; moves leave them unchanged.
 
     Attributes:
         steps: how many steps were noted.
@@ -33,22 +35,22 @@ class BinMeter:
         self._layout = Layout([0], [0], 1)
         self._records = np.zeros(1)
         self._busy_us = np.zeros(1)
-        self._weight = np.zeros(1)  # of the steps that were noted
+        self._weight = np.zeros(1)  # the total weight of the noted steps
         self.steps = 0
         self._seen = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether enough was looked at to tell bins apart."""
+        """Whether enough was sampled to know the loads of single bins."""
         return self.steps >= LEAST_STEPS and self._seen >= LEAST_RECORDS
 
     def note(self, wire: LayoutWire, clock_us: int, found: Iterable[BinLoads]) -> None:
-        """Note a step that was measured.
+        """Note a measured step.
 
         Args:
             wire: the layout that it was computed on.
             clock_us: its clock reading.
-            found: what its reports tell.
+            found: the loads in its reports.
         """
         self._follow(wire)
         gain = self._fading.gain(clock_us, self._records, self._busy_us, self._weight)
@@ -61,7 +63,7 @@ class BinMeter:
             self._seen += part.looked_at
 
     def load(self, layout: Layout) -> Load:
-        """Return what each bin of a layout has on average in a step; sizes are 0."""
+        """Return the mean load of each bin of a layout in a step; sizes are 0."""
         steps = float(self._weight[0])
         if not steps:
             return Load.of(layout)

@@ -1,4 +1,4 @@
-"""How much state each bin has, as far as the slices tell that were written whole."""
+"""How much state each bin has, as known from the slices that were written whole."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.migration.loads import regroup
 def sizes_of_bins(head: Head, layout: Layout) -> list[int] | None:
     """Return about how many bytes of state each bin of a layout has; None before that is known.
 
-    Each slice was weighed when it was last written whole. A bin that is smaller than a slice gets its
-    share of it by hashes; slices that were not written yet count as the others do on average. Costs the
-    number of bins.
+    Each slice was weighed when it was last written whole. A bin that is smaller than a slice gets
+    its share by hashes. Slices that were not written yet count as the mean of the others. The cost
+    is proportional to the number of bins.
     """
     weighed = {number: part.nbytes for number, part in head.slices.items() if part.nbytes >= 0}
     if not weighed:

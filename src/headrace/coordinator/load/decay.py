@@ -1,4 +1,4 @@
-"""Sums of what was noted lately: what is older counts less, by half after each half-life."""
+"""Exponential decay of sums: what was added one half-life ago counts half."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ import numpy.typing as npt
 
 F64 = npt.NDArray[np.float64]
 
-#: What was measured so long ago counts half.
+#: Default half-life of what is measured, in microseconds.
 HALF_LIFE_US = 30_000_000
 
-#: Gains are kept below 2 to this.
+#: Gains stay below 2 to the power of this.
 _MOST_DOUBLINGS = 512.0
-#: Between two readings of the clock at most so many half-lives pass: what is older counts for nothing, and
-#: one that is years ahead must not keep what comes from fading.
+#: Maximum number of half-lives that pass between two clock readings. Older values count for nothing
+#: anyway, and a reading that is years ahead must not keep later values from decaying.
 _MOST_HALF_LIVES = 64
 
 
 class ExponentialDecay:
-    """How much more counts what is noted now than what was noted first.
+    """Weights for sums whose older parts count less.
 
-    Instead of letting all sums fade with time, which would cost as much as there is, what is added is
-    raised; quotients of sums need nothing else. Once in a few hours the sums are lowered.
+    Letting all sums decay with time would cost as much as there are sums. Instead, what is added is
+    multiplied by a gain that grows with time. Quotients of sums are the same as with decay, and
+    only quotients are used. Once in a few hours the sums are scaled down.
 
     Args:
-        half_life_us: see above.
+        half_life_us: after this time a value counts half, in microseconds.
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
         self._half_life_us = half_life_us
-        self._passed_us = 0  # since the sums were lowered
+        self._passed_us = 0  # time since the sums were scaled down
         self._last_us: int | None = None
 
     def gain(self, now_us: int, *sums: F64) -> float:
-        """Return what to multiply by what is added to sums now; lower the sums if that becomes large."""
+        """Return the factor for values that are added to sums now.
+
+        If the factor becomes large, the sums are scaled down in place.
+        """
         last, self._last_us = self._last_us, now_us
         if last is not None:
             self._passed_us += min(max(0, now_us - last), _MOST_HALF_LIVES * self._half_life_us)

@@ -1,4 +1,4 @@
-"""What was measured of a pipeline's load, as planning sees it."""
+"""What was measured of a pipeline's load, as planning uses it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from headrace.migration.objective import (
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What is known of a pipeline that its migrations can be planned by.
+    """What is known of a pipeline for planning its migrations.
 
     Attributes:
-        sizes: bytes of state of each bin of the layout, where they were measured.
+        sizes: bytes of state of each bin of the layout; None before they were measured.
         steps: how long steps take.
-        bytes_per_s, bin_us, round_us: how fast a worker opens state, and what any bin and any round take.
-        opened: whether that was measured; otherwise it is assumed.
-        records, busy_us: how many records each bin has in a step, and how long these take, where enough
-            was measured to tell bins apart.
-        groups: of the pipeline: bins that are in none weigh nothing, and texts name bins by them.
+        bytes_per_s: how fast a worker opens state.
+        bin_us, round_us: the fixed time for any bin, and for any round, in microseconds.
+        opened: whether the three were measured; otherwise they are assumed.
+        records, busy_us: the number of records of each bin in a step, and how long they take; None
+            before enough was measured to know single bins.
+        groups: the groups of the pipeline. Bins in no group weigh nothing, and texts name bins by
+            group.
     """
 
     sizes: list[int] | None = None
@@ -38,7 +40,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     @property
     def costs(self) -> Costs:
-        """The same as the estimates want it."""
+        """The same, as the estimates need it."""
         return Costs(
             self.steps.p50_us, self.bytes_per_s, self.bin_us, self.round_us, measured=self.opened
         )

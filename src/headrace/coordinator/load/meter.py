@@ -1,7 +1,9 @@
-"""What is measured of a pipeline while it runs, for planners, estimates and policies. In memory.
+"""Measurements of a running pipeline, for planners, estimates and policies.
 
-The steps that are measured are picked by their clock readings, so many a second at most: what measuring
-costs does not grow with how fast steps follow each other.
+They are kept in memory.
+
+Steps to measure are chosen by their clock readings, at most a fixed number in a second. So the cost
+of measuring does not grow with the rate of steps.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from headrace.protocol.plan import StepPlan
 
 
 def measured_outside(head: Head, layout: Layout, seen: Published | None) -> Measured:
-    """Return what plans go by for those who are not in the driver's process.
+    """Return what plans are based on, outside of the driver's process.
 
     Args:
         head: the pipeline as of its newest step.
-        layout: of which bins.
-        seen: what the driver has published last.
+        layout: the layout whose bins are planned.
+        seen: what the driver has published last; None if nothing.
     """
     sizes = sizes_of_bins(head, layout)
     if seen is None:
@@ -57,10 +59,10 @@ def _measured(
 
 
 class Meter:
-    """Adds up what steps tell.
+    """Adds up what steps report.
 
     Args:
-        every_us: so much time is between two steps that are measured, at least.
+        every_us: the least time between two measured steps.
     """
 
     def __init__(self, every_us: int = 250_000) -> None:
@@ -72,10 +74,11 @@ class Meter:
         self._last_us: int | None = None
         self._version: int | None = None
         self._changed_us: int | None = None
-        self._ahead: dict[int, int] = {}  # readings that were in the future, and when that was seen
+        # Clock readings that were in the future, and when each was first seen to be.
+        self._ahead: dict[int, int] = {}
 
     def wants(self, clock_us: int) -> bool:
-        """Say whether a step with such a clock reading is to be measured."""
+        """Return whether a step with this clock reading should be measured."""
         return self._last_us is None or not 0 <= clock_us - self._last_us < self._every_us
 
     @property
@@ -89,11 +92,11 @@ class Meter:
         return self._opening.bins
 
     def note(self, plan: StepPlan, adopted: Adopted, *, more: bool) -> None:
-        """Note a step that is adopted.
+        """Note an adopted step.
 
         Args:
-            plan: the step.
-            adopted: what came of it.
+            plan: the plan of the step.
+            adopted: its results.
             more: whether more input was waiting than it took.
         """
         for task in adopted.tasks:
@@ -114,23 +117,23 @@ class Meter:
             self._work.note(plan.layout.workers, plan.clock_us, adopted.tasks)
 
     def measured(self, head: Head, layout: Layout, steps: Latency) -> Measured:
-        """Return what plans go by.
+        """Return what plans are based on.
 
         Args:
             head: the pipeline as of its newest step.
-            layout: of which bins.
+            layout: the layout whose bins are planned.
             steps: how long steps take.
         """
         load = self._bins.load(layout) if self._bins.is_known else None
         return _measured(head, sizes_of_bins(head, layout), steps, self._opening.rates, load)
 
     def measurements(self, head: Head, now_us: int, places: int = 0) -> Measurements:
-        """Return what policies go by, as of the newest step.
+        """Return what policies are based on, as of the newest step.
 
         Args:
-            head: the pipeline as of it.
-            now_us: what the driver's clock says.
-            places: how many workers can work at once, where that is known.
+            head: the pipeline as of the newest step.
+            now_us: the time by the driver's clock.
+            places: how many workers can work at once; 0 if unknown.
         """
         layout = Layout.from_wire(head.layout)
         sizes = sizes_of_bins(head, layout)
@@ -160,9 +163,9 @@ class Meter:
         )
 
     def _last_change(self, head: Head, now_us: int) -> int | None:
-        """Return when the layout last changed, or when somebody last tried to.
+        """Return when the layout last changed or a migration last ended.
 
-        A reading in the future was wrong, and counts as the moment at which that was first seen.
+        A reading in the future was wrong. It counts as the moment when that was first seen.
         """
         times = [one.ended.clock_us for one in head.migrations if one.ended is not None]
         times += [] if self._changed_us is None else [self._changed_us]
@@ -170,7 +173,7 @@ class Meter:
         return max((self._ahead.get(at, at) for at in times), default=None)
 
     def published(self, head: Head, seen: Measurements, steps: Latency) -> Published:
-        """Return what policies go by as data, with the rest, for those outside the process."""
+        """Return the measurements as data, for observers outside the process."""
         return Published(
             step=head.step,
             epoch=head.epoch,

@@ -1,4 +1,4 @@
-"""How fast workers open state: assumed at first, and what was measured the more of that there is."""
+"""How fast workers open state: assumed at first, and measured as steps report it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import numpy as np
 from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S, OpeningRates
 from headrace.protocol.loads import OpenedState
 
-#: Assumptions weigh as much as having seen so long a time of opening, in microseconds.
+#: The assumptions weigh as much as this much observed opening time, in microseconds.
 _TRUST_US = 1_000.0
-#: The measure of what opening takes however little is opened; that nothing is assumed of.
+#: The unit of the fixed time of opening, in microseconds. Nothing is assumed of the fixed time.
 _FIXED_US = 2_000.0
-#: What was seen counts so much after each further time.
+#: The factor by which an observation loses weight with each later one.
 _FADING = 0.98
-#: The least and the most that the factors may be: nothing takes less than no time, and what is measured
-#: differs from what is assumed by a thousand times, at most.
+#: The bounds of the factors. No time is negative, and measured rates differ from the assumed ones
+#: at most a thousandfold.
 _LEAST = np.array([0.0, 1e-3, 1e-3])
 _MOST = np.array([np.inf, 1e3, 1e3])
-#: So many bins must have been opened before one may speak of measuring.
+#: How many bins must have been opened before rates count as measured.
 _LEAST_BINS = 8
 
 
 class OpeningMeter:
     """Learns how fast workers open state.
 
-    What it looks for are what opening takes however little is opened, and two factors, of the assumed time
-    for bins and of that for bytes. They are those that fit best what was measured (least squares), with
-    the assumption as one thing more to fit (ridge): where all bins that were opened are tiny, nothing is
-    learnt of bytes, and these stay as assumed.
+    Three numbers are estimated: a fixed time of opening, and factors of the assumed times for bins
+    and for bytes. They are fitted by least squares. The assumptions take part as one more
+    observation (ridge regression). So if all opened bins were tiny, nothing is learnt of bytes, and
+    their factor stays as assumed.
 
     Attributes:
-        bins: how many were opened in all.
+        bins: how many bins were opened in all.
     """
 
     def __init__(self) -> None:
         self._matrix = np.zeros((3, 3))
         self._vector = np.zeros(3)
-        self._rounds = np.zeros(2)  # how many, how long
+        self._rounds = np.zeros(2)  # number and total time of layout changes that were followed
         self.bins = 0
 
     def note(self, opened: OpenedState) -> None:
-        """Note what one worker has opened in a step."""
+        """Note what a worker has opened in a step."""
         if opened.relaid_us:
             self._rounds = self._rounds * _FADING + np.array([1.0, opened.relaid_us])
         if not opened.bins or opened.took_us <= 0:
@@ -54,7 +54,7 @@ class OpeningMeter:
 
     @property
     def rates(self) -> OpeningRates:
-        """How long it takes, by all that is known."""
+        """The estimated rates."""
         trust = _TRUST_US**2
         prior = trust * np.array([0.0, 1.0, 1.0])
         factors = _solve(self._matrix + trust * np.eye(3), self._vector + prior)
@@ -69,10 +69,11 @@ class OpeningMeter:
 
 
 def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return the factors within their bounds that fit best.
+    """Return the factors that fit best within their bounds.
 
-    One that is out of bounds is set to its bound, the farthest first, and the others are looked for again:
-    with what was too little or too much about it, they would not fit.
+    The factor that is farthest out of bounds is set to its bound, and the others are fitted again,
+    until all are within bounds. Clipping them all at once would leave the others fitted to values
+    that are not used.
     """
     factors = np.zeros(len(vector))
     free = np.ones(len(vector), dtype=bool)

@@ -1,6 +1,7 @@
-"""How fast workers work, and how much comes in: what a policy reckons the number of workers by.
+"""How fast workers work, and how much input arrives.
 
-In memory, like all that is measured: a new driver measures anew.
+Policies compute the number of workers from this. It is kept in memory, so a new driver starts
+measuring from nothing.
 """
 
 from __future__ import annotations
@@ -15,30 +16,33 @@ from headrace.protocol.plan import TaskReport
 
 F64 = npt.NDArray[np.float64]
 
-#: Phases of a task that are no work on what has come in.
+#: Phases of a task that are not work on its input.
 _UPKEEP = ("read ahead",)
 _USER_CODE = "user code"
-#: When numbers of records differ by less than such a part, they do not tell what a step takes without any.
+#: If numbers of records vary by less than this share of their mean, no slope can be estimated from
+#: them.
 _LEAST_SPREAD = 0.1
 
 
 class WorkRates:
-    """How long workers are at work in a step, and for how many records.
+    """How long workers work in a step, and on how many records.
 
-    A worker's *true rate* (DS2, Kalavri et al., OSDI '18) is how many records a second it works on while it
-    is at work. Here steps are small where little comes in, and any step takes some time; so what is
-    asked for is what a further record takes: the slope of the line through (records, time) of the newest
-    steps. It is at least the time in user code a record, and at most all time a record; where steps are
-    too much alike to draw a line, it is the former.
+    A worker's *true rate* (DS2, Kalavri et al., OSDI '18) is how many records a second it processes
+    while it works. Here steps are small if little input arrives, and each step takes some fixed
+    time. So the question is how much time one more record takes: the slope of the line through
+    (records, time) of the newest steps. The slope is at least the time in user code for each
+    record, and at most the whole time for each record. If steps are too similar to fit a line, it
+    is the time in user code.
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
         self._fading = ExponentialDecay(half_life_us)
-        # of each worker: steps, records, time, time in user code, records squared, records by time
+        # For each worker: steps, records, time, time in user code, records squared, records times
+        # time.
         self._sums = np.zeros((6, 0))
 
     def note(self, workers: int, clock_us: int, tasks: Sequence[TaskReport]) -> None:
-        """Note a step that was measured."""
+        """Note a measured step."""
         self._resize(workers)
         records, took, user = np.zeros(workers), np.zeros(workers), np.zeros(workers)
         for task in tasks:
@@ -54,19 +58,19 @@ class WorkRates:
         self._sums += gain * np.array([ones, records, took, user, records**2, records * took])
 
     def busy_us(self, workers: int) -> F64:
-        """Return how long each worker is at work in a step."""
+        """Return how long each worker works in a step, in microseconds."""
         steps, _, took, *_ = self._of(workers)
         found: F64 = np.divide(took, steps, out=np.zeros(workers), where=steps > 0)
         return found
 
     def records(self, workers: int) -> F64:
-        """Return how many records each worker works on in a step."""
+        """Return how many records each worker processes in a step."""
         steps, records, *_ = self._of(workers)
         found: F64 = np.divide(records, steps, out=np.zeros(workers), where=steps > 0)
         return found
 
     def true_rates(self, workers: int) -> F64:
-        """Return how many records a second each worker works on while it is at work; 0 if not known."""
+        """Return how many records a second each worker processes while it works; 0 if unknown."""
         steps, records, took, user, squares, products = self._of(workers)
         known = (records > 0) & (took > 0)
         n, x = np.where(known, steps, 1.0), np.where(known, records, 1.0)
@@ -92,38 +96,42 @@ class WorkRates:
             self._sums = self._sums[:, :workers].copy()
 
 
-#: A pause counts for at most so many half-lives: what came before it has faded by then, and a clock
-#: that was wrong for one step is soon forgotten.
+#: A pause counts for at most this many half-lives. What came before it has decayed by then, and a
+#: clock that was wrong for one step is soon forgotten.
 _LONGEST_PAUSE = 2
 
 
 class Arrivals:
-    """How many records come in, by the readings of the steps' clock; and what they lead to."""
+    """How many records arrive, by the clock of the steps, and how many are processed for them."""
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
         self._fading = ExponentialDecay(half_life_us)
         self._longest_us = _LONGEST_PAUSE * half_life_us
-        self._sums = np.zeros(5)  # records read, time, records worked on, steps, steps behind
+        # Records read, time, records processed, steps, steps that left input waiting.
+        self._sums = np.zeros(5)
         self._last_us: int | None = None
 
     def note(self, clock_us: int, read: int, worked: int, *, more: bool) -> None:
-        """Note a step of new input.
+        """Note a step with new input.
 
         Args:
-            clock_us: its clock reading; what it read has come since the one before.
+            clock_us: its clock reading. What it read has arrived since the reading before.
             read: how many records it took.
-            worked: on how many computations worked.
-            more: whether more was waiting than it took.
+            worked: how many records computations processed.
+            more: whether more input was waiting than it took.
         """
         last, self._last_us = self._last_us, clock_us
         if last is None:
-            return  # (nobody knows since when what it read had been coming)
+            return  # since when the records had been arriving is unknown
         gain = self._fading.gain(clock_us, self._sums)
         span = self._span(last, clock_us)
         self._sums += gain * np.array([read, span, worked, 1.0, float(more)])
 
     def per_second(self, now_us: int) -> float:
-        """Return how many records come in a second; not less than are read, where more is waiting."""
+        """Return how many records arrive in a second.
+
+        If input is waiting, this is the rate of reading, a lower bound.
+        """
         return self._per_second(0, now_us)
 
     def steps_per_second(self, now_us: int) -> float:
@@ -142,10 +150,10 @@ class Arrivals:
 
     @property
     def amplification(self) -> float:
-        """On how many records computations work for each that comes in."""
+        """How many records computations process for each record that arrives."""
         return float(self._sums[2] / self._sums[0]) if self._sums[0] else 1.0
 
     @property
     def saturated(self) -> bool:
-        """Whether in most steps more was waiting than they took."""
+        """Whether most steps left input waiting."""
         return bool(self._sums[4] > self._sums[3] / 2)

@@ -1,1 +1,1 @@
-"""Moves of state, from the command that asks for one to its last step."""
+"""Migrations, from the command that asks for one to its last step."""

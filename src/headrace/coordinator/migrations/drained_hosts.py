@@ -1,4 +1,4 @@
-"""Hosts that are drained: which they are after a command, or why it is refused. Pure."""
+"""Drained hosts: which hosts are drained after a command, or why the command is refused. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.ledger.places import Places
 def drained_after(
     drained: Collection[str], command: Command, places: Places | None
 ) -> frozenset[str] | str:
-    """Return the hosts on which nobody is to live after a command, or why it is refused.
+    """Return the hosts on which no worker may run after a command, or why the command is refused.
 
     Args:
-        drained: which they are before it.
+        drained: the drained hosts before it.
         command: ``drain_hosts`` or ``undrain_hosts``.
-        places: where workers live now; None before the pipeline runs: then nobody knows where it will.
+        places: where workers run now; None before the pipeline runs, when that is unknown.
     """
     if not command.hosts:
         return "it names no host"
@@ -37,7 +37,7 @@ def drained_after(
 
 
 def remark(hosts: Sequence[str], places: Places | None) -> str:
-    """Return what is worth knowing of hosts that are drained: who lives there, or that nothing is there."""
+    """Return a remark on drained hosts: which workers move, and which hosts have no executor."""
     if places is None:
         return ""
     leaving = places.on(list(hosts))
@@ -50,7 +50,7 @@ def remark(hosts: Sequence[str], places: Places | None) -> str:
 
 
 def must_leave(head: Head) -> bool:
-    """Say whether somebody still lives on a drained host, and there is another to live on."""
+    """Return whether a worker still runs on a drained host, while another host is available."""
     drained, places = head.drained_hosts, head.places
     return bool(drained and set(places.there) - set(drained) and places.on(drained))
 

@@ -1,4 +1,4 @@
-"""From a goal to a plan: which layout it means, and the rounds that lead there. Pure."""
+"""From a goal to a plan: which layout the goal means, and the rounds that lead there. Pure."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ from headrace.migration.rounds import Strategy
 from headrace.migration.targets import Target, Worth, balanced, minimum_movement
 from headrace.storage.bounds import MOST_WORKERS
 
-#: No goal has more workers, as no layout has more bins.
-
 _THERE = "there was nothing to do"
-#: Who asks for balance gets it, where it makes the most loaded worker's load a fifth less.
+#: A rebalance that was asked for takes place if it lowers the work of the most loaded worker by a
+#: factor of at least 1.2.
 _ASKED_FOR = Worth(floor_us=0.0, byte_us=0.0)
 
 
 def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
-    """Return the way from a layout to a goal; without rounds where it is there already.
+    """Return the way from a layout to a goal; without rounds if the layout has reached it.
 
     Args:
-        layout: what is in force.
-        goal: what it is to be.
+        layout: the layout in force.
+        goal: the goal.
         measured: what is known of bins and steps.
 
     Raises:
-        HeadraceError: when there is no such bin or worker, or no way within the objective.
+        HeadraceError: when a bin or worker does not exist, or no way is within the objective.
     """
     target, reason = target_of(layout, goal, measured)
     strategy: Strategy = goal.strategy
@@ -57,7 +56,7 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
             rounds[at], interferes=round_.interferes, nbytes=int(round_.moves.sizes.sum())
         )
     if goal.prepare and rounds and rounds[0].workers > layout.workers and rounds[0].moves:
-        # (they must be there before anything can be prepared on them)
+        # New workers must exist before anything can be prepared on them.
         first = msgspec.structs.replace(rounds[0], workers=0)
         rounds = [RecordedRound(workers=rounds[0].workers), first, *rounds[1:]]
     expected = estimate(found.rounds, measured.costs)
@@ -69,11 +68,12 @@ def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
 
 
 def _wanted(measured: Measured) -> list[float] | None:
-    """Return how much each bin is wanted, so that of rounds those of the busiest bins come first.
+    """Return the demand for each bin, so that rounds with the busiest bins come first.
 
-    No record waits for a bin that is still to move: its old owner works on it. So what the order decides
-    is how soon a migration relieves who has too much to do, and how much of that it has reached when
-    it is paused or aborted. (In whole numbers, hence thousandths of records in a step.)
+    No record waits for a bin that is still to move, because the old owner processes it. So the
+    order decides how soon a migration relieves overloaded workers, and how far it has got with that
+    when it is paused or aborted. Demand is in whole numbers, so it is in thousandths of records in
+    a step.
     """
     if measured.records is None:
         return None
@@ -81,13 +81,13 @@ def _wanted(measured: Measured) -> list[float] | None:
 
 
 def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
-    """Return the layout that a goal means; and why, where there is something to say.
+    """Return the layout that a goal means, and a reason where there is one to give.
 
-    What bins weigh is what the goal says; by default how long their records take, or how much state they
-    have where that was not measured, or how many hashes where neither is known.
+    Bins weigh what the goal says. By default they weigh the time of their records; if that was not
+    measured, their state; if neither is known, their hashes.
 
     Raises:
-        ChangeRefused: when it names a bin or a worker that is not there.
+        ChangeRefused: when the goal names a bin or a worker that does not exist.
     """
     groups = measured.groups
     load = Load.of(
@@ -127,7 +127,7 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
 def _inside(
     layout: Layout, prefixes: Collection[tuple[int, int]], groups: Groups
 ) -> npt.NDArray[np.int64]:
-    """Return the positions of the bins that lie in some prefixes.
+    """Return the positions of the bins within some prefixes.
 
     Raises:
         ChangeRefused: for a prefix that is only a part of a bin.
@@ -149,7 +149,7 @@ def _inside(
 
 
 def _merged(layout: Layout, parents: Collection[tuple[int, int]], groups: Groups) -> Layout:
-    """Return a layout in which parents are bins; each belongs to who has the first part of it.
+    """Return a layout in which the parents are bins. Each belongs to the owner of its first part.
 
     Raises:
         ChangeRefused: for a parent that is a bin already, or a part of one.
@@ -157,7 +157,8 @@ def _merged(layout: Layout, parents: Collection[tuple[int, int]], groups: Groups
     at = _inside(layout, parents, groups)
     within_one = np.zeros(len(layout), dtype=np.bool_)
     bits = layout.bits.copy()
-    for start, depth in sorted(parents, key=lambda parent: -parent[1]):  # outer ones count last
+    # Outer parents come last, so that they win.
+    for start, depth in sorted(parents, key=lambda parent: -parent[1]):
         inside = _inside(layout, [(start, depth)], groups)
         if len(inside) == 1:
             raise ChangeRefused(

@@ -1,8 +1,8 @@
-"""The course of a layout: what is in force, what is published, and the migrations that are behind it.
+"""The layout state: the layout in force, the published updates, and the migrations behind them.
 
-A course belongs to one manifest that is being made. Decisions are functions from a course to the next
-one; at the end it says what of it the manifest must tell. So a note that answers a command and
-a step that completes a round are made in one way.
+A layout state belongs to one manifest that is being made. Decisions are functions from one layout
+state to the next. In the end it returns what the manifest must record. So a note that answers a
+command and a step that completes a round are made in the same way.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from headrace.ledger.migrations import Moment, RecordedMigration, under_way
 
 
 class LayoutState(msgspec.Struct, frozen=True):
-    """Where the layout is, and where it is headed.
+    """The present layout, and where it is going.
 
     Attributes:
-        step: of the manifest that is being made.
-        clock_us: what the driver's clock says.
-        now: the layout that is in force in that step, with what is published for later ones.
-        migrations: all that are remembered, by id.
+        step: the step of the manifest that is being made.
+        clock_us: the time by the driver's clock.
+        now: the layout in force in that step, and the updates published for later steps.
+        migrations: all migrations that are remembered, by id.
         published: the updates that the manifest publishes.
-        withdrawn: whether those that were published before are taken back by it.
+        withdrawn: whether the manifest withdraws the updates that were published before.
     """
 
     step: int
@@ -44,42 +44,42 @@ class LayoutState(msgspec.Struct, frozen=True):
 
     @property
     def under_way(self) -> RecordedMigration | None:
-        """The migration that has begun and has not ended."""
+        """The migration that has started and has not ended, if any."""
         return under_way(list(self.migrations.values()))
 
     def is_a_round(self, update: Update) -> bool:
-        """Say whether an update that is published is the round of a migration that is under way."""
+        """Return whether a published update is the round of a migration that is under way."""
         current = self.under_way
         published = current is not None and current.effective == update.step and current.left
         return bool(published) and current is not None and current.left[0].at(update.step) == update
 
     @property
     def queued(self) -> list[RecordedMigration]:
-        """Those that wait for their turn, in order."""
+        """The migrations that wait for their turn, in order."""
         return [one for _, one in sorted(self.migrations.items()) if one.state == "queued"]
 
     @property
     def next_id(self) -> int:
-        """The id of the next migration in the pipeline's life."""
+        """The id of the next migration in the life of the pipeline."""
         return max(self.migrations, default=0) + 1
 
     @property
     def moment(self) -> Moment:
-        """The step and the time, as a migration notes them."""
+        """The step and the time, as a migration records them."""
         return Moment(self.step, self.clock_us)
 
     def knowing(self, migration: RecordedMigration) -> LayoutState:
-        """Return it with what has become of a migration."""
+        """Return it with a new or changed migration."""
         return msgspec.structs.replace(
             self, migrations={**self.migrations, migration.id: migration}
         )
 
     def publishing(self, update: Update) -> LayoutState:
-        """Return it with an update of a later step.
+        """Return it with an update for a later step.
 
         Raises:
-            PipelineError: when it does not fit what will be in force then, or something that was
-                published for later would not fit any more.
+            PipelineError: when the update does not fit the layout of that step, or makes an update
+                that was published for a later step unfit.
         """
         assert update.step > self.step
         now = self.now.with_published([update], withdrawn=False)
@@ -87,13 +87,19 @@ class LayoutState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, now=now, published=[*self.published, update])
 
     def withdrawing(self, update: Update) -> LayoutState:
-        """Return it without an update that was published for a later step; the rest stays published."""
+        """Return it without one update that was published for a later step.
+
+        The others stay published.
+        """
         kept = [one for one in self.now.updates if one != update]
         now = self.now.with_published(kept, withdrawn=True)
         return msgspec.structs.replace(self, now=now, published=kept, withdrawn=True)
 
     def told(self, head: Head | None) -> dict[str, Any]:
-        """Return what the manifest says of it, as its fields (rounds only when they are new)."""
+        """Return the fields of the manifest that record it.
+
+        Rounds are included only when they are new.
+        """
         before = {one.id: one for one in head.migrations} if head is not None else {}
         changed = [
             _shortened(one, before.get(id_))
@@ -104,16 +110,16 @@ class LayoutState(msgspec.Struct, frozen=True):
 
 
 def course_of(head: Head, clock_us: int) -> LayoutState:
-    """Return the course at the manifest after a head."""
+    """Return the layout state for the manifest after a head."""
     step = head.step + 1
     return LayoutState(step, clock_us, head.layout_now.at(step), {m.id: m for m in head.migrations})
 
 
 def layout_at(now: LayoutNow, step: int | None = None) -> Layout:
-    """Return the layout that will be in force in a step; by default when all that is published is.
+    """Return the layout that will be in force in a step, by default after all published updates.
 
     Raises:
-        PipelineError: when some update does not fit what is in force by then.
+        PipelineError: when an update does not fit the layout that is in force by then.
     """
     layout = Layout.from_wire(now.wire)
     for update in now.updates:

@@ -1,4 +1,4 @@
-"""The life of a migration, as decisions: what of it changes with a manifest, and what is published.
+"""The life of a migration, as decisions: how it changes with a manifest, and what is published.
 
 ::
 
@@ -6,20 +6,22 @@
                   ▲  └────────►│ ▲       │
                   └── paused ◄─┘ └───────┘          any of these ──► aborting ──► aborted
 
-Before a round it is preparing while the runner gets ready for workers that come with it; and, where that
-is asked for, while those who are to get bins copy them ahead.
+**Preparing.** Before a round, the migration waits until the runner is ready for new workers. If
+preparing was asked for, it also waits until the new owners have read their bins ahead.
 
-A round is published in the manifest of a step for the step after it. It has taken place with the first
-step that is computed on the new layout, in whose manifest that is said. So at a crash
-the head tells exactly where a migration was: a round is never published twice, and none is forgotten.
+**Moving.** A round is published in the manifest of a step, for the step after it. It has taken
+place with the first step that is computed on the new layout, and the manifest of that step says so.
+So after a crash the head says exactly where a migration is. No round is published twice, and none
+is forgotten.
 
-Between rounds there is a gap, until nothing is left of what the round has held up (Megaphone §4.4): no more
-input waits than before the migration, and steps take no longer than then, or do not get shorter any more:
-they may have become longer by themselves, since there is more state or more input. Or for so many steps.
+**Gap.** After a round, the migration waits until nothing is left of what the round has held up
+(Megaphone §4.4). No more input may be waiting than before the migration. And steps must take no
+longer than before it, or no longer get shorter: they may have become longer for other reasons, such
+as more state or more input. A gap ends after a bounded number of steps in any case.
 
-What does not fit the layout any more, because somebody else has changed that, ends the migration and
-never the pipeline. While the whole pipeline is paused no step is made, so that migrations wait; while
-computations are catching up they go on, as its steps have a layout like any other.
+If another update has changed the layout so that a round no longer fits, the migration ends, and the
+pipeline goes on. While the pipeline is paused, no step is made, so migrations wait. During a
+backfill they go on, since its steps have a layout like any other.
 """
 
 from __future__ import annotations
@@ -37,14 +39,15 @@ from headrace.ledger.head import Head
 from headrace.ledger.migrations import Latency, MigrationState, RecordedMigration, RecordedRound
 from headrace.migration.objective import Estimate
 
-#: After a round the backlog has drained when a step takes at most so many times what steps used to.
+#: The backlog of a round has drained when a step takes at most this many times as long as steps did
+#: before.
 _DRAINED = 1.2
-#: After so many steps the next round goes on, also if the backlog has not drained.
+#: Maximum number of steps of a gap. Then the next round comes, even if the backlog has not drained.
 MOST_GAP_STEPS = 64
-#: After so many steps a round goes on, also if not all is prepared.
+#: Maximum number of steps of preparing. Then the round comes, even if not everything is prepared.
 MOST_PREPARING_STEPS = 1_024
 
-#: What is known between two steps of what the next round needs.
+#: What is known of the readiness for the next round between two steps: nothing.
 _NOTHING_READY = StepStats(0, prepared=False)
 
 _replace = msgspec.structs.replace
@@ -54,10 +57,10 @@ class Planned(msgspec.Struct, frozen=True):
     """The way to a goal.
 
     Attributes:
-        rounds: in order.
-        estimate: what it is expected to come to.
-        gap: whether there is a gap after each round.
-        why: without rounds, why nothing is to be done.
+        rounds: the rounds, in order.
+        estimate: the expected cost.
+        gap: whether each round is followed by a gap.
+        why: if there are no rounds, why nothing needs to be done.
     """
 
     rounds: list[RecordedRound]
@@ -70,12 +73,12 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 def after_step(course: LayoutState, told: StepStats, times: RecentStepTimes) -> LayoutState:
-    """Return the course with the manifest of a step that was computed.
+    """Return the layout state for the manifest of a step that was computed.
 
     Args:
-        course: as of that manifest.
-        told: what the step tells.
-        times: how long steps take; the step is noted in it.
+        course: the layout state before, as of that manifest.
+        told: statistics of the step.
+        times: recent step times; this step is noted there.
     """
     current = course.under_way
     if current is None:
@@ -112,7 +115,7 @@ def _go_on(
 
 
 def _drained(migration: RecordedMigration, told: StepStats, level: bool) -> bool:
-    """Say whether after a step nothing is left of what a round has held up."""
+    """Return whether a step shows that nothing is left of what a round has held up."""
     if not told.usual:
         return False
     usual = migration.before.p50_us
@@ -121,7 +124,7 @@ def _drained(migration: RecordedMigration, told: StepStats, level: bool) -> bool
 
 
 def _completed(course: LayoutState, current: RecordedMigration, told: StepStats) -> LayoutState:
-    """Return the course when the round that was published has taken place."""
+    """Return the layout state when the published round has taken place."""
     done = current.left[0]
     back = current.state == "aborting"
     after = _replace(
@@ -145,11 +148,13 @@ def proceed(
     *,
     late: bool = False,
 ) -> LayoutState:
-    """Return the course with what comes next of a migration of which no round is published.
+    """Return the layout state with the next stage of a migration that has no published round.
 
     Args:
+        course: the layout state before.
+        current: the migration.
         told: what is ready for the next round.
-        late: whether it goes on with what is not.
+        late: whether to go on even if not everything is ready.
     """
     back = current.state == "aborting"
     if not current.left:
@@ -168,7 +173,7 @@ def proceed(
 
 
 def _others(course: LayoutState) -> str:
-    """Return what else is published, for people who are told why a round does not fit."""
+    """Return which other updates are published, for the message that a round does not fit."""
     steps = [str(update.step) for update in course.now.updates]
     if not steps:
         return ""
@@ -176,7 +181,7 @@ def _others(course: LayoutState) -> str:
 
 
 def _is_ready(course: LayoutState, current: RecordedMigration, told: StepStats) -> bool:
-    """Say whether the next round can take place: its workers are there, and all that it moves."""
+    """Return whether the next round can take place: its workers exist, its moves are prepared."""
     coming = current.left[0]
     if coming.workers > course.now.wire.workers and told.workers < coming.workers:
         return False
@@ -185,7 +190,7 @@ def _is_ready(course: LayoutState, current: RecordedMigration, told: StepStats) 
 
 
 def workers_to_come(head: Head) -> int:
-    """Return for how many workers to get ready; 0 where no more are to come."""
+    """Return the number of workers to get ready for; 0 if no more are to come."""
     current = head.migration
     if current is None or not current.left:
         return 0
@@ -219,11 +224,13 @@ def _noted_after(course: LayoutState, settled: tuple[int, Latency] | None) -> La
 
 
 def begin(course: LayoutState, id_: int, planned: Planned, times: RecentStepTimes) -> LayoutState:
-    """Return the course when the turn of a queued migration has come.
+    """Return the layout state when the turn of a queued migration has come.
 
     Args:
+        course: the layout state before.
+        id_: the id of the migration.
         planned: the way from the layout in force to its goal.
-        times: how long steps have taken so far.
+        times: recent step times.
     """
     course = _noted_after(course, times.settled())
     begun = _replace(
@@ -242,12 +249,12 @@ def begin(course: LayoutState, id_: int, planned: Planned, times: RecentStepTime
 
 
 def refused(course: LayoutState, id_: int, why: str) -> LayoutState:
-    """Return the course when there turns out to be no way to the goal of a queued migration."""
+    """Return the layout state when no way to the goal of a queued migration was found."""
     return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
 
 
 def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the course when a migration is to stop after the round at hand; or why it cannot."""
+    """Return the layout state when a migration pauses after the current round, or why it cannot."""
     if found.state == "aborting":
         return f"migration {found.id} is being aborted"
     if found.paused:
@@ -259,7 +266,7 @@ def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
 
 
 def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the course when a paused migration is to go on; or why it cannot."""
+    """Return the layout state when a paused migration is to go on, or why it cannot."""
     if not found.paused:
         return f"migration {found.id} is not paused"
     going = _replace(found, paused=False)
@@ -271,16 +278,16 @@ def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
 
 
 def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the course when what a migration has moved is to go back; or why it cannot.
+    """Return the layout state when a migration is to be undone, or why it cannot be.
 
-    Rounds that were not begun are dropped. Those that were go back in the opposite order, as rounds
-    of their own; so a crash in the middle of that goes on, too.
+    Rounds that were not started are dropped. The others are undone in the opposite order, as rounds
+    of their own. So undoing, too, goes on after a crash.
     """
     if found.state == "aborting":
         return f"migration {found.id} is being aborted already"
     if found.effective > course.step:
         course = course.withdrawing(found.left[0].at(found.effective))
-    elif found.effective >= 0:  # in force from here on
+    elif found.effective >= 0:  # it is in force from here on
         done = found.left[0]
         found = _replace(
             found, next=found.next + 1, bins=found.bins + done.bins,
@@ -294,7 +301,7 @@ def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
 
 
 def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the course when all that is left of a migration is to move at once; or why it cannot."""
+    """Return the layout state when the rest of a migration moves at once, or why it cannot."""
     if found.state == "aborting":
         return f"migration {found.id} is being aborted"
     found = _replace(found, prepare=False, gap=False, paused=False)
@@ -307,7 +314,7 @@ def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
 
 
 def give_up(course: LayoutState, ids: Iterable[int], why: str) -> LayoutState:
-    """Return the course when some migrations, under way or queued, make no sense any more."""
+    """Return the layout state when some migrations, under way or queued, no longer make sense."""
     for id_ in ids:
         migration = course.migrations[id_]
         if not migration.is_over:
@@ -324,7 +331,7 @@ _KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState | str]]
 
 
 def steered(course: LayoutState, kind: str, id_: int) -> LayoutState | str:
-    """Return the course after a command to a migration, or why that is refused."""
+    """Return the layout state after a command to a migration, or why the command is refused."""
     found = course.migrations.get(id_)
     if found is None:
         return f"there is no migration {id_}"
@@ -337,9 +344,9 @@ def steered(course: LayoutState, kind: str, id_: int) -> LayoutState | str:
 
 
 def undone(migration: RecordedMigration) -> list[RecordedRound]:
-    """Return the rounds that take back what a migration has done, in order.
+    """Return the rounds that undo what a migration has done, in order.
 
-    A migration moves a bin once, so the worker that it goes back to is the one that had it first.
+    A migration moves a bin once, so a bin goes back to the worker that had it at the start.
     """
     if migration.origin is None:
         return []
@@ -361,7 +368,7 @@ def undone(migration: RecordedMigration) -> list[RecordedRound]:
 
 
 def _back(moved: tuple[int, int, int, int], origin: Layout) -> list[tuple[int, int, int, int]]:
-    """Return where neighbouring bins were before: runs of those that had one owner."""
+    """Return where neighbouring bins go back to, as runs of bins with the same owner."""
     start, bits, count, _ = moved
     if not bits:
         return [(0, 0, 1, int(origin.owners[0]))]
@@ -379,7 +386,7 @@ def _back(moved: tuple[int, int, int, int], origin: Layout) -> list[tuple[int, i
 
 
 def _as_one(rounds: list[RecordedRound]) -> list[RecordedRound]:
-    """Return rounds as a single one (or none)."""
+    """Return some rounds as a single one, or none if there are none."""
     if not rounds:
         return []
     joined = RecordedRound(

@@ -1,8 +1,8 @@
-"""Steering: what is asked of the layout, decided. Commands in, a course out, or why not. Pure.
+"""Decisions on commands about the layout: the new layout state, or why a command is refused. Pure.
 
-A goal that is asked for is queued at once, and planned when its turn has come: in the same note where
-nothing is under way. So what a plan starts from is always the layout in force, whatever became
-of the migrations before it.
+A goal is queued at once, and planned when its turn comes. If nothing is under way, that is in the
+same note. So a plan always starts from the layout in force, whatever happened to the migrations
+before it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from headrace.protocol.plan import StepPlan
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What can be asked of a layout, at most.
+    """The most that can be asked of a layout.
 
     Attributes:
-        workers: how many workers.
-        ahead: how many steps ahead an update may be published.
+        workers: the most workers.
+        ahead: how many steps ahead an update may be published, at most.
     """
 
     workers: int = Settings().most_workers
@@ -45,11 +45,11 @@ class Bounds(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """Return those of a run."""
+        """Return the bounds of a run."""
         return cls(settings.most_workers, settings.update_within_steps)
 
     def problem(self, course: LayoutState, update: Update) -> str:
-        """Return why an update is beyond them; "" where it is not."""
+        """Return why an update is out of bounds; "" if it is not."""
         if update.workers > self.workers:
             return _too_many(update.workers, self)
         if update.step > course.step + self.ahead:
@@ -61,11 +61,11 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What becomes of a command.
+    """The outcome of a command.
 
     Attributes:
-        course: the course after it.
-        answer: the answer.
+        course: the layout state after it.
+        answer: the answer to it.
     """
 
     course: LayoutState
@@ -73,17 +73,22 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class MigrationController:
-    """What the coordinator remembers of steps for those who move state, and asks of them."""
+    """Decides commands about the layout, and remembers what steps report for planning.
+
+    Args:
+        meter: adds up what steps report.
+        bounds: the most that can be asked of the layout.
+    """
 
     def __init__(self, meter: Meter | None = None, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
         self.meter = meter or Meter()
         self._times = RecentStepTimes()
         self._more = False
-        self._commit_us = 0  # from the end of the newest try to when its step was committed
+        self._commit_us = 0  # from the end of the newest attempt to the commit of its step
 
     def offered(self, offers: Mapping[str, Offer], most: Mapping[str, Limit]) -> None:
-        """Note what a step is to take: whether more is waiting than it may."""
+        """Note what a step takes, and whether more input is waiting than it may take."""
         self._more = any(
             name in most and (offer.rows >= most[name].rows or offer.bytes >= most[name].bytes)
             for name, offer in offers.items()
@@ -91,38 +96,41 @@ class MigrationController:
         )
 
     def measured(self, plan: StepPlan) -> StepPlan:
-        """Return the plan of a step that reports tell more of, if it is its turn."""
+        """Return the plan, marked for measuring if it is time for that."""
         if plan.replays or not self.meter.wants(plan.clock_us):
             return plan
         return msgspec.structs.replace(plan, measured=True)
 
     def adopted(self, plan: StepPlan, result: Adopted) -> None:
-        """Note what a step that is adopted tells of loads."""
+        """Note the loads that an adopted step reports."""
         self.meter.note(plan, result, more=self._more)
 
     def committed(self, after_us: int) -> None:
-        """Note how long after its try a step was committed; it counts for the next one."""
+        """Note how long after its attempt a step was committed.
+
+        This counts towards the next step.
+        """
         self._commit_us = after_us
 
     def after_step(self, head: Head, clock_us: int, told: StepStats) -> dict[str, Any]:
-        """Return what the manifest of a step that was computed says of migrations.
+        """Return the fields on migrations for the manifest of a step that was computed.
 
         Args:
-            head: what it was planned on.
+            head: the head that it was planned on.
             clock_us: its clock reading.
-            told: what it tells.
+            told: statistics of the step.
         """
         took_us = told.took_us + self._commit_us
         told = msgspec.structs.replace(told, took_us=took_us, more=self._more and told.usual)
         return after_step(course_of(head, clock_us), told, self._times).told(head)
 
     def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
-        """Return what becomes of a command that came while the pipeline runs."""
+        """Return the outcome of a command that came while the pipeline runs."""
         course = course_of(head, now_us)
         return decide(course, asked, self._times, self._measured(head, course), self._bounds)
 
     def next_turn(self, head: Head, now_us: int) -> LayoutState:
-        """Return the course when the first of those that are queued is planned."""
+        """Return the layout state after the first queued migration is planned."""
         course = course_of(head, now_us)
         return _next_turn(course, self._times, self._measured(head, course), self._bounds)
 
@@ -130,27 +138,27 @@ class MigrationController:
         return self.meter.measured(head, course.layout, self._times.before)
 
     def published(self, head: Head, seen: Measurements) -> Published:
-        """Return what was measured as data."""
+        """Return the measurements as data."""
         return self.meter.published(head, seen, self._times.before)
 
 
 def has_turn(head: Head) -> bool:
-    """Say whether a queued migration can begin."""
+    """Return whether a queued migration can start."""
     waiting = any(one.state == "queued" and not one.paused for one in head.migrations)
     return waiting and under_way(head.migrations) is None
 
 
 def wants_steps(head: Head) -> bool:
-    """Say whether steps are to be made also when there is no input."""
+    """Return whether steps are wanted even without input."""
     current = under_way(head.migrations)
     return (current is not None and current.wants_steps) or must_leave(head)
 
 
 def without_excess(course: LayoutState, bounds: Bounds) -> tuple[LayoutState, list[str]]:
-    """Return the course without published updates that are beyond bounds, and why each was withdrawn.
+    """Return the layout state without updates that are out of bounds, and why each was withdrawn.
 
-    (Whoever can write to the storage can write such a manifest. Rounds of migrations stay: they were
-    planned within the bounds of the run that planned them.)
+    Any process with write access to the storage can write a manifest with such updates. Rounds of
+    migrations stay, because they were planned within the bounds of the run that planned them.
     """
     why = []
     for update in course.now.updates:
@@ -165,14 +173,14 @@ def decide(
     course: LayoutState, asked: Asked, times: RecentStepTimes, measured: Measured | None,
     bounds: Bounds | None = None,
 ) -> Decided:  # fmt: skip
-    """Return what becomes of a command that is about the layout.
+    """Return the outcome of a command about the layout.
 
     Args:
-        course: as of the manifest that is to answer it.
+        course: the layout state, as of the manifest that will answer.
         asked: the command.
-        times: how long steps take.
-        measured: what is known for plans; None before the pipeline runs: a goal is queued then.
-        bounds: what can be asked for.
+        times: recent step times.
+        measured: what plans are based on; None before the pipeline runs, when goals are queued.
+        bounds: the most that can be asked of the layout.
     """
     bounds = bounds or Bounds()
     command = asked.command
@@ -242,7 +250,10 @@ def _strategy(command: Command) -> str:
 
 
 def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState | str:
-    """Return the course with a configuration update of somebody else's, for the very step it names."""
+    """Return the layout state with a configuration update for the step it names.
+
+    If it is refused, return why.
+    """
     update = command.update
     if update is None:
         return "it has no update"
@@ -260,7 +271,7 @@ def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutS
 
 
 def _withdrawn(course: LayoutState, step: int) -> LayoutState | str:
-    """Return the course without an update that is published for a later step, or why it stays."""
+    """Return the layout state without an update for a later step, or why the update stays."""
     found = [update for update in course.now.updates if update.step == step]
     if not found:
         steps = ", ".join(str(update.step) for update in course.now.updates)
@@ -279,7 +290,7 @@ def _withdrawn(course: LayoutState, step: int) -> LayoutState | str:
 
 
 def _told(migration: RecordedMigration) -> str:
-    """Return what is worth knowing of a migration that was just asked for."""
+    """Return a remark on a migration that was just asked for."""
     text = f"migration {migration.id}"
     if migration.state == "queued":
         return f"{text}, queued"
@@ -292,7 +303,10 @@ def _told(migration: RecordedMigration) -> str:
 def _with_turn(
     course: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
 ) -> LayoutState | str:
-    """Return the course when a new goal is planned, if its turn has come; or why there is no way to it."""
+    """Return the layout state with a new goal, planned if its turn has come.
+
+    If no way leads to the goal, return why.
+    """
     if course.under_way is not None or any(one.id != id_ for one in course.queued):
         return course
     goal = course.migrations[id_].goal

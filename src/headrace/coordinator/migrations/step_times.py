@@ -1,4 +1,7 @@
-"""How long steps take before, during and after a migration. In memory: a new driver measures anew."""
+"""How long steps take before, during and after a migration.
+
+They are kept in memory, so a new driver starts from nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,24 @@ import msgspec
 
 from headrace.ledger.migrations import Latency
 
-#: Where a backlog drains, each step is shorter than those before it, by more than this.
+#: While a backlog drains, each step takes less than this share of the time of those before it.
 _SHORTER = 0.9
-#: So many steps tell that.
+#: The number of steps that show whether a backlog drains.
 LEVEL_STEPS = 3
 
-#: So many steps before a migration tell how long steps usually take, and so many after it how they do then.
+#: The number of steps before a migration that say how long steps usually take, and after it how
+#: long they take then.
 WINDOW = 64
 
 
 class StepStats(msgspec.Struct, frozen=True):
-    """What a step that was computed tells those who move state.
+    """Statistics of a computed step, for migrations.
 
     Attributes:
-        took_us: how long its tries took.
+        took_us: how long its attempt took. The controller adds the commit of the step before.
         more: whether more input was waiting than it took.
-        usual: whether it took new input, or none; not what is read again for those that catch up.
-        prepared: whether all is at hand that was to be prepared.
+        usual: whether it took new input or none; false for a step of a backfill.
+        prepared: whether everything to be read ahead is at hand.
         workers: how many workers the runner is known to be ready for, if more are to come.
     """
 
@@ -39,17 +43,13 @@ class StepStats(msgspec.Struct, frozen=True):
 
 
 class RecentStepTimes:
-    """The newest steps, and those of a migration.
-
-    Attributes:
-        more: whether more input used to wait than a step takes.
-    """
+    """The times of the newest steps, and of those of a migration."""
 
     def __init__(self) -> None:
         self._quiet: deque[StepStats] = deque(maxlen=WINDOW)
         self._during: list[int] = []
         self._newest: deque[int] = deque(maxlen=LEVEL_STEPS)
-        self._of = 0  # the migration that these are of
+        self._of = 0  # the migration that these steps belong to
         self._since = Latency()  # what an earlier driver has noted of it
         self._after: list[int] = []
         self._settling = 0  # the migration that has ended last
@@ -65,7 +65,10 @@ class RecentStepTimes:
         return bool(self._quiet) and median(told.more for told in self._quiet) >= 1
 
     def quiet(self, told: StepStats) -> tuple[int, Latency] | None:
-        """Note a step in which nothing moves; return how they are after a migration, once that is known."""
+        """Note a step in which nothing moves.
+
+        Return the last migration and how long steps took after it, once that is known.
+        """
         if not told.usual:
             return None
         self._quiet.append(told)
@@ -75,7 +78,7 @@ class RecentStepTimes:
         return self.settled() if len(self._after) == WINDOW else None
 
     def settled(self) -> tuple[int, Latency] | None:
-        """Return the migration that ended last, and how long steps took since; once."""
+        """Return the migration that ended last, and how long steps took since; only once."""
         if not self._settling or not self._after:
             return None
         found = self._settling, latency_of(self._after)
@@ -85,7 +88,7 @@ class RecentStepTimes:
     def moving(self, id_: int, told: StepStats, known: Latency, *, paused: bool = False) -> None:
         """Note a step of a migration, of which an earlier driver may have noted something.
 
-        (Steps while it is paused are none of it, and there may be any number of them.)
+        Steps while the migration is paused do not count: there may be any number of them.
         """
         if self._of != id_:
             self._of, self._since, self._during = id_, known, []
@@ -96,12 +99,12 @@ class RecentStepTimes:
 
     @property
     def level(self) -> bool:
-        """Whether a migration's newest steps do not get shorter any more, as while a backlog drains."""
+        """Whether a migration's steps no longer get shorter, as they do while a backlog drains."""
         *before, newest = [0, *self._newest]
         return len(before) == LEVEL_STEPS and newest >= _SHORTER * min(before[1:])
 
     def during(self, id_: int) -> Latency:
-        """Return how long the steps of a migration took, with what an earlier driver noted."""
+        """Return how long a migration's steps took, including those an earlier driver noted."""
         return joined(self._since, _latency(self._during)) if self._of == id_ else Latency()
 
     def ended(self, id_: int) -> None:
@@ -110,7 +113,7 @@ class RecentStepTimes:
 
 
 def latency_of(took: Sequence[int]) -> Latency:
-    """Return how long steps took."""
+    """Return the percentiles of some step times."""
     return _latency(sorted(took))
 
 
@@ -125,7 +128,10 @@ def _latency(ascending: Sequence[int]) -> Latency:
 
 
 def joined(one: Latency, other: Latency) -> Latency:
-    """Return how long the steps of two drivers took; percentiles are means by number of steps."""
+    """Return the latency over the steps of two drivers.
+
+    Percentiles are means, weighted by number of steps.
+    """
     if not one.steps or not other.steps:
         return other if other.steps else one
     steps = one.steps + other.steps

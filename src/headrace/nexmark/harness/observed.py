@@ -1,4 +1,4 @@
-"""What is seen of a workload under load, and what looks on."""
+"""What is observed of a workload under load, and the observer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace.protocol.step_summary import StepSummary
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A migration as it went; times are in seconds since events began to come.
+    """A migration as it went. Times are in seconds since events started to come.
 
     Attributes:
-        began_s: when it began.
-        held_s: when the first event was due that was not done by then, or is looked at together with such
-            a one: it may have waited for it.
-        ended_s: when the last step was committed in which state moved.
+        began_s: when it started.
+        held_s: when the first event was due that it may have held up. That is the first event not
+            done when it started, or one that is counted together with it.
+        ended_s: when the last step in which state moved was committed.
         bins, nbytes: how much has moved.
         state: ``done``, or ``aborted``.
     """
@@ -39,16 +39,16 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Observations(msgspec.Struct, frozen=True):
-    """What was seen of a query under load.
+    """What was observed of a query under load.
 
     Attributes:
-        begin_us: from when on events came, in microseconds since 1970.
+        begin_us: when events started to come, in microseconds since 1970.
         latencies: of all events.
         moved: its migrations.
-        memory: (when, GiB of all Python workers), in seconds since events began to come.
+        memory: (when, GiB of all Python workers), in seconds since events started to come.
         busy: (when, seconds of processor time that they have used so far).
-        steps: how many there were in the window that is looked at.
-        answers: how many rows it answered.
+        steps: how many steps the measured window has.
+        answers: how many rows the query answered.
     """
 
     begin_us: int
@@ -61,7 +61,7 @@ class Observations(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """Notes what is done, and when; and what has moved."""
+    """Records which events are done, when, and what has moved."""
 
     def __init__(self, workload: Workload) -> None:
         self.answers = 0
@@ -71,12 +71,12 @@ class Observer:
         self._migrations: dict[int, RecordedMigration] = {}
 
     def take(self, step: int, rows: Any) -> None:
-        """Take a step's answers, once it is committed."""
+        """Receive a step's answers, once it is committed."""
         self.answers += rows.num_rows
         self._delivered_us[step] = now_us()
 
     def note(self, summary: StepSummary) -> None:
-        """Note a step that is committed."""
+        """Record a committed step."""
         self._committed[summary.step] = Done(self._workload.done(summary.head), now_us())
         self._migrations |= {one.id: one for one in summary.head.migrations}
 
@@ -86,7 +86,7 @@ class Observer:
         return max((events for events, _ in self._committed.values()), default=0)
 
     def done(self) -> list[Done]:
-        """Return what each step was done with, and when it was committed and its answers delivered."""
+        """Return the events done with each step, and when it was committed and delivered."""
         found = [Done(0, 0)]
         for step, (events, at_us) in sorted(self._committed.items()):
             if events > found[-1].events:
@@ -102,6 +102,6 @@ class Observer:
         began_us = one.began.clock_us
         before = max((done.events for done in self.done() if done.at_us <= began_us), default=0)
         held_us = min(Latencies.together_us(before, pace), began_us)
-        ended_us = self._committed[one.ended.step].at_us  # (its clock was read as the step began)
+        ended_us = self._committed[one.ended.step].at_us  # (its clock was read at the step's start)
         began, held, ended = ((at - pace.begin_us) / 1e6 for at in (began_us, held_us, ended_us))
         return Moved(began, held, ended, one.bins, one.nbytes, one.state)

@@ -1,4 +1,4 @@
-"""What was seen of a workload under load, as plain values: what a JSON file has, and a table."""
+"""Results of a workload under load as plain values: for a JSON file, and as a table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAMES = [f"p{share:g}" if share < 100 else "max" for share in _SHARES]
 
 
 def told(seen: Observations, load: LoadTest) -> dict[str, Any]:
-    """Return what was seen: latencies of each window and of every 250 ms, migrations, memory.
+    """Return the results: latencies of each window and of every 250 ms, migrations, memory.
 
     Returns:
-        ``load``, ``latency_ms`` (by window: ``all``, ``steady``, ``moving``), ``buckets`` (when each
-        begins, in seconds since events began to come, and its p50, p99 and max in milliseconds),
-        ``ccdf`` (by window: latencies in milliseconds to three digits, and which share of events is later),
-        ``events`` (by window: how many), ``steps`` (of the window ``all``), ``answers`` (of the whole run),
-        ``migrations``, ``memory_gib`` (when, how much).
+        ``load``; ``latency_ms`` (by window: ``all``, ``steady``, ``moving``); ``buckets`` (the
+        start of each in seconds since events started to come, and its p50, p99 and max in
+        milliseconds); ``ccdf`` (by window: latencies in milliseconds to three digits, and the share
+        of events that are later); ``events`` (by window: how many); ``steps`` (of the window
+        ``all``); ``answers`` (of the whole run); ``migrations``; ``memory_gib`` (when, how much).
     """
     windows = _windows(seen, load)
     return {
@@ -44,7 +44,10 @@ def told(seen: Observations, load: LoadTest) -> dict[str, Any]:
 
 
 def share_left_over(seen: Observations, load: LoadTest) -> float:
-    """Return which share of the events looked at was done only when no more came: the rate was too high."""
+    """Return the share of measured events that was done only after events had ceased to come.
+
+    If it is not small, the rate was too high.
+    """
     first, last = load.window
     window = seen.latencies.between(first, last)
     left = window.due_us + window.late_us >= (last + load.cool_s) * 1e6
@@ -52,7 +55,7 @@ def share_left_over(seen: Observations, load: LoadTest) -> float:
 
 
 def latencies_of(facts: dict[str, Any]) -> pa.Table:
-    """Return how late events were, of what :func:`told` has told: a row for each window."""
+    """Return latencies as a table, from the result of :func:`told`: a row for each window."""
     rows = [
         {"window": name, "events": facts["events"][name]}
         | {f"{share} ms": ms for share, ms in late_ms.items()}
@@ -62,7 +65,7 @@ def latencies_of(facts: dict[str, Any]) -> pa.Table:
 
 
 def _latency_ms(window: Latencies) -> dict[str, float]:
-    """Return a window's percentiles, by name."""
+    """Return the percentiles of a window, by name."""
     found = zip(_NAMES, window.percentiles_ms(_SHARES), strict=True)
     return {name: round(ms, 1) for name, ms in found}
 

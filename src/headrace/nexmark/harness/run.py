@@ -1,4 +1,4 @@
-"""Runs a workload under load: events come by the clock, state may move twice."""
+"""Runs a workload under load: events come by the clock, and state may move twice."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def run(
     workload: Workload, load: LoadTest, *, runner: RunnerName | Runner, storage: Path | Store,
     settings: hr.Settings | None = None, listeners: Sequence[Listener] = (),
 ) -> Observations:  # fmt: skip
-    """Run a workload under load.
+    """Run a workload under load; return what was observed.
 
     Args:
-        workload: what is run.
+        workload: what runs.
         load: how much comes, and for how long.
-        runner: what it runs on.
+        runner: the runner that executes it.
         storage: where its state is kept; a new place.
-        settings: how it runs.
+        settings: settings of the run.
         listeners: called with a summary after each step.
 
     Raises:
-        HeadraceError: what made the pipeline fail.
+        HeadraceError: when the pipeline fails.
     """
     pipeline, pace = hr.Pipeline("load"), Pace(load.rate)
     node, watch = workload.draw(pipeline, pace), Observer(workload)
@@ -50,7 +50,7 @@ def run(
     with job, MemoryWatch() as workers:
         _follow(job, load, pace)
         due = pace.due()
-        while watch.events < due:  # what has come is told, however late it is done
+        while watch.events < due:  # whatever has come counts, however late it is done
             _pass(job)
     begin = pace.begin_us
     memory = [((at_us - begin) / 1e6, taken / GIB) for at_us, taken in workers.seen]
@@ -63,9 +63,9 @@ def run(
 
 
 def _follow(job: hr.Job, load: LoadTest, pace: Pace) -> None:
-    """Let time pass, and state move when it is time; return when all that was to be seen was.
+    """Wait, and move state at the given times; return when the measurement is complete.
 
-    That is a third of what is looked at from the last migration on, however late it begins.
+    After the last move it lasts for a third of the measured time, however late that move starts.
     """
     end = load.warm_s + load.seconds + load.cool_s
     due = [load.warm_s + load.seconds * third / 3 for third in (1, 2)] if load.migrate else []
@@ -73,7 +73,7 @@ def _follow(job: hr.Job, load: LoadTest, pace: Pace) -> None:
     moving: list[hr.Migration] = []
     while not pace.begun:
         _pass(job)
-    # (state moves as often as it was to, however late)
+    # (state moves as often as it should, however late)
     while (passed := (now_us() - pace.begin_us) / 1e6) < end or due or moving:
         if due and passed >= due[0] and not moving:
             due.pop(0)
@@ -90,10 +90,10 @@ def _follow(job: hr.Job, load: LoadTest, pace: Pace) -> None:
 
 
 def _pass(job: hr.Job) -> None:
-    """Wait a little; raise what has ended the job, if something has.
+    """Wait a little.
 
     Raises:
-        HeadraceError: that; or that somebody has stopped it.
+        HeadraceError: the error that has ended the job; or that it was stopped.
     """
     if job.wait(_LOOK_EVERY_S):
         raise PipelineError(
@@ -103,7 +103,7 @@ def _pass(job: hr.Job) -> None:
 
 
 def _halves(layout: Layout, workers: int) -> list[tuple[list[str], int, int]]:
-    """Return every second bin of each of the first half of the workers, its owner, and its next one."""
+    """Return (bins, owner, next owner): every second bin of each worker of the first half."""
     found = []
     for owner in range(workers // 2):
         own = np.flatnonzero(layout.owners == owner)[::2]

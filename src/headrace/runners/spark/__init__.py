@@ -1,4 +1,4 @@
-"""The runner that executes steps as Spark jobs. What is public here is imported when it is first named."""
+"""The runner that executes steps as Spark jobs. Its public names are imported on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SESSION_SETTINGS", "SparkRunner"]
 
 
 def __getattr__(name: str) -> Any:
-    # Python workers import this package, too, and need no runner.
+    # Python workers import this package, too, and do not need the runner.
     if name in __all__:
         from headrace.runners.spark import runner
 

@@ -1,4 +1,4 @@
-"""The anchor of the shuffle: what keeps the tasks behind it on the hosts of their workers."""
+"""The anchor of the shuffle. It keeps the tasks after a shuffle on the hosts of their workers."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from headrace.runners.spark import private_api
 
 log = logging.getLogger("headrace.spark")
 
-#: So often an anchor is built, for all of its partitions to be at home.
+#: Maximum number of attempts to build an anchor with all partitions at home.
 _TRIES = 4
 
 
 def same(number: int) -> int:
-    """The partitioner of parcels: they are addressed by worker number."""
+    """Return the number itself. Partitions parcels, which are addressed by worker number."""
     return number
 
 
 def make_anchor(context: Any, hosts: list[str]) -> Any:
-    """Return a cached RDD with the parcels' partitioner: their tasks go where its partitions are.
+    """Return a cached RDD with the same partitioner as parcels. Spark runs their tasks next to it.
 
-    Which is where they are first computed; so that is done next to something that is at home. Where a
-    slot is taken at that moment, Spark computes a partition elsewhere, and there it would stay. So
-    it is looked at, and built anew one partition after the other.
+    A partition stays where it is computed first. So it is computed next to an RDD that prefers the
+    worker's host. If a slot is occupied at that moment, Spark computes the partition elsewhere, and
+    it would stay there. So the result is checked, and if necessary rebuilt one partition after the
+    other.
 
     Args:
         context: the SparkContext.
-        hosts: where each partition is to be.
+        hosts: the host for each partition.
     """
     every = list(range(len(hosts)))
     pairs = [(number, None) for number in every]
@@ -36,7 +37,7 @@ def make_anchor(context: Any, hosts: list[str]) -> Any:
         anchor = context.parallelize(pairs, len(hosts)).partitionBy(len(hosts), same).persist()
         for part in [every] if tried == 0 else [[number] for number in every]:
             private_api.compute_beside(anchor, at_home, part)
-        # (Spark looks anew where they are with each job)
+        # Spark updates the locations of cached partitions with each job.
         private_api.compute_beside(anchor, at_home, [0])
         found = private_api.cached_hosts(anchor)
         if found in (hosts, []):

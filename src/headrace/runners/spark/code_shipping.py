@@ -1,8 +1,9 @@
-"""Sending the pipeline's code to tasks: by value, so that a warm process never runs an old module.
+"""Sends the pipeline's code to tasks, by value.
 
-User modules (all that are neither installed nor of Python itself) are pickled by value. A Python
-worker then has exactly the code that the driver had when the run began, whatever it imported before
-and whatever lies on its disk; the code's digest is part of what soft state is remembered under.
+All user modules are pickled with their content. These are the modules that are neither installed
+nor part of Python. So a Python worker has exactly the code that the driver had when the run
+started, whatever the worker imported before and whatever is on its disk. The digest of the code is
+part of the key for soft state.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headrace.pipeline import Pipeline
 
 
 def for_tasks(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline as tasks need it: sources that can be read there, no sinks' objects."""
+    """Return the pipeline as tasks need it: with sources that they can read, without sinks."""
     slim = copy.copy(pipeline)
     slim.injectors = {}
     for name, injector in pipeline.injectors.items():
@@ -45,7 +46,7 @@ def for_tasks(pipeline: Pipeline) -> Pipeline:
 
 
 def pickled(pipeline: Pipeline) -> bytes:
-    """Return the pipeline with its user's code as bytes, for ``pickle.loads`` in a task."""
+    """Return the pipeline with the user's code as bytes, for ``pickle.loads`` in a task."""
     with _user_modules_by_value():
         buffer = io.BytesIO()
         _Pickler(buffer).dump(for_tasks(pipeline))
@@ -53,11 +54,11 @@ def pickled(pipeline: Pipeline) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle that also sends a ``msgspec.Struct`` class by value, and in what file code is.
+    """A cloudpickle that also sends ``msgspec.Struct`` classes by value, and file names of code.
 
-    cloudpickle makes an empty class first and fills it afterwards, but a struct has its fields from
-    the moment it is made. Since 3.1.3 it leaves the file out, so that what it sends does not depend on
-    it; but then an error cannot show its lines.
+    cloudpickle creates an empty class and fills it afterwards. But a struct must have its fields
+    when it is created. Since version 3.1.3 cloudpickle leaves out file names, so that its result
+    does not depend on them. But without them an error cannot show lines of source code.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -77,12 +78,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _check_new(self, cls: Any) -> None:
-        """Check that a class is not made of itself: it has its fields from the moment it is made.
+        """Check that the fields of a class do not refer to the class itself.
 
-        (One that was pickled to its end is remembered, and not asked for again.)
+        A struct has its fields from its creation, so such a class cannot be sent. Classes that were
+        pickled completely are remembered by pickle, and do not get here again.
 
         Raises:
-            PipelineError: when it is.
+            PipelineError: the fields refer to the class.
         """
         if cls in self._begun:
             raise PipelineError(
@@ -128,7 +130,7 @@ def _reduce_struct(cls: Any) -> Any:
 
 
 def _inherited(cls: Any) -> dict[str, Any]:
-    """Return the fields that a class has from those before it, by name."""
+    """Return the fields that a class inherits, by name."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
@@ -137,7 +139,7 @@ def _inherited(cls: Any) -> dict[str, Any]:
 
 
 def _fields(cls: Any) -> list[tuple[Any, bool]]:
-    """Return the fields of a class, and whether each can be given by name only."""
+    """Return the fields of a class, and whether each is keyword-only."""
     parameters = inspect.signature(cls).parameters
     return [
         (item, parameters[item.name].kind is inspect.Parameter.KEYWORD_ONLY)
@@ -146,7 +148,7 @@ def _fields(cls: Any) -> list[tuple[Any, bool]]:
 
 
 def _is_same(field: Any, by_name: bool, inherited: tuple[Any, bool] | None) -> bool:
-    """Say whether a field is as it was inherited, and not declared anew."""
+    """Return whether a field is as it was inherited, and not declared again."""
     if inherited is None:
         return False
     before, was_by_name = inherited
@@ -160,7 +162,7 @@ def _is_same(field: Any, by_name: bool, inherited: tuple[Any, bool] | None) -> b
 
 
 def _is_the_users(name: str, value: Any) -> bool:
-    """Say whether a class attribute was written by the user: methods, properties, class variables."""
+    """Return whether the user wrote a class attribute: a method, property or class variable."""
     if isinstance(value, types.FunctionType | property | classmethod | staticmethod):
         return not name.startswith("__struct_")
     return not name.startswith("__")
@@ -188,7 +190,7 @@ def _make_struct(
         fields.append((field, kind, item))
     namespace: dict[str, Any] = {"__qualname__": qualname}
     made_of = types.resolve_bases(bases)
-    if made_of is not bases:  # there are type parameters
+    if made_of is not bases:  # the bases have type parameters
         namespace["__orig_bases__"] = bases
     if is_checked:
         namespace |= _checked_later()
@@ -198,9 +200,9 @@ def _make_struct(
 
 
 def _checked_later() -> dict[str, Any]:
-    """Return what a class is made with whose ``__post_init__`` comes when it is filled.
+    """Return the namespace of a class whose ``__post_init__`` follows when the class is filled.
 
-    (A struct has one from the moment it is made, or has none.)
+    A struct has a ``__post_init__`` from its creation, or never.
     """
     later: list[Any] = []
 
@@ -224,7 +226,7 @@ def _make_meta(said: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _user_modules_by_value() -> Iterator[None]:
-    """While it lasts, cloudpickle sends user modules by value."""
+    """Make cloudpickle send user modules by value within a ``with`` block."""
     registered = []
     known = cloudpickle.list_registry_pickle_by_value()
     for module in _user_modules():
@@ -250,9 +252,9 @@ def _user_modules() -> list[ModuleType]:
 
 
 def is_installed(file: str) -> bool:
-    """Say whether a module's file is of an installed package, or of Python itself.
+    """Return whether a module's file belongs to an installed package or to Python.
 
-    A folder of packages counts by its name wherever it is: a ``.pth`` file may add that of
+    A folder of packages is recognised by its name, wherever it is: a ``.pth`` file may add one of
     another environment.
     """
     path = Path(file).resolve()

@@ -1,4 +1,4 @@
-"""Crews: so many workers of a Spark session, and the jobs that run a pipeline's layers on all of them."""
+"""Worker sets: workers of a Spark session, and the jobs that run a pipeline on them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from headrace.runners.spark import private_api, task_entry
 from headrace.runners.spark.anchor import make_anchor, same
 from headrace.runners.spark.homes import PreferredHosts
 
-#: So many crews are kept: that at work, and one that will be or was.
+#: Number of worker sets that are kept: the one that runs, and the next or the last one.
 _CREWS = 2
 
 
-#: A job runs so many times before it is needed: the JVM, too, is faster then.
+#: Number of times that a job runs in a warm-up. This speeds up the JVM, too.
 _REHEARSALS = 8
 
 
 class WorkerSet:
-    """So many workers, and the jobs that run a pipeline's layers on them.
+    """A number of workers, and the jobs that run a pipeline's layers on them.
 
     Args:
         context: the SparkContext.
-        homes: where they live.
+        homes: the homes of workers.
         code: the pipeline's code.
-        layers: how many layers it has.
-        workers: how many workers.
+        layers: its number of layers.
+        workers: the number of workers.
+
+    Attributes:
+        layers: a job for each layer.
+        read: a job that reads the division.
+        keep_warm: a job that does nothing.
     """
 
     def __init__(
@@ -56,7 +61,10 @@ class WorkerSet:
         return self._version == self._homes.version
 
     def _job(self, task: Any, first: int = 0) -> Callable[[], list[Any]]:
-        """Return what runs a task for each worker as a one-stage job, with a Python pool for each."""
+        """Return a function that runs a task for each worker, as a one-stage job.
+
+        Each worker has a pool of Python processes.
+        """
 
         def one(home: Any) -> Any:
             rdd = home.mapPartitions(task)
@@ -75,18 +83,22 @@ class WorkerSet:
         return found
 
     def warm_up(self, first: int) -> None:
-        """Start the Python processes of the workers from a number on, and load the code there."""
+        """Start the Python processes of the workers from number ``first`` on, and load the code."""
         if first < self.workers:
             self._job(functools.partial(task_entry.load, self.code), first)()
 
     def rehearse(self, rehearse: Callable[[], None]) -> None:
-        """Start the Python processes of all workers, load the code, and let them do what steps do."""
+        """Start the Python processes of all workers, load the code, and warm them up.
+
+        Args:
+            rehearse: does in a process what steps do.
+        """
         collect = self._job(functools.partial(task_entry.rehearse, self.code, rehearse))
         for _ in range(_REHEARSALS):
             collect()
 
     def shuffle(self) -> list[bytes]:
-        """Run a whole step as one job through Spark's shuffle; return what its last layer reports."""
+        """Run a whole step as one job through Spark's shuffle, and return the reports."""
         if self._shuffle is None:
             rdd = self._shuffle_rdd()
             self._shuffle = (
@@ -102,10 +114,10 @@ class WorkerSet:
         return found
 
     def forget_shuffle(self) -> None:
-        """Build the shuffle anew for the next step: a job that broke may have left something behind.
+        """Rebuild the shuffle for the next step.
 
-        And the anchor, too: an executor that is lost takes its partitions away, and Spark would compute
-        them again anywhere.
+        A job that failed may have left something behind. The anchor is rebuilt, too. If an executor
+        is lost, so are its partitions, and Spark would compute them again anywhere.
         """
         self._shuffle = None
         self._let_go()
@@ -115,7 +127,7 @@ class WorkerSet:
         if self._anchor is None:
             hosts = self._homes.hosts(count)
             self._anchor = None if hosts is None else make_anchor(self._sc, hosts)
-        with self._homes.lock:  # (input is read at home, too: not on a host that is drained)
+        with self._homes.lock:  # input is read at home, too, not on a drained host
             every = self._sc.union(self._homes.of(count))
         stage = every.mapPartitions(functools.partial(task_entry.read_one, self.code))
         for layer in range(1, self._depth + 1):
@@ -133,20 +145,20 @@ class WorkerSet:
             self._anchor = None
 
     def close(self) -> None:
-        """Let go of what the executors hold for it."""
+        """Release what the executors hold for it."""
         self._let_go()
 
 
 class Crews:
-    """The crews that are ready to run one drawing of a pipeline, by how many workers they have.
+    """The worker sets that are ready to run one version of a pipeline's code, by number of workers.
 
-    They are of one code: another drawing has crews of its own. From any thread.
+    Another topology has worker sets of its own. May be used from any thread.
 
     Args:
         context: the SparkContext.
-        homes: where workers live.
+        homes: the homes of workers.
         code: the pipeline's code.
-        layers: how many layers it has.
+        layers: its number of layers.
     """
 
     def __init__(
@@ -161,7 +173,10 @@ class Crews:
         self._closed = False
 
     def of(self, workers: int) -> WorkerSet:
-        """Return a crew of so many workers, all at home; of others, those of one number stay ready."""
+        """Return a worker set of this size, with all workers at home.
+
+        One other worker set stays ready.
+        """
         with self._lock:
             crew = self._ready.pop(workers, None)
             if crew is not None and not crew.is_at_home:
@@ -174,9 +189,11 @@ class Crews:
             return crew
 
     def make_ready(self, workers: int) -> bool:
-        """Get a crew ready, with its processes, while others work; say whether it is of any use.
+        """Get a worker set ready, with its processes, while another one works.
 
-        It is not when these crews were closed meanwhile, since another drawing has taken their place.
+        Returns:
+            Whether it can be used. It cannot if these worker sets were closed meanwhile, because
+            another topology has replaced this one.
         """
         with self._lock:
             if self._closed or workers in self._ready:
@@ -186,7 +203,7 @@ class Crews:
         try:
             crew.warm_up(there)
         except Exception:
-            with self._lock:  # (the code is taken away with the crews)
+            with self._lock:  # closing takes the code away, so loading it fails
                 if not self._closed:
                     raise
         with self._lock:
@@ -197,25 +214,25 @@ class Crews:
             return not self._closed
 
     def numbers(self) -> list[int]:
-        """Return for how many workers there are crews."""
+        """Return the sizes of the worker sets that are ready."""
         with self._lock:
             return list(self._ready)
 
     def keep_warm(self) -> None:
-        """Let all crews do something, each worker in its own process: Spark ends those that are idle."""
+        """Give each worker of all sets something to do, because Spark ends idle processes."""
         with self._lock:
             ready = list(self._ready.values())
         for crew in ready:
             crew.keep_warm()
 
     def forget_shuffles(self) -> None:
-        """Build what goes through Spark's shuffle anew for the next step."""
+        """Rebuild what goes through Spark's shuffle for the next step."""
         with self._lock:
             for crew in self._ready.values():
                 crew.forget_shuffle()
 
     def close(self) -> None:
-        """Let go of all of them, and of those that are still to be ready."""
+        """Release all worker sets, including those that are not ready yet."""
         with self._lock:
             self._closed = True
             for crew in self._ready.values():

@@ -1,9 +1,10 @@
-"""Where the workers of a Spark session live.
+"""The hosts on which the workers of a Spark session run.
 
-A *home* is an RDD of one element, the worker's number. On a cluster it prefers a host; in every session
-its Python processes are the worker's own, which so finds its soft state again. When workers are
-added, those that were there keep their homes, and with them all that they remember. When hosts come
-or go, or are drained, as few as can be move.
+A worker's *home* is an RDD of one element, the worker's number. On a cluster it prefers a host. In
+every session it has Python processes of its own, so the worker finds its soft state again.
+
+When workers are added, the others keep their homes and their soft state. When hosts come or go or
+are drained, as few workers as possible move.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from headrace.runners.spark.placement import placed, roomiest
 
 log = logging.getLogger("headrace.spark")
 
-#: Executors are looked for so often. A look is some five calls of the gateway.
+#: How often to look for executors. A look takes about five gateway calls.
 LOOK_EVERY_S = 5.0
 
 
 class PreferredHosts:
-    """Where workers live: made for as many as anybody asked for, and kept.
+    """The homes of workers. They are kept for the largest number of workers that was asked for.
 
-    A host has come or gone when two looks in a row agree on it. So an executor that is started again at
-    once drives nobody away. (But what it held is gone, and ``version`` tells so.)
+    A host has come or gone when two looks in a row agree on it. So an executor that is restarted at
+    once moves no worker. But its contents are lost, which ``version`` shows.
 
     Args:
         context: the SparkContext.
-        clock: seconds, of any beginning.
-        look: tells the addresses of the executors.
+        clock: a monotonic clock, in seconds.
+        look: returns the addresses of the executors.
 
     Attributes:
-        version: differs when something of the homes, or of the executors, does.
-        lock: to be held while homes are asked for, or used to make RDDs: the environment
-            that these are made with is everybody's.
+        version: changes when a home or an executor changes.
+        lock: hold it while you ask for homes, or build RDDs with them. RDDs are built with an
+            environment that all threads share.
     """
 
     def __init__(
@@ -53,38 +54,38 @@ class PreferredHosts:
         self._homes: list[Any] = []
         self._hosts: list[str | None] = []
         self._drained: frozenset[str] = frozenset()
-        self._settled = 0  # for how many workers all is as it should be
+        self._settled = 0  # the number of workers for which all is settled
         self._executors = look(context)
         self._there = sorted(_hosts_of(self._executors))
         self._look_again_s = clock() + LOOK_EVERY_S
 
     def of(self, workers: int) -> list[Any]:
-        """Return the homes of so many workers; those that are missing are where fewest live."""
+        """Return the homes of this many workers. New ones go to hosts with the fewest workers."""
         missing = workers - len(self._hosts)
         if missing > 0:
             self._look(believe=True)
-            hosts = list(self._hosts)  # (who was there stays, however crowded it is)
+            hosts = list(self._hosts)  # existing workers stay, however crowded their host is
             for _ in range(missing):
                 hosts.append(roomiest(hosts, self._free))
             self._live(hosts)
         return self._homes[:workers]
 
     def hosts(self, workers: int) -> list[str] | None:
-        """Return the hosts of so many workers; None when one of them has none."""
+        """Return the hosts of this many workers. None if one of them has no host."""
         found = [host for host in self._hosts[:workers] if host is not None]
         return found if len(found) == workers else None
 
     def drain(self, hosts: Collection[str]) -> None:
-        """Let nobody live on some hosts from the next :meth:`settle` on."""
+        """Keep workers away from some hosts, from the next :meth:`settle` on."""
         self._drained = frozenset(hosts)
         self._settled = 0
         if self._there and not self._free:
             log.warning("all hosts are drained: workers stay where they are")
 
     def settle(self, workers: int) -> None:
-        """Let so many workers live as evenly as can be on the hosts that there are.
+        """Distribute this many workers over the hosts as evenly as possible.
 
-        Looks for executors now and then; between two looks it costs a comparison or two.
+        Looks for executors now and then. Between two looks it costs a few comparisons.
         """
         if self._clock() >= self._look_again_s:
             self._look()
@@ -93,14 +94,14 @@ class PreferredHosts:
         self._settled = workers
         hosts = placed(self._hosts[:workers], self._free)
         if hosts != self._hosts[:workers]:
-            self._live(hosts)  # (others have a place found for them when they are needed)
+            self._live(hosts)  # others get a place when they are needed
 
     def look_at_once(self) -> None:
-        """Look for executors the next time: something has gone wrong with one."""
+        """Make the next :meth:`settle` look for executors, since something is wrong with one."""
         self._look_again_s = float("-inf")
 
     def places(self, workers: int) -> Places:
-        """Return which hosts there are, and where so many workers live."""
+        """Return which hosts exist, and where this many workers live."""
         if not self._there:
             return Places()
         return Places(self._there, [host or "" for host in self._hosts[:workers]])
@@ -110,7 +111,12 @@ class PreferredHosts:
         return [host for host in self._there if host not in self._drained]
 
     def _look(self, *, believe: bool = False) -> None:
-        """Look which executors there are, and believe it, or where it agrees with the look before."""
+        """Look which executors exist.
+
+        Args:
+            believe: whether one look is enough. Otherwise a host counts as come or gone when this
+                look agrees with the one before.
+        """
         before, self._executors = self._executors, self._executors_of(self._sc)
         self.version += self._executors != before
         now, last, known = _hosts_of(self._executors), _hosts_of(before), set(self._there)
@@ -120,7 +126,7 @@ class PreferredHosts:
         self._look_again_s = self._clock() + LOOK_EVERY_S
 
     def _live(self, hosts: list[str | None]) -> None:
-        """Let workers live on these hosts; of the others nothing is known any more."""
+        """Place workers on these hosts, and forget any others."""
         moved = [at for at, (a, b) in enumerate(zip(self._hosts, hosts, strict=False)) if a != b]
         for number in moved:
             log.info("worker %d moves from %s to %s", number, self._hosts[number], hosts[number])

@@ -1,4 +1,4 @@
-"""Which worker lives on which host. Pure."""
+"""Which worker lives on which host, as pure functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 
 def placed(homes: Sequence[str | None], free: Sequence[str]) -> list[str | None]:
-    """Return where workers are to live: as evenly as can be, with the least moves.
+    """Return where workers should live: as evenly as possible, with the fewest moves.
 
-    Who moves finds nothing there of what it remembers here, so only those do who must: whose host is
-    not free (or who have none), and so many of a crowded host that no other has two fewer. So what is
-    placed stays as it is when it is placed again.
+    A worker that moves loses its soft state. So only these move: workers without a host that is
+    free, and workers of a host that has at least two more than another. A placement that is settled
+    stays when it is computed again.
 
     Args:
-        homes: the host of each worker; None for one that has none.
-        free: the hosts that there are to live on; without any, all stay where they are.
+        homes: the host of each worker; None if it has none.
+        free: the hosts where workers may live. If there are none, all workers stay.
     """
     found = list(homes)
     if not free:
@@ -33,7 +33,7 @@ def placed(homes: Sequence[str | None], free: Sequence[str]) -> list[str | None]
 
 
 def roomiest(homes: Iterable[str | None], free: Sequence[str]) -> str | None:
-    """Return the free host where fewest live; None when none is free."""
+    """Return the free host with the fewest workers; None if no host is free."""
     lives = _lives(homes, free)
     return min(free, key=lambda host: (lives[host], host)) if free else None
 

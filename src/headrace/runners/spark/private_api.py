@@ -1,4 +1,4 @@
-"""Every use of Spark's private API, each with its reason and what is done without it."""
+"""All uses of Spark's private API. Each states its reason, and what is done without it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ log = logging.getLogger("headrace.spark")
 def lean_collector(rdd: Any) -> Any:
     """Return a function that collects an RDD which is run again and again.
 
-    Reason: ``RDD.collect`` walks the JVM's object graph by half a dozen gateway calls each time (measured
-    here: 24 ms against 15 ms for a one-stage job). Holding the JVM's RDD leaves two calls.
+    Reason: ``RDD.collect`` walks the JVM's object graph with half a dozen gateway calls each time
+    (measured: 24 ms against 15 ms for a one-stage job). With a reference to the JVM's RDD, two
+    calls are left.
+
     Without it: ``rdd.collect``.
     """
     try:
@@ -37,13 +39,15 @@ def lean_collector(rdd: Any) -> Any:
 def shuffle_cleaner(rdd: Any) -> Any:
     """Return a function that removes the shuffle files and map outputs of an RDD's lineage.
 
-    Reason: Spark removes them when the driver's JVM collects its garbage, which may be in half an hour; and
-    an RDD that is run again would find the last step's map outputs and skip its map stages.
-    Without it, or where the session has no cleaner (``spark.cleaner.referenceTracking`` is off): None; the
-    caller then builds a new RDD for each step.
+    Reason: Spark removes them when the driver's JVM collects garbage, which may take half an hour.
+    Also, an RDD that is run again would find the map outputs of the last step, and skip its map
+    stages.
 
-    It waits until the files are gone: left to itself, Spark would remove them while the next step
-    writes its own under the same shuffle id.
+    Without it, or if the session has no cleaner (``spark.cleaner.referenceTracking`` is off):
+    return None. The caller then builds a new RDD for each step.
+
+    The function waits until the files are gone. Otherwise Spark would remove them while the next
+    step writes its own under the same shuffle id.
     """
     try:
         java_rdd = rdd._jrdd.rdd()
@@ -58,12 +62,13 @@ def shuffle_cleaner(rdd: Any) -> Any:
 
 
 def set_environment(rdd_maker: Any, sc: Any, variables: dict[str, str]) -> Any:
-    """Call ``rdd_maker`` while the Python workers of new RDDs get more environment variables.
+    """Call ``rdd_maker`` with additional environment variables for the Python workers of new RDDs.
 
-    Reason: Spark keeps a pool of Python processes per environment, so that a variable per worker number
-    gives each worker a process of its own, which finds its soft state. ``SparkContext.environment`` is
-    an attribute without documentation.
-    Without it: the processes of a host are shared, and soft state is caught up with more often.
+    Reason: Spark keeps a pool of Python processes for each environment. With a variable that holds
+    its number, each worker has a process of its own, and finds its soft state.
+    ``SparkContext.environment`` is an undocumented attribute.
+
+    Without it: workers on a host share processes, and soft state has to catch up more often.
     """
     environment = getattr(sc, "environment", None)
     if environment is None:
@@ -80,18 +85,19 @@ def set_environment(rdd_maker: Any, sc: Any, variables: dict[str, str]) -> Any:
 def executors(sc: Any) -> list[str]:
     """Return the addresses of the executors ("host:port"), sorted.
 
-    There are none in local mode, nor when it cannot be told.
+    The list is empty in local mode, and if the addresses are not known.
 
-    Reason: there is no public call in Python that says where executors are. What Spark knows are
-    block managers, and the driver's own is among them (which one, where executors share its host, makes
-    no difference to where they are).
+    Reason: no public call in Python says where executors are. Spark knows its block managers. The
+    driver's own is among them. If executors share the driver's host, it does not matter which one
+    is left out.
+
     Without it: workers get no preferred host.
     """
     if sc.master == "local" or sc.master.startswith("local["):
         return []
     try:
         found: list[str] = sc._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",").split(",")
-        driver = sc._conf.get("spark.driver.host")  # (getConf would copy all, call by call)
+        driver = sc._conf.get("spark.driver.host")  # getConf would copy everything, call by call
         found.sort()
         found.remove(next(address for address in found if address.rpartition(":")[0] == driver))
         return found
@@ -101,12 +107,14 @@ def executors(sc: Any) -> list[str]:
 
 
 def cached_hosts(rdd: Any) -> list[str]:
-    """Return the host of each partition of a cached RDD; "" for one that is nowhere, or cannot be told.
+    """Return the host of each partition of a cached RDD; "" for one that is not cached.
 
-    As of when the newest job began: Spark remembers it from one job to the next.
+    The list is empty if the hosts are not known. It is as of the start of the newest job: Spark
+    remembers locations from one job to the next.
 
-    Reason: where a cached partition is decides where a task runs, and no public call tells it.
-    Without it: an RDD is taken to be where it was to be computed.
+    Reason: a task runs where a cached partition is, and no public call says where that is.
+
+    Without it: a partition is assumed to be where it should have been computed.
     """
     try:
         java_rdd = rdd._jrdd.rdd()
@@ -119,9 +127,10 @@ def cached_hosts(rdd: Any) -> list[str]:
 
 
 def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
-    """Return an RDD of a number a partition, each of which prefers a host.
+    """Return an RDD with one number in each partition. Each partition prefers a host.
 
     Reason: ``SparkContext.makeRDD`` with preferred locations has no counterpart in Python.
+
     Without it: an ordinary RDD, whose tasks run anywhere.
     """
     try:
@@ -144,11 +153,15 @@ def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
 
 
 def compute_beside(rdd: Any, leader: Any, partitions: list[int]) -> None:
-    """Compute some partitions of an RDD where those of another one prefer to be; each has one element.
+    """Compute partitions of an RDD where the same partitions of another RDD prefer to be.
 
-    Reason: zipped in Python, each of the two takes a process of its own while it is computed, and the pool
-    that is left is three times as large as there are slots. Any of them may get a worker's next task, and
-    its soft state is in others. Zipped in the JVM, there is none.
+    Each partition has one element.
+
+    Reason: if they are zipped in Python, each of the two RDDs occupies a process while it is
+    computed. The pool is then three times as large as the number of slots. Any of these processes
+    may get a worker's next task, while its soft state is in another. Zipped in the JVM, none is
+    started.
+
     Without it: they are zipped in Python.
     """
     try:

@@ -1,14 +1,16 @@
-"""The Spark runner: a step is one lean job on RDDs of bytes (or one a layer).
+"""The Spark runner: a step is one job on RDDs of bytes, or one job for each layer.
 
-Three exchanges carry records between layers. *Driver*: the driver reads and routes the input, and each
-layer is a one-stage job whose tasks have a pool of Python processes per worker. *Host*, where all tasks
-run on one host: the same, but input is read in tasks as well, and what is large is left in files, so that
-only its whereabouts go through the driver. *Shuffle*: input is read in tasks, all layers are one job, and
-parcels go through Spark's shuffle.
+Three exchanges carry records between layers:
 
-The RDDs of all are built once and run at every step; what differs from step to step travels as a *local
-property* of the job, which every task sees. Building the same RDDs anew costs some 40 gateway calls a
-step (measured here: 40 against 15 ms for one stage, 42 against 27 ms for two).
+- *driver*: the driver reads and routes the input. Each layer is a one-stage job, whose tasks have a
+  pool of Python processes for each worker.
+- *host*, if all tasks run on one host: the same, but tasks read the input, and large parcels are
+  left in files. Only their locations go through the driver.
+- *shuffle*: tasks read the input, all layers are one job, and parcels go through Spark's shuffle.
+
+RDDs are built once and run at every step. What differs from step to step travels as a *local
+property* of the job, which every task can read. Building the RDDs at each step would cost about 40
+gateway calls (measured: 39 against 15 ms for one stage, 42 against 27 ms for two).
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ from headrace.tasks.task import TaskResult, Worker
 
 log = logging.getLogger("headrace.spark")
 
-#: So often it is tried whether executors see the storage, if what they were to see is deleted meanwhile.
+#: How often to probe whether executors see the storage, if the probe's file is deleted meanwhile.
 _PROBES = 3
 
-#: Settings of a session that Headrace starts: (key, value, what it costs to miss it).
+#: Settings of a session that Headrace starts: (key, value, what it costs to go without).
 SESSION_SETTINGS: list[tuple[str, str, str]] = [
     ("spark.python.unix.domain.socket.enabled", "true", "a stage takes twice as long over TCP"),
     ("spark.shuffle.reduceLocality.enabled", "false", "workers may leave their hosts"),
@@ -67,7 +69,7 @@ SESSION_SETTINGS: list[tuple[str, str, str]] = [
     ("spark.locality.wait.node", "0", "tasks may wait for a busy host"),
     ("spark.scheduler.revive.interval", "50ms", "tasks may wait up to a second for a place"),
 ]
-#: Where a local session listens.
+#: The address that a local session listens on.
 LOOPBACK = "127.0.0.1"
 _QUIET: dict[str, str] = {
     "spark.ui.enabled": "false",
@@ -80,11 +82,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def _of_this_host_alone(asked: str) -> list[tuple[str, str]]:
-    """Return settings that keep the ports of a local session from others than this host.
+    """Return settings that keep other hosts from connecting to a local session.
 
     Args:
-        asked: what the environment says of the session; where that names a master or an address, it
-            holds.
+        asked: the arguments for Spark in the environment. If they name a master or an address, they
+            take precedence, and no settings are returned.
     """
     if "spark.master" in asked or "--master" in asked or "spark.driver." in asked:
         return []
@@ -92,14 +94,15 @@ def _of_this_host_alone(asked: str) -> list[tuple[str, str]]:
 
 
 class SparkRunner(Runner):
-    """Runs tries on Spark.
+    """Runs attempts on Spark.
 
     Args:
-        context: a SparkContext; by default the active session's, or that of a new local session.
-        clock: seconds, of any beginning: it is looked for executors now and then.
-        spares: for how many more workers Python processes are started ahead; by default for as many as
-            there are free task slots, and not for more than there are workers. Each takes some 50 MB. While
-            one is started, all tasks of its executor wait (0.2 to 0.7 s), so better before the stream runs.
+        context: a SparkContext. By default that of the active session, or of a new local session.
+        clock: a monotonic clock in seconds. It says when to look for executors again.
+        spares: for how many additional workers to start Python processes ahead. By default, for as
+            many as there are free task slots, but not for more than there are workers. Each process
+            takes about 50 MB. While one starts, all tasks of its executor wait (0.2 to 0.7 s), so
+            it is better to start them before the stream runs.
     """
 
     concurrent = True
@@ -119,7 +122,7 @@ class SparkRunner(Runner):
         self._properties: set[str] = set()
         self._frozen = False
         self._group = f"headrace-{uuid.uuid4().hex}"
-        self._named: int | None = None  # the thread whose jobs bear it
+        self._named: int | None = None  # the thread whose jobs are in this group
         self._running: StepPlan | None = None
         self._ending: HeadraceError | None = None
 
@@ -174,10 +177,10 @@ class SparkRunner(Runner):
         self._freeze()
 
     def _freeze(self) -> None:
-        """Let the collector see only what is new.
+        """Make the garbage collector see only new objects.
 
-        What a driver holds when its work begins is no garbage, and to look through it takes as long as
-        half a step (measured: 44-51 ms with 107 000 objects). :meth:`close` lets all go.
+        What a driver holds when it starts to work is not garbage. Looking through it takes as long
+        as half a step (measured: 44 to 51 ms with 107 000 objects). :meth:`close` undoes this.
         """
         gc.collect()
         gc.freeze()
@@ -189,7 +192,7 @@ class SparkRunner(Runner):
             gc.unfreeze()
 
     def _crew(self, workers: int) -> WorkerSet:
-        """Return the workers that a plan is for, each at home."""
+        """Return the worker set for a plan, with all workers at home."""
         assert self._crews is not None
         with self._homes.lock:
             self._homes.settle(workers)
@@ -200,10 +203,10 @@ class SparkRunner(Runner):
     def make_ready(self, workers: int) -> None:
         crews = self._crews
         while crews is not None and not crews.make_ready(workers) and crews is not self._crews:
-            crews = self._crews  # another drawing is at work by now
+            crews = self._crews  # another topology runs by now
 
     def warm_up(self, rehearse: Callable[[], None]) -> None:
-        rehearse()  # the driver reads and routes small steps itself
+        rehearse()  # the driver itself reads and routes the input of small steps
         if self._crews is not None:
             for workers in self._crews.numbers():
                 self._crews.of(workers).rehearse(rehearse)
@@ -247,7 +250,11 @@ class SparkRunner(Runner):
             self._spool_directory, self._spool = directory, HostSpool(directory)
 
     def _probe(self, store: Store, workers: int) -> None:
-        """Check that every executor sees the storage; get Python processes started meanwhile."""
+        """Check that every executor sees the storage. This also starts Python processes.
+
+        Raises:
+            StorageNotShared: an executor does not see it.
+        """
         tasks = max(workers, self.default_workers())
         blind: list[str] = []
         for _ in range(_PROBES):
@@ -256,7 +263,7 @@ class SparkRunner(Runner):
                 return
             if still_there:
                 break
-            # (a driver that leads meanwhile has swept it away, while executors were being started)
+            # A leading driver swept the file while executors were being started.
         raise StorageNotShared(
             f"executors on {', '.join(blind)} do not see what the driver writes",
             place=store.location,
@@ -264,7 +271,7 @@ class SparkRunner(Runner):
         )
 
     def _blind(self, store: Store, tasks: int) -> tuple[list[str], bool]:
-        """Return the hosts that do not see a file of ours, and whether it was there all the while."""
+        """Return the hosts that do not see a file of ours, and whether it was there throughout."""
         name, content = f"{PROBES}{uuid.uuid4().hex}", os.urandom(16)
         store.write(name, content)
         try:
@@ -278,7 +285,7 @@ class SparkRunner(Runner):
             store.delete(name)
         return sorted({host for same, host, _ in seen if not same}), still_there
 
-    # -- a try --------------------------------------------------------------------------------
+    # -- an attempt ---------------------------------------------------------------------------
 
     def run(self, plan: StepPlan) -> list[TaskReport]:
         self._name_jobs()
@@ -301,7 +308,7 @@ class SparkRunner(Runner):
                 self._spool.clear()
 
     def _name_jobs(self) -> None:
-        """Let the jobs of this thread be those that :meth:`end_try` ends."""
+        """Put the jobs of this thread into the group that :meth:`end_try` cancels."""
         if self._named != threading.get_ident():
             self._named = threading.get_ident()
             self._sc.setJobGroup(self._group, "a step of Headrace", interruptOnCancel=True)
@@ -316,12 +323,12 @@ class SparkRunner(Runner):
             self._sc.cancelJobGroup(self._group)
 
     def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
-        """Return why a try was ended, if somebody has ended it, or one of its tasks itself."""
+        """Return why an attempt was ended, if it was, by one of its tasks or by :meth:`end_try`."""
         assert self._worker is not None
         return ended(plan, self._worker.store) or self._ending
 
     def _look_anew(self) -> None:
-        """Rely on nothing that executors had: some may be gone."""
+        """Do not rely on anything that executors had, because some may be gone."""
         if self._crews is not None:
             self._crews.forget_shuffles()
         self._homes.look_at_once()
@@ -340,7 +347,7 @@ class SparkRunner(Runner):
         self._set(task_entry.PLAN, _encoder.encode(plan))
 
     def _run_by_jobs(self, plan: StepPlan) -> list[TaskReport]:
-        """Run a one-stage job for each layer; parcels, or where they are, go through the driver."""
+        """Run a one-stage job per layer. Parcels, or their locations, go through the driver."""
         crew = self._crew(plan.layout.workers)
         self._forget_payloads(crew.workers)
         results = self._read(plan, crew)
@@ -359,7 +366,7 @@ class SparkRunner(Runner):
         return reports
 
     def _forget_payloads(self, workers: int) -> None:
-        """Take away what was sent to workers that there are not any more: each job would carry it."""
+        """Remove properties for workers that no longer exist. Each job would carry them."""
         wanted = {f"{task_entry.PAYLOAD}.{number}" for number in range(workers)}
         for name in self._properties - wanted - {task_entry.PLAN}:
             self._sc.setLocalProperty(name, None)
@@ -396,12 +403,12 @@ class SparkRunner(Runner):
             self._sc.parallelize(range(tasks), tasks).mapPartitions(task_entry.nothing).collect()
             if self._crews is not None:
                 self._crews.keep_warm()
-        except Exception as error:  # nothing was being computed; a try that fails is tried again
+        except Exception as error:  # no attempt was running; one that fails is repeated
             log.warning("processes could not be kept warm: %s", _short(error))
             self._look_anew()
 
     def close(self) -> None:
-        self._unfreeze()  # (first: what is below raises where the JVM is gone)
+        self._unfreeze()  # first, because the rest raises if the JVM is gone
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
         crews, self._crews = self._crews, None
@@ -416,12 +423,12 @@ class SparkRunner(Runner):
 
 
 def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
-    """Return what each worker gets of what the tasks before it have sent."""
+    """Return what the tasks of the last layer have sent to each worker."""
     return [[found.parcels[worker] for found in results] for worker in range(workers)]
 
 
 def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
-    """Return reports for tasks that were not started because the input could not be read."""
+    """Return reports for tasks that did not start because the input could not be read."""
     return [
         TaskReport(layer=layer, worker=worker, attempt="none")
         for layer in range(1, layers + 1)
@@ -430,7 +437,7 @@ def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
 
 
 def check_settings(context: Any) -> list[str]:
-    """Warn of each setting of a session that will cost time; return the warnings."""
+    """Log a warning for each setting of a session that will cost time. Return the warnings."""
     conf = context.getConf()
     missed = [
         f"{key} is {conf.get(key, 'not set')}, better {value}: {cost}"
@@ -443,7 +450,7 @@ def check_settings(context: Any) -> list[str]:
 
 
 def _short(error: BaseException) -> str:
-    """Return the telling lines of a Spark error; the JVM's trace is in Spark's own log."""
+    """Return the important lines of a Spark error. The JVM's stack trace is in Spark's own log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("at ", "..."))]
     return "\n".join(telling[:12])

@@ -1,7 +1,7 @@
-"""Parcels as files of the host, where all tasks run on one: what is large does not go through the JVM.
+"""Parcels as files, where all tasks run on one host. So large parcels do not go through the JVM.
 
-Files are written without a sync, are read by mapping them, and live for one try: usually they never
-reach the disk. Losing them loses the try and nothing else.
+Files are written without a sync, are mapped into memory to be read, and live for one attempt.
+Usually they never reach the disk. Losing them loses the attempt and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PID = re.compile(r"([1-9][0-9]{0,8})-[A-Za-z0-9_]+")
 
 
 class HostSpool(Spool):
-    """A directory of the host.
+    """A spool in a directory of the host.
 
     Args:
         directory: where files are written; see :func:`make_directory`.
@@ -55,19 +55,19 @@ class HostSpool(Spool):
             raise ParcelLost(f"{spooled.file} is gone from {self._directory}") from error
 
     def clear(self) -> None:
-        """Delete all files. Whoever still reads one goes on to its end."""
+        """Delete all files. A task that still reads one can finish."""
         for path in self._directory.glob("*"):
             path.unlink(missing_ok=True)
 
 
 def make_directory(parent: str | None) -> str:
-    """Make a directory of this process's own; remove those that dead processes have left behind.
+    """Create a directory for this process. Remove those of processes that have died.
 
     Args:
-        parent: where; by default where temporary files belong.
+        parent: where to create it. By default in the directory for temporary files.
     """
     root = Path(parent or tempfile.gettempdir())
-    own = f"{_PREFIX}{os.uname().nodename}-"  # process numbers are those of a host
+    own = f"{_PREFIX}{os.uname().nodename}-"  # process ids belong to a host
     for left in _entries(root):
         found = _PID.fullmatch(left.name.removeprefix(own)) if left.name.startswith(own) else None
         if found is not None and _is_our_folder(left) and not _is_alive(int(found[1])):
@@ -76,7 +76,7 @@ def make_directory(parent: str | None) -> str:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder, whose other names may be anything, and anybody's."""
+    """Return the entries of a folder. They may have any name and any owner."""
     try:
         with os.scandir(folder) as entries:
             return [folder / entry.name for entry in entries]
@@ -85,7 +85,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_our_folder(path: Path) -> bool:
-    """Say whether this is a folder of this user's, and no link to one."""
+    """Return whether a path is a folder of this user, and not a link to one."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,4 +1,7 @@
-"""What runs inside Spark's Python workers. Imported there by name, so that closures stay tiny."""
+"""The functions that run in Spark's Python workers.
+
+Workers import this module by name, so closures stay tiny.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +39,20 @@ _plan_decoder = msgspec.msgpack.Decoder(StepPlan)
 _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
 _encoder = msgspec.msgpack.Encoder()
 
-#: What this process remembers: pipelines by code and storage, and their soft state.
+#: What this process remembers: soft state, and pipelines by code and storage.
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 _watch = TaskWatch()
-_rehearsed: set[str] = set()  # for which code
+_rehearsed: set[str] = set()  # code for which a warm-up was done
 
 
 class Code(msgspec.Struct, frozen=True):
-    """What tasks are made of.
+    """The code of tasks.
 
     Attributes:
-        digest: names the pipeline's code.
-        broadcast: the code: sent by a broadcast variable, never through storage.
-        spool: the directory for large parcels, where all tasks run on the driver's host.
+        digest: digest of the pipeline's code.
+        broadcast: the code, in a broadcast variable. It never goes through storage.
+        spool: the directory for large parcels, if all tasks run on the driver's host.
     """
 
     digest: str
@@ -58,23 +61,24 @@ class Code(msgspec.Struct, frozen=True):
 
 
 def pack(data: bytes) -> str:
-    """Return bytes as a local property carries them."""
+    """Return bytes as text for a local property."""
     compressed = pa.compress(data, codec="lz4", asbytes=True)
     return f"{len(data)}:{base64.b64encode(compressed).decode()}"
 
 
 def unpack(text: str) -> bytes:
-    """Return the bytes that were packed."""
+    """Return the bytes of a packed text."""
     size, _, data = text.partition(":")
     plain = pa.decompress(base64.b64decode(data), int(size), codec="lz4", asbytes=True)
     return bytes(plain)
 
 
 def _begin() -> None:
-    """Let the collector, which Spark's daemon runs after each task, see only what is new.
+    """Prepare the garbage collector for a task. Spark's daemon runs it after each task.
 
-    What survived its last run is no garbage, so it can be frozen (measured: 18-25 ms a task saved
-    with 300 000 cached objects). Unless something was dropped since: it would never be freed.
+    Objects that survived its last run are not garbage, so they are frozen (measured: saves 18 to 25
+    ms a task with 300 000 cached objects). But if anything was dropped since, the collector runs
+    first. Otherwise it would never be freed.
     """
     has_no_terminal()
     if _soft.let_go:
@@ -103,15 +107,16 @@ def _worker(code: Code, plan: StepPlan) -> Worker:
 
 
 def _soft_directory(code: Code) -> str:
-    """Return where files of the host are kept that go with the application; Spark tidies up.
+    """Return the directory for soft files. Spark deletes it along with the application.
 
-    Spark tells each executor a directory of its own; in a cluster it is in one of the application's,
-    which all its executors on the host share. (A worker has a home host, and no home executor.)
+    Spark gives each executor a directory of its own. On a cluster, this is inside a directory of
+    the application, which all its executors on the host share. The shared one is used, because a
+    worker has a home host and not a home executor.
     """
     own = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    if not own:  # (there may be others' folders; only this user's own is used)
+    if not own:  # others may have folders here; only this user's own is used
         return own_directory(os.path.join(tempfile.gettempdir(), f"headrace-{os.geteuid()}"))
-    alone = code.spool is not None  # all tasks are in one process of the driver's host
+    alone = code.spool is not None  # all tasks are in one process on the driver's host
     return os.path.join(own if alone else os.path.dirname(own), "headrace")
 
 
@@ -121,7 +126,7 @@ def _plan(context: Any) -> StepPlan:
 
 @contextlib.contextmanager
 def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
-    """Let a task end that takes too long, or that was cancelled; leave a note of where it was."""
+    """End a task that takes too long or was cancelled, and leave a note of where it was."""
     store = open_store(plan.store)
     note = functools.partial(leave_note, plan, store, str(context.taskAttemptId()))
     try:
@@ -136,7 +141,7 @@ def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
 
 
 def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
-    """Read the share of the division of the worker whose number is this partition's element."""
+    """Read a worker's share of the division. The partition's element is the worker's number."""
     _begin()
     (number,) = list(numbers)
     context = TaskContext.get()
@@ -147,7 +152,7 @@ def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
 
 
 def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]:
-    """Apply a layer on the worker whose number is this partition's element."""
+    """Apply a layer on one worker. The partition's element is the worker's number."""
     _begin()
     (number,) = list(numbers)
     context = TaskContext.get()
@@ -181,7 +186,7 @@ def read_one(code: Code, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
 def apply_shuffled(
     code: Code, layer: int, number: int, items: Iterable[tuple[int, bytes | None]]
 ) -> Iterator[Any]:
-    """Apply a layer on one worker to what the shuffle brought, read to its end."""
+    """Apply a layer on one worker to the parcels from the shuffle."""
     _begin()
     payload: list[bytes] = []
     reports: list[TaskReport] = []
@@ -209,7 +214,7 @@ def apply_shuffled(
 
 
 def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
-    """Load the code, in the process of a worker that will be needed soon."""
+    """Load the code in the process of a worker that will be needed soon."""
     _begin()
     list(numbers)
     pickle.loads(code.broadcast.value)
@@ -218,7 +223,7 @@ def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
 
 
 def rehearse(code: Code, play: Callable[[], None], numbers: Iterable[int]) -> Iterator[int]:
-    """Load the code, and do what a step does, in the process of a worker that will be needed soon."""
+    """Load the code and do what a step does, in the process of a worker that is needed soon."""
     if code.digest not in _rehearsed:
         play()
         _rehearsed.add(code.digest)
@@ -229,7 +234,11 @@ def rehearse(code: Code, play: Callable[[], None], numbers: Iterable[int]) -> It
 
 
 def probe(code: Code, location: str, name: str, content: bytes, numbers: Iterable[int]) -> Any:
-    """Read back what the driver wrote, and load the code; return what is wrong, or the process."""
+    """Read back what the driver wrote, and load the code.
+
+    Yields:
+        Whether the content is the same, the host's name, and the process id.
+    """
     _begin()
     list(numbers)
     try:
@@ -243,5 +252,5 @@ def probe(code: Code, location: str, name: str, content: bytes, numbers: Iterabl
 
 
 def nothing(items: Iterable[Any]) -> list[Any]:
-    """Return nothing, once something was computed."""
+    """Return nothing, after computing all items."""
     return list(items)[:0]

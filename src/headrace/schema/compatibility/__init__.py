@@ -1,7 +1,7 @@
-"""Shapes: what a type comes to in storage, as plain data, and what became of it from code to code.
+"""Shapes: how a type is stored, as plain data, and in what the shapes of two versions differ.
 
-A shape is small JSON, kept in the manifests. So a change of code can be judged without the old code: what
-passes, and what is refused, in words (:mod:`headrace.schema.compatibility.compare`). Pure.
+A shape is small JSON, kept in the manifests. So a change of code can be judged without the old
+code: whether it passes, and if not, why (:mod:`headrace.schema.compatibility.compare`). Pure.
 """
 
 from headrace.schema.compatibility.compare import differences

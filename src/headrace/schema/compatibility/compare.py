@@ -1,8 +1,9 @@
-"""What became of a type: why values that were stored under one shape could not be read under another.
+"""Compares two shapes: finds why values stored under one could not be read under the other.
 
-The rule is narrow on purpose: a difference passes only if *every* value that was encoded under the old type
-decodes under the new one, and means the same; and if that stays so through any number of such changes. So
-a field that is added needs a default; and a default, once rows may lack the field, may not change.
+The rule is narrow on purpose. A difference passes only if *every* value that was encoded under the
+old type decodes under the new one and means the same. This must stay true through any number of
+such changes. So a field that is added needs a default. And once rows may lack a field, its default
+may not change.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 from headrace.schema.compatibility.describe import Shape
 from headrace.schema.compatibility.wording import default_in_words, in_words
 
-#: Whole numbers up to this one are floats exactly.
+#: Largest integer up to which a float represents every integer.
 _EXACT_FLOATS = 1 << 53
 _LOWER, _UPPER = ("gt", "ge", "min_length"), ("lt", "le", "max_length")
-#: How a value is told from others of a union when it is read.
+#: Kinds by which a stored value is assigned to one member of a union when it is read.
 _WIRE = {
     "int": "int", "float": "float", "bool": "bool", "none": "none", "any": "any", "ext": "ext",
     "raw": "any",
@@ -27,24 +28,24 @@ _WIRE = {
 
 
 def differences(old: Shape, new: Shape) -> list[str]:
-    """Return, in words, why values of an old shape cannot be read as a new one; nothing if all can.
+    """Return, in words, why values of an old shape cannot be read as a new one; empty if all can.
 
     Args:
-        old: what was stored.
-        new: what is declared now.
+        old: the shape that was stored.
+        new: the shape that is declared now.
     """
     return list(_Comparison(old, new).compare(old, new, ""))
 
 
 class _Comparison:
-    """One comparison; classes that contain themselves are compared once."""
+    """One comparison. Classes that contain themselves are compared once."""
 
     def __init__(self, old: Shape, new: Shape) -> None:
         self._old, self._new = dict(_classes(old)), dict(_classes(new))
         self._compared: set[tuple[str, str]] = set()
 
     def compare(self, old: Shape, new: Shape, at: str) -> Iterator[str]:
-        """Yield the differences of two shapes; ``at`` is the way to them."""
+        """Yield the differences of two shapes; ``at`` is the path to them."""
         olds = [self._full(self._old, member) for member in _members(old)]
         news = [self._full(self._new, member) for member in _members(new)]
         if len(olds) == len(news) == 1:
@@ -163,14 +164,17 @@ def _members(shape: Shape) -> list[Shape]:
 
 
 def _wire(shape: dict[str, Any]) -> str:
-    """Return what a stored value of a shape is told by; of what is not listed there is one in a union."""
+    """Return the kind of a shape's stored values, by which a union's members are distinguished.
+
+    Shapes that ``_WIRE`` does not list are of one kind: a union can have only one of them.
+    """
     if shape["is"] in ("literal", "enum"):
         return "int" if all(type(value) is int for value in shape["each"]) else "text"
     return _WIRE.get(shape["is"], "text")
 
 
 def _partner(member: dict[str, Any], news: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return as what of a union a member of another one will be read, if as anything."""
+    """Return the member of a union that reads a member of another one; None if none does."""
     wire = _wire(member)
     alike = [new for new in news if _wire(new) == wire]
     if not alike and wire == "int":
@@ -195,7 +199,7 @@ def _fits_float(shape: dict[str, Any]) -> bool:
 
 
 def _narrowed(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str]:
-    """Yield the limits that old values need not keep to."""
+    """Yield the new limits that old values may violate."""
     for name in (*_LOWER, *_UPPER, "multiple_of", "pattern", "tz"):
         if name not in new:
             continue
@@ -208,5 +212,5 @@ def _narrowed(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str
 
 
 def _where(at: str) -> str:
-    """Return the way to a difference, to be followed by what is different there."""
+    """Return the path to a difference, as the beginning of its description."""
     return f"field {at.removeprefix('.')!r} " if at.startswith(".") else f"{at} " if at else ""

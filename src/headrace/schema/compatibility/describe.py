@@ -1,12 +1,13 @@
-"""From a Python type to its shape.
+"""Describes a Python type as a shape.
 
-A scalar is its name (``"int"``). Everything else is an object that says under ``is`` what it is::
+A scalar is its name (``"int"``). Everything else is an object whose ``is`` says what it is::
 
     {"is": "record", "name": "Model", "fields": [
         {"name": "n", "of": "int"}, {"name": "x", "of": "float", "default": 0.0}]}
 
-A class that comes again within a shape is named there only: ``{"is": "again", "name": "Model"}``.
-Docstrings are left out, and names of classes are for people: neither makes a difference.
+If a class occurs again within a shape, only its name is given:
+``{"is": "again", "name": "Model"}``. Docstrings are left out. The names of records and enums are
+only for people: renaming one is not a difference.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _COLLECTIONS: dict[type[inspect.Type], str] = {
     inspect.ListType: "list", inspect.SetType: "set", inspect.FrozenSetType: "frozenset",
     inspect.VarTupleType: "tuple", inspect.CollectionType: "collection",
 }  # fmt: skip
-#: What is said of a type beside what it is made of, such as bounds.
+#: Limits that a type may have, such as bounds.
 _LIMITS = (
     "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz",
 )  # fmt: skip
 
 
 def shape_of_type(declared: Any) -> Shape:
-    """Return the shape of a type, as it will be read back from JSON.
+    """Return the shape of a type, exactly as it is read back from JSON.
 
     Raises:
         TypeError: for a type that msgspec does not know.
@@ -50,13 +51,13 @@ def shape_of_type(declared: Any) -> Shape:
 
 
 class _Walk:
-    """One walk through a type; classes are described where they come first."""
+    """One walk through a type. A class is described where it first occurs."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
 
     def shape(self, kind: Any) -> Shape:
-        if isinstance(kind, inspect.Metadata):  # (says something for documents only)
+        if isinstance(kind, inspect.Metadata):  # (only for documentation)
             return self.shape(kind.type)
         name = _SCALARS.get(type(kind))
         if name is not None:
@@ -75,7 +76,7 @@ class _Walk:
         return self._named(kind)
 
     def _members(self, kind: Any) -> list[Shape]:
-        """Return what a union may be; a literal as what is stored alike: its numbers, its texts, None."""
+        """Return the members of a union. A literal is divided into integers, texts and None."""
         if isinstance(kind, inspect.UnionType):
             return [member for each in kind.types for member in self._members(each)]
         if not isinstance(kind, inspect.LiteralType):
@@ -122,7 +123,7 @@ def _union(members: list[Shape]) -> Shape:
     unique = {msgspec.json.encode(member): member for member in members}
     if len(unique) == 1:
         return members[0]
-    # (in the order of declaration: what is said of a class is said where it comes first)
+    # (in the order of declaration, since a class is described where it first occurs)
     return {"is": "union", "each": list(unique.values())}
 
 
@@ -132,7 +133,7 @@ def _limits_of(kind: Any) -> dict[str, Any]:
 
 
 def _default_of(field: inspect.Field) -> dict[str, Any]:
-    """Return what a field is where it is not stored."""
+    """Return a description of the value that a field has where it is not stored."""
     if field.default_factory is not msgspec.NODEFAULT:
         factory = field.default_factory
         return {"made by": getattr(factory, "__qualname__", type(factory).__qualname__)}

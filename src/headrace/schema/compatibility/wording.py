@@ -1,4 +1,4 @@
-"""Shapes as people write types."""
+"""Writes shapes as people write types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.schema.compatibility.describe import Shape
 
-#: So many fields of a record are told, and the others counted.
+#: Most fields of a record that are listed. The others are counted.
 _MOST_FIELDS = 12
 
 
@@ -14,8 +14,8 @@ def in_words(shape: Shape, *, whole: bool = False) -> str:
     """Return a shape as one would write the type.
 
     Args:
-        shape: of a type.
-        whole: whether a record is told with its fields, rather than by its name.
+        shape: the shape of a type.
+        whole: whether a record is written with its fields, rather than by its name alone.
     """
     if isinstance(shape, str):
         return "None" if shape == "none" else shape
@@ -43,7 +43,7 @@ def in_words(shape: Shape, *, whole: bool = False) -> str:
 
 
 def default_in_words(field: dict[str, Any]) -> str:
-    """Return what a field is where it is not stored; empty where it is required."""
+    """Return the default of a field; empty if it has none."""
     if "default" in field:
         return repr(field["default"])
     return f"{field['made by']}()" if "made by" in field else ""

@@ -1,4 +1,4 @@
-"""Parquet: a part is a range of rows that ends with a row group where it can."""
+"""Parquet: a part is a range of rows, which ends with a row group if possible."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace.sources.formats.base import (
     check_not_cut,
 )
 
-#: A part has at least so many rows, and ends with a row group.
+#: Minimum number of rows in a part, except for the last one.
 _PART_ROWS = 65_536
-#: Decoded row groups that are remembered from one step to the next.
+#: Maximum size of decoded row groups that are cached from one step to the next.
 _REMEMBERED_BYTES = 256 << 20
 
 
 class Parquet(FileFormat):
-    """Parquet."""
+    """The Parquet format."""
 
     name = "parquet"
     unit = "rows"
@@ -99,16 +99,16 @@ class Parquet(FileFormat):
     def _row_groups(
         self, file: Any, opened: OpenedFile, groups: list[int], wanted: Wanted, *, keep: bool
     ) -> pa.Table:
-        """Return some row groups; those that the next step will want the rest of are remembered.
+        """Return some row groups; cache them if the next step needs the rest of them.
 
-        A row group can be decoded only as a whole: in steps of a hundredth of one it would be decoded a
-        hundred times.
+        A row group can only be decoded as a whole. If a step takes a hundredth of one, it would be
+        decoded a hundred times.
         """
         identity = (opened.name, opened.identity, groups)
         if self._remembered is not None and self._remembered[0] == identity:
             table = self._remembered[1]
         else:
-            # (by their names Arrow finds the columns inside of others, too: "a.b")
+            # Arrow also finds columns nested in others by these names ("a.b"), so select again.
             table = file.read_row_groups(groups, columns=list(wanted)).select(list(wanted))
         keep = keep and table.nbytes <= _REMEMBERED_BYTES
         self._remembered = (identity, table) if keep else None
@@ -116,7 +116,8 @@ class Parquet(FileFormat):
 
 
 def _open(opened: OpenedFile) -> Any:
-    # INT96 in nanoseconds, which is Arrow's default, ends in the year 2262: 9999 would be 1816.
+    # By default Arrow reads INT96 in nanoseconds, which end in the year 2262: 9999 would become
+    # 1816.
     return pa.parquet.ParquetFile(opened.file, coerce_int96_timestamp_unit="us")
 
 
@@ -132,7 +133,7 @@ def _check_columns(names: list[str], opened: OpenedFile, wanted: Wanted) -> None
 
 
 def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
-    """Cut rows between row groups, so that several tasks can read one file."""
+    """Return ranges of rows that end between row groups, so that several tasks can read a file."""
     sizes = [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
     edges = [first]
     for edge in itertools.accumulate(sizes):

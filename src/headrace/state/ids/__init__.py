@@ -1,1 +1,1 @@
-"""The ids of records that have been seen."""
+"""The ids of records that were seen before."""

@@ -1,9 +1,10 @@
-"""Bloom filters over 64-bit hashes, whole columns at a time, kept in generations that are let go by time.
+"""Bloom filters over columns of 64-bit hashes, kept in generations that are dropped as time passes.
 
-A filter is a *split block Bloom filter*, as in Parquet files (apache/parquet-format, BloomFilter.md;
-Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters"): a hash chooses one block
-of eight 32-bit words, and a bit in each. So a look-up touches one line of memory, and is a few NumPy
-instructions for a whole column (docs/dependencies.md says why it is no library's).
+A filter is a *split block Bloom filter*, as in Parquet files (apache/parquet-format,
+BloomFilter.md; Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters"). A hash
+chooses one block of eight 32-bit words, and one bit in each word. So a look-up touches one cache
+line, and takes a few NumPy instructions for a whole column. docs/dependencies.md explains why this
+is not a library's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: The constants of the Parquet specification.
+#: Constants of the Parquet specification.
 _SALTS = np.array(
     [
         0x47B6137B,
@@ -34,18 +35,19 @@ _SALTS = np.array(
     dtype=np.uint32,
 )
 _WORDS = len(_SALTS)
-#: A full filter has a block for so many hashes, 32 bits each: it finds fewer than one of 10 000 others.
+#: The number of hashes for each block in a full filter: 32 bits for each hash. The filter then
+#: reports fewer than one in 10 000 hashes that were never added.
 _PER_BLOCK = 8
 _FEWEST = 1_024
-#: Hashes tested at a time, so that what is compared stays in the cache.
+#: The number of hashes tested at a time, so that the comparison stays in the CPU's cache.
 _CHUNK = 16_384
 
 
 class BloomFilter:
-    """Says of a hash that it was never added, or that it may have been.
+    """A set of hashes that answers "never added" or "perhaps added".
 
     Args:
-        capacity: how many hashes it is made for; rounded up to a power of two.
+        capacity: the number of hashes that it is made for, rounded up to a power of two.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -57,11 +59,11 @@ class BloomFilter:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """The memory that it takes, in bytes."""
         return self._words.nbytes
 
     def add(self, mixed: U64) -> None:
-        """Add hashes, each once, that have been mixed; see :func:`mixed`."""
+        """Add hashes, each once, that went through :func:`mixed`."""
         if not len(mixed):
             return
         self.count += len(mixed)
@@ -72,12 +74,12 @@ class BloomFilter:
         self._words[blocks[firsts]] |= np.bitwise_or.reduceat(masks, firsts, axis=0)
 
     def test(self, mixed: U64) -> Mask:
-        """Say for each hash whether it may have been added."""
+        """Return for each hash whether it may have been added."""
         found = np.empty(len(mixed), dtype=np.bool_)
         for at in range(0, len(mixed), _CHUNK):
             part = mixed[at : at + _CHUNK]
             masks = _masks(part)
-            masks &= ~self._words[self._blocks(part)]  # the bits that would be missing
+            masks &= ~self._words[self._blocks(part)]  # bits that are missing
             found[at : at + _CHUNK] = ~masks.any(axis=1)
         return found
 
@@ -86,20 +88,23 @@ class BloomFilter:
 
 
 def mixed(hashes: U64) -> U64:
-    """Return hashes that are even over all 64 bits: a worker's own begin with the same bits."""
+    """Return hashes that are even over all 64 bits.
+
+    A worker's own hashes start with the same bits.
+    """
     return hash_words(hashes)
 
 
 def _masks(mixed: U64) -> U32:
-    """Return a bit in each of eight words."""
-    low = mixed.astype(np.uint32)  # the lower half; the upper one chooses the block
+    """Return, for each hash, a mask with one bit in each of eight words."""
+    low = mixed.astype(np.uint32)  # the lower half; the upper half chooses the block
     bits = (low[:, None] * _SALTS) >> np.uint32(27)
     masks: U32 = np.uint32(1) << bits
     return masks
 
 
 class _Generation:
-    """A filter, the newest time that was added to it, and the watermark at which it was begun."""
+    """A filter, the newest time that was added to it, and the watermark at its creation."""
 
     def __init__(self, capacity: int, since: int) -> None:
         self.filter = BloomFilter(capacity)
@@ -108,11 +113,12 @@ class _Generation:
 
 
 class Generations:
-    """What was added since a time that moves on: the newest filter takes, the oldest is let go.
+    """A moving window over what was added: the newest filter takes hashes, the oldest is dropped.
 
-    A filter cannot forget, so there are several: one is closed when it is full or when time has gone on by
-    half of the horizon, and let go when the newest of what it holds is to be forgotten. So there are
-    three or four when the rate is steady, and memory follows what is remembered: 4 to 16 bytes a hash.
+    A filter cannot forget, so several are kept. One is closed when it is full, or when time has
+    moved on by half of the horizon. It is dropped once its newest hash need not be found any
+    longer. At a steady rate there are three or four filters. Memory follows what is remembered: 4
+    to 16 bytes for each hash.
 
     Args:
         horizon: for how long after its time a hash is remembered.
@@ -125,24 +131,27 @@ class Generations:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the filters take."""
+        """The memory that the filters take, in bytes."""
         return sum(generation.filter.nbytes for generation in self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def forget(self, before: int, now: int) -> None:
-        """Let go what is of no use any more.
+        """Drop the filters that are no longer needed.
 
         Args:
-            before: hashes of earlier times need not be found any more.
-            now: what the time is.
+            before: hashes of earlier times need not be found any longer.
+            now: the current time.
         """
         self._now = now
         self._all = [generation for generation in self._all if generation.newest >= before]
 
     def add(self, hashes: U64, times: I64) -> None:
-        """Add hashes, each with the time that it is remembered from. One may be there already."""
+        """Add hashes, each with the time from which it is remembered.
+
+        Hashes may be present already.
+        """
         if not len(hashes):
             return
         words = mixed(hashes)
@@ -151,7 +160,7 @@ class Generations:
         generation.filter.add(words[~generation.filter.test(words)])
 
     def test(self, hashes: U64) -> Mask:
-        """Say for each hash whether it may have been added, and not been let go."""
+        """Return for each hash whether it may have been added to a filter that is still kept."""
         found = np.zeros(len(hashes), dtype=np.bool_)
         words = mixed(hashes)
         for generation in self._all:
@@ -160,7 +169,10 @@ class Generations:
         return found
 
     def _open(self, more: int) -> _Generation:
-        """Return the generation that takes so many more; begin another when it is full, or old."""
+        """Return a generation that has room for more hashes.
+
+        A new one is started if the last is full or old.
+        """
         last = self._all[-1] if self._all else None
         if last is None:
             capacity = more

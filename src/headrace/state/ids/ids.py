@@ -1,11 +1,12 @@
-"""The record ids that a check remembers on one worker: exact rows, and a Bloom filter before storage.
+"""The record ids that a check remembers on one worker: exact rows, and a Bloom filter.
 
-An id is a row (hash, the id's columns, the newest event time it was seen at). Rows are added, or
-their time goes up, and they are forgotten by time alone, so of two rows of one id the one with the
-higher time is right, wherever they come from. That makes this state a *set* that can grow without being
-at hand: ids may be added to a bin that is not loaded, and are united with what storage has when it is
-loaded or written whole. What a bin that was let go has in storage is told by a filter in memory, and only
-a bin for which the filter says "perhaps" is read again.
+An id is a row (hash, the id's columns, the newest event time at which it was seen). Rows are added,
+their times rise, and they are forgotten by time alone. So of two rows of one id, the one with the
+higher time is right, wherever they come from.
+
+That makes this state a *set* that can grow without being loaded. Ids may be added to a bin that is
+not loaded. They are united with the stored ids when the bin is loaded or written whole. The filter
+in memory covers the ids of evicted bins. A bin is read again only if the filter says "perhaps".
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 _TIME = ColumnType("time", pa.int64())
 _TIME_COLUMN = COLUMN_PREFIX + _TIME.name
-#: Fewer rows than that are not looked through for forgotten ones.
+#: With fewer rows than this, forgotten ones are not searched for.
 _FEW = 4_096
 
 
@@ -49,9 +50,9 @@ class IdState(BinnedState):
 
     Args:
         node: the check in its pipeline.
-        ids: what it goes by.
+        ids: the declaration of the ids.
         layout: bins and owners.
-        worker: whose bins these are.
+        worker: the worker that owns the bins.
     """
 
     def __init__(self, node: Node, ids: RecordIds, layout: Layout, worker: int) -> None:
@@ -64,14 +65,14 @@ class IdState(BinnedState):
         self._filter = Generations(ids.horizon_us)
         self._told: Mask = np.zeros(
             len(layout), dtype=np.bool_
-        )  # bins that the filter knows all of
+        )  # bins that the filter covers in full
         self._remembered_from = MIN_TIME
-        self._looked_through = 0  # how many rows there were after the last look for forgotten ones
+        self._looked_through = 0  # the number of rows after the last search for forgotten ones
 
     # -- a step -------------------------------------------------------------------------------
 
     def forget(self, before: int, watermark: int) -> None:
-        """Forget the ids of earlier event times. Costs what was added since it last did."""
+        """Forget the ids of earlier event times. Costs what was added since the last time."""
         self._remembered_from = before
         self._filter.forget(before, watermark)
         if self._rows.used > 2 * self._looked_through + _FEW:
@@ -79,12 +80,12 @@ class IdState(BinnedState):
             self._looked_through = self._rows.used
 
     def add(self, hashes: U64, columns: Sequence[Column], times: I64) -> Mask:
-        """Remember ids; say for each whether it is new.
+        """Remember ids, and return for each whether it is new.
 
         Args:
-            hashes: of the ids, ascending.
-            columns: the parts of the ids, each id once.
-            times: the newest event time of each, none of which is to be forgotten.
+            hashes: hashes of the ids, ascending.
+            columns: the parts of the ids. Each id occurs once.
+            times: the newest event time of each id. None of these is to be forgotten.
         """
         bins = self.layout.bins_of(hashes)
         self._last_use[bins] = self._step
@@ -109,7 +110,7 @@ class IdState(BinnedState):
         return slots, live & (times >= self._remembered_from), times
 
     def _perhaps_stored(self, hashes: U64, bins: I64, known: Mask) -> I64:
-        """Return the ids that are not at hand, and may be in storage."""
+        """Return the positions of ids that are not in memory and may be in storage."""
         if self._sources is None:
             return np.empty(0, dtype=np.int64)
         away = np.flatnonzero(~known & ~self._loaded[bins])
@@ -117,7 +118,7 @@ class IdState(BinnedState):
         return away[perhaps]
 
     def changed_parts(self) -> list[RunPart]:
-        """Return what the step added, to be written, and forget that it was added now."""
+        """Return what the step added, to be written. Then forget that it is new."""
         batch = self._rows.take_changes()
         return [] if batch is None else [RunPart(self.node.name, IDS, batch)]
 
@@ -125,11 +126,11 @@ class IdState(BinnedState):
 
     @property
     def sections(self) -> list[str]:
-        """One section: a row for each id."""
+        """One section, with a row for each id."""
         return [IDS]
 
     def absorb(self, section: str, table: pa.Table) -> None:
-        """Unite rows with those at hand: of one id, the row with the higher time."""
+        """Unite rows with those in memory. Of one id, the row with the higher time stays."""
         hashes = table.column(HASH).to_numpy()
         times = table.column(_TIME_COLUMN).to_numpy()
         ids = [kind.from_arrow(table.column(kind.name)) for kind in self.key_types]
@@ -139,9 +140,9 @@ class IdState(BinnedState):
             self._rows.absorb(table if newer.all() else table.filter(pa.array(newer)))
 
     def catch_up(self, reader: RunReader) -> None:
-        """Take over a committed step that another process computed, whatever bins are loaded.
+        """Apply a committed step that another process computed, for loaded and unloaded bins alike.
 
-        (What was read of a bin before, and is kept in memory, must not be older than what storage has.)
+        Rows of an unloaded bin that are in memory must not be older than the stored ones.
         """
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
@@ -150,18 +151,21 @@ class IdState(BinnedState):
             self.absorb(IDS, table)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
-        """Return the rows at hand in some ranges of hashes, also those of bins that are not loaded."""
+        """Return the rows in memory in some ranges of hashes, including those of unloaded bins."""
         rows = self._rows.rows_in(self.node.group.own(ranges))
         return {} if rows is None else {IDS: pa.Table.from_batches([rows])}
 
     def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:
-        """Return rows of storage and those at hand; what is at hand is never the older one."""
+        """Return stored rows together with those in memory.
+
+        A row in memory is never the older one.
+        """
         rows = merge([(0, stored), (1, at_hand)])
         assert rows is not None
         return rows
 
     def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
-        """Return all ids of some hashes that are remembered; the others are not written again."""
+        """Return all ids of some hashes that are remembered. The others are not written again."""
         found = super().whole(ranges)
         if IDS in found:
             times = found[IDS].column(_TIME_COLUMN).to_numpy()
@@ -171,28 +175,34 @@ class IdState(BinnedState):
         return {section: table for section, table in found.items() if table.num_rows}
 
     def cached_bytes(self) -> int:
-        """Return about how much memory the rows take. (The filter is what is left when they are gone.)"""
+        """Return about how much memory the rows take, in bytes.
+
+        The filter does not count, since it remains when the rows are evicted.
+        """
         return self._rows.nbytes
 
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
-        """Return about how much memory the rows of each bin take."""
+        """Return about how much memory the rows of each bin take, in bytes."""
         return self._rows.bytes_by_bin(self.layout.bins_of, len(self.layout))
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, I64]:
-        """Let rows go to storage alone; the filter takes their hashes. Nothing of them is ever due."""
+        """Evict the rows of some bins, after adding their hashes to the filter.
+
+        Nothing is ever due.
+        """
         hashes = self._rows.used_hashes()
         leaves = bins[self.layout.bins_of(hashes)]
         slots = np.flatnonzero(leaves & self._remembered()).astype(np.int32)
         self._filter.add(hashes[slots], self._times(slots))
-        self._told |= bins & self._loaded  # what was never loaded is still not known in full
+        self._told |= bins & self._loaded  # the filter does not cover bins that were never loaded
         self._rows.keep_only(~leaves)
         self._looked_through = min(self._looked_through, self._rows.used)
         return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
 
     def lose(self, bins: Mask) -> dict[TimeDomain, I64]:
-        """Forget the ids of some bins, also such as were added while the bins were not loaded.
+        """Forget the ids of some bins, including ids that were added to unloaded bins.
 
-        The filter keeps what it has: it says "perhaps" of more than it needs to.
+        The filter keeps their hashes. So it says "perhaps" more often than it has to.
         """
         self._rows.forget(self.layout.ranges_of_bins(np.flatnonzero(bins)))
         self._looked_through = min(self._looked_through, self._rows.used)
@@ -200,20 +210,20 @@ class IdState(BinnedState):
         return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
 
     def regroup(self, before: Layout) -> None:
-        """Know of a bin that was merged what is known of both of its children."""
+        """Note that the filter covers a merged bin if it covers both of its children."""
         self._told = Carry(before, self.layout).all(self._told)
 
     def expect(self, ranges: Ranges) -> None:
-        """Say which hashes are the worker's from now on."""
+        """Note which hashes are the worker's from now on."""
         self._own = ranges
         self._rows.expect(ranges)
 
     def make_room(self, ranges: Ranges) -> None:
-        """Say that the ids of bins which are not loaded are to come, to those that are at hand."""
+        """Prepare for the ids of bins that are about to be loaded, beside those in memory."""
         self._rows.make_room(ranges)
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return that no id is ever due."""
+        """Return ``MAX_TIME``: ids are never due."""
         return MAX_TIME
 
     def _times(self, slots: Slots) -> I64:
@@ -221,7 +231,7 @@ class IdState(BinnedState):
         return times
 
     def _remembered(self) -> Mask:
-        """Say for each slot whether it holds an id that is remembered."""
+        """Return for each slot whether it holds an id that is remembered."""
         slots = np.arange(len(self._rows.used_hashes()), dtype=np.int32)
         live = self._rows.live(slots)
         remembered: Mask = self._rows.values(0, slots, live) >= self._remembered_from

@@ -1,1 +1,1 @@
-"""State of computations whose handlers see one key at a time."""
+"""State of per-record computations, whose handlers see one key at a time."""

@@ -1,12 +1,7 @@
-"""The cells of one key, and the handles through which user code sees them.
+"""The cells of one key: all that a computation keeps for it.
 
 A key has one *slot* for each declaration of its computation: a value, a dict, a list, or the timers
-of one name. A handle belongs to a declaration and looks at whatever key the *cursor* stands on;
-moving to the next key is two assignments. Handles note what they *touched*, so that a step writes
-what changed and nothing else.
-
-Where an error is to leave no trace, handles also keep a *log*: how to take back each change, in order.
-So undoing costs what the handler touched, however much the key has.
+of one name. User code sees the slots through handles; see :mod:`headrace.state.keyed.handles`.
 """
 
 from __future__ import annotations
@@ -18,9 +13,10 @@ class KeyCells:
     """Everything that a computation keeps for one key.
 
     Attributes:
-        hash, key: which key.
-        slots: what each declaration keeps for it.
-        queued: for each time domain, and for holds, the entry by which the key waits in a queue.
+        hash, key: the key.
+        slots: the content of each declaration.
+        queued: for each queue of timers, holds and expiring state, the entry with which the key
+            waits there.
     """
 
     __slots__ = ("hash", "key", "queued", "slots")
@@ -32,5 +28,5 @@ class KeyCells:
         self.queued: list[Waiting | None] | None = None
 
 
-#: A key that waits: the time, a number that makes entries differ, and the key.
+#: An entry of a queue: the time, a number that makes entries distinct, and the key's cells.
 Waiting = tuple[int, int, KeyCells]

@@ -1,9 +1,9 @@
-"""State whose entries have a time to live: values, elements of lists and entries of maps, each its own.
+"""State with a time to live: values, elements of lists and entries of maps, each with its own time.
 
-What is written gets the time at which it expires, from the clock of its domain. An entry that has
-expired is never shown, and goes with the end of the step in which that clock gets there. Its key
-waits for that as it waits for a timer, so a step pays for the entries that it writes and for those that
-expire in it.
+Whatever is written gets the time at which it expires, by the clock of its domain. An expired entry
+is never shown. It is removed at the end of the step in which the clock reaches that time. Its key
+waits for that as it waits for a timer. So a step pays only for entries that it writes and for
+entries that expire in it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import ATOMS
 from headrace.state.keyed.handles import MISSING, Change, Cursor
 
-#: When something expires that was stored before its state had a time to live.
+#: Expiry time of entries that were stored before their state had a time to live.
 NEVER = MAX_TIME + 1
 _FEWEST_STALE = 64
 
-#: A value and when it expires.
+#: A value and the time at which it expires.
 Entry = tuple[Any, int]
 
 
 class Clocks:
-    """What time it is for the handler at hand.
+    """The current times for the handler at hand.
 
     Attributes:
-        cause: returns the event time of what the handler was called for.
+        cause: returns the event time of the record or timer that the handler was called for.
         now_us: the step's clock reading.
     """
 
@@ -45,9 +45,9 @@ class Lifetime:
     """How long the entries of one state live.
 
     Args:
-        ttl_us: how long, after they were written.
-        domain: by which clock.
-        clocks: those of the handler at hand.
+        ttl_us: how long after they were written, in microseconds.
+        domain: the clock that counts.
+        clocks: the current times for the handler at hand.
     """
 
     def __init__(self, ttl_us: int, domain: TimeDomain, clocks: Clocks) -> None:
@@ -56,11 +56,11 @@ class Lifetime:
         self._clocks = clocks
 
     def now(self) -> int:
-        """Return the time by which entries have expired or not: up to it, they have."""
+        """Return the current time. Entries that expire up to this time have expired."""
         return self._clocks.cause() if self._is_event else self._clocks.now_us
 
     def until(self, before: Entry | None) -> int:
-        """Return when what is written now expires; never sooner than what it replaces."""
+        """Return when an entry expires that is written now; never before the entry it replaces."""
         until = min(self.now() + self._ttl_us, MAX_TIME)
         if before is None or before[1] == NEVER:
             return until
@@ -68,13 +68,13 @@ class Lifetime:
 
 
 class Entries:
-    """The entries of a map, or the elements of a list by position, of one key."""
+    """The entries of a map, or the elements of a list by position, for one key."""
 
     __slots__ = ("_due", "_in_order", "_pushed", "by_key")
 
     def __init__(self) -> None:
         self.by_key: dict[Any, Entry] = {}
-        self._due: list[tuple[int, int, Any]] | None = None  # built when somebody asks
+        self._due: list[tuple[int, int, Any]] | None = None  # built on demand
         self._pushed = 0
         self._in_order = True
 
@@ -92,12 +92,12 @@ class Entries:
                 self._due = None
 
     def put_back(self, key: Any, entry: Entry) -> None:
-        """Set an entry that was there before."""
+        """Set an entry to a former value."""
         self._in_order &= key in self.by_key
         self.put(key, entry)
 
     def lowest(self) -> int:
-        """Return when the first entry expires; ``NEVER`` for none."""
+        """Return when the first entry expires, or ``NEVER``."""
         due = self._due
         if due is None:
             self._pushed = len(self.by_key)
@@ -113,7 +113,7 @@ class Entries:
         return NEVER
 
     def take_expired(self, until: int) -> list[Any]:
-        """Remove the entries that expire up to a time; return their keys."""
+        """Remove the entries that expire up to a time. Return their keys."""
         found = []
         while (first := self.lowest()) <= until and first != NEVER:
             assert self._due is not None
@@ -131,14 +131,14 @@ class Entries:
     # -- positions of a list ------------------------------------------------------------------
 
     def ascend(self) -> None:
-        """Put the positions in order, if undoing has changed that."""
+        """Sort the entries by position, if undoing has changed their order."""
         if not self._in_order:
             self.by_key = dict(sorted(self.by_key.items()))
             self._in_order = True
 
     @property
     def next_position(self) -> int:
-        """The position after the last one: so it follows from what there is."""
+        """The position after the last one. It depends only on the current elements."""
         self.ascend()
         return next(reversed(self.by_key)) + 1 if self.by_key else 0
 
@@ -155,7 +155,7 @@ def _put_back(entries: Entries, key: Any, entry: Entry | None) -> None:
 
 
 class _Expiring:
-    """A handle of state with a time to live. It shows nothing that has expired."""
+    """Base of the handles of state with a time to live. They show nothing that has expired."""
 
     __slots__ = ("_codec", "_cursor", "_lifetime", "_slot")
 
@@ -167,7 +167,7 @@ class _Expiring:
 
 
 class ExpiringValue(_Expiring, ValueHandle[Any]):
-    """A ``ValueState`` with a time to live, of the key at hand."""
+    """A ``ValueState`` with a time to live, for the key at hand."""
 
     __slots__ = ("_default",)
 
@@ -192,7 +192,7 @@ class ExpiringValue(_Expiring, ValueHandle[Any]):
 
     @property
     def value(self) -> Any:
-        """The value, or the default when there is none, or it has expired."""
+        """The value, or the default if the key has no value or it has expired."""
         entry = self._live()
         if entry is None:
             if self._default is None or self._codec.immutable:
@@ -200,7 +200,7 @@ class ExpiringValue(_Expiring, ValueHandle[Any]):
             self.value = copy.deepcopy(self._default)
             return self._cursor.slots[self._slot][0]
         if not self._codec.immutable:
-            self._touch(read=True)  # (it may be changed in place, which does not refresh it)
+            self._touch(read=True)  # it may be changed in place, which does not renew it
         return entry[0]
 
     @value.setter
@@ -218,7 +218,7 @@ class ExpiringValue(_Expiring, ValueHandle[Any]):
         return self._live() is not None
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Delete the value."""
         self._touch()
         self._cursor.slots[self._slot] = MISSING
 
@@ -231,7 +231,7 @@ class _EntriesHandle(_Expiring):
         return {} if entries is None else entries.live(self._lifetime.now())
 
     def _one(self, key: Any) -> Entry | None:
-        """Return an entry that has not expired."""
+        """Return an entry, unless it has expired."""
         entries: Entries | None = self._cursor.slots[self._slot]
         entry = None if entries is None else entries.by_key.get(key)
         return None if entry is None or entry[1] <= self._lifetime.now() else entry
@@ -274,14 +274,17 @@ class _EntriesHandle(_Expiring):
         return len(self._live())
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all entries."""
         entries: Entries | None = self._cursor.slots[self._slot]
         for key in list(entries.by_key if entries is not None else ()):
             self._remove(key)
 
 
 class ExpiringMap(_EntriesHandle, MapHandle[Any, Any]):
-    """A ``MapState`` with a time to live for each entry. Iterates in ascending order of its keys."""
+    """A ``MapState`` with a time to live for each entry.
+
+    Iterates in ascending order of its keys.
+    """
 
     __slots__ = ("_order",)
 
@@ -299,7 +302,7 @@ class ExpiringMap(_EntriesHandle, MapHandle[Any, Any]):
         return self._read(key, entry)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the entry, or ``default``."""
+        """Return an entry's value, or ``default``."""
         entry = self._one(key)
         return default if entry is None else self._read(key, entry)
 
@@ -312,16 +315,16 @@ class ExpiringMap(_EntriesHandle, MapHandle[Any, Any]):
         self._remove(key)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Return the entry; if there is none, ``default`` becomes the entry."""
+        """Return an entry's value. If the entry does not exist, set it to ``default`` first."""
         if self._one(key) is None:
             self[key] = default
         return self[key]
 
     def pop(self, key: Any, default: Any = MISSING) -> Any:
-        """Remove the entry and return it; if there is none, return ``default``.
+        """Remove an entry and return its value. If it does not exist, return ``default``.
 
         Raises:
-            KeyError: when there is neither.
+            KeyError: if the entry does not exist and no default is given.
         """
         entry = self._one(key)
         if entry is None:
@@ -360,7 +363,7 @@ class ExpiringList(_EntriesHandle, ListHandle[Any]):
         return list(entries.live(self._lifetime.now()).items())
 
     def append(self, element: Any) -> None:
-        """Add an element at the end. Costs that element, however long the list is."""
+        """Add an element at the end. Costs that element, whatever the length of the list."""
         self.extend((element,))
 
     def extend(self, elements: Iterable[Any]) -> None:
@@ -374,7 +377,7 @@ class ExpiringList(_EntriesHandle, ListHandle[Any]):
         return 0 if entries is None else entries.next_position
 
     def replace(self, elements: Iterable[Any]) -> None:
-        """Make these the list's elements."""
+        """Replace all elements by these."""
         fresh = list(elements)
         self.clear()
         self.extend(fresh)
@@ -396,7 +399,10 @@ class ExpiringList(_EntriesHandle, ListHandle[Any]):
         self._remove(self._ordered()[index][0])
 
     def insert(self, index: int, value: Any) -> None:
-        """Insert an element before an index. The elements behind it move, and live as long as before."""
+        """Insert an element before an index.
+
+        The elements behind it get new positions, and keep their expiry times.
+        """
         ordered = self._ordered()
         tail = ordered[slice(index, None).indices(len(ordered))[0] :]
         for position, entry in tail:
@@ -407,18 +413,18 @@ class ExpiringList(_EntriesHandle, ListHandle[Any]):
             self._put(self._next(), element, until=until)
 
 
-#: A row of what an expiring state holds: sub, value (None when it is gone), when it expires.
+#: A stored row of an expiring state: sub, value (None if deleted), expiry time.
 ExpiringRow = tuple[bytes, bytes | None, int]
 
 
 class ExpiringContent:
-    """How the slot of a state with a time to live is stored.
+    """Conversion between stored rows and the slot of a state with a time to live.
 
     Args:
         kind: ``"value"``, ``"map"`` or ``"list"``.
-        codec: of the values.
-        keep_sub: returns a map's key (or a list's position) as bytes, and as it stays in memory.
-        decode_sub: the way back.
+        codec: the codec of the values.
+        keep_sub: returns a map's key, or a list's position, as bytes and as it stays in memory.
+        decode_sub: the inverse: bytes to a key or position.
     """
 
     def __init__(
@@ -431,7 +437,7 @@ class ExpiringContent:
         self._decode_sub = decode_sub
 
     def changed(self, slots: list[Any], slot: int, touched: Any) -> list[ExpiringRow]:
-        """Return what was touched; what stays in memory becomes what is written."""
+        """Return rows for what was touched. The slot then holds the values as they were encoded."""
         content = slots[slot]
         if self._kind == "value":
             if content is MISSING:
@@ -454,7 +460,7 @@ class ExpiringContent:
         return sorted(rows, key=lambda row: row[0])
 
     def whole(self, content: Any) -> list[ExpiringRow]:
-        """Return all that a slot holds."""
+        """Return rows for all content of a slot."""
         encode = self._codec.encode_kept
         if content is MISSING or content is None:
             return []
@@ -468,10 +474,10 @@ class ExpiringContent:
         ]
 
     def check(self, content: Any, touched: Any) -> None:
-        """Check that what was touched can be kept.
+        """Check that what was touched can be stored.
 
         Raises:
-            TypeError: when it cannot.
+            TypeError: if it cannot.
         """
         if self._kind == "value":
             if content is not MISSING:
@@ -493,20 +499,20 @@ class ExpiringContent:
         slots[slot].put_back(self._decode_sub(sub), entry)
 
     def remove(self, slots: list[Any], slot: int, sub: bytes) -> None:
-        """Take a stored row out of its slot."""
+        """Remove a stored row from its slot."""
         if self._kind == "value":
             slots[slot] = MISSING
         elif slots[slot] is not None:
             slots[slot].by_key.pop(self._decode_sub(sub), None)
 
     def lowest(self, content: Any) -> int:
-        """Return when the first of what a slot holds expires; ``NEVER`` for nothing."""
+        """Return when the first entry of a slot expires, or ``NEVER``."""
         if content is MISSING or content is None:
             return NEVER
         return int(content[1]) if self._kind == "value" else int(content.lowest())
 
     def take_expired(self, slots: list[Any], slot: int, until: int) -> list[bytes]:
-        """Remove what expires up to a time; return the subs of what has gone."""
+        """Remove the entries that expire up to a time. Return the subs of the removed rows."""
         content = slots[slot]
         if content is MISSING or content is None:
             return []
@@ -521,7 +527,7 @@ class ExpiringContent:
         return gone
 
     def plain(self, content: Any) -> Any:
-        """Return what a slot holds without the times."""
+        """Return the content of a slot without expiry times."""
         if self._kind == "value":
             return content if content is MISSING else content[0]
         by_key: Mapping[Any, Entry] = {} if content is None else content.by_key

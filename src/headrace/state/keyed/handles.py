@@ -1,10 +1,11 @@
 """The handles of :mod:`headrace.computation.handles`, over the cells of the key at hand.
 
-A handle belongs to a declaration and looks at whatever key the *cursor* stands on; moving to the next key
-is two assignments. Handles note what they *touched*, so that a step writes what changed and nothing else.
+A handle belongs to a declaration and works on the key to which the *cursor* points. Moving to the
+next key is two assignments. Handles note what was *touched*, so that a step writes what changed and
+nothing else.
 
-Where an error is to leave no trace, handles also keep a *log*: how to undo each change, in order. So
-undoing costs what the handler touched, however much the key has.
+If an error must leave no trace, handles also keep a *log* that says how to undo each change, in
+order. So undoing costs what the handler touched, however large the key's state is.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from headrace.schema.owned import ATOMS, Put
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 
 
-#: How to take back one change: a function, and what to call it with.
+#: How to undo one change: a function and its arguments.
 Change = tuple[Callable[..., Any], Any, Any, Any]
 
 
 class Cursor:
-    """Where the handles of a computation look.
+    """The position of a computation's handles: the key that they work on.
 
     Attributes:
         slots: the slots of the key at hand.
-        touched: slot index → what of it was touched (its meaning is the slot's kind's): of the key at
-            hand, or between :meth:`begin` and its end by the handler at hand.
-        log: how to take back what the handler at hand changes, or None when nobody will.
-        newly_set: (slot, tag, time) of timers set behind their clock since the list was last emptied.
-        puts: what the handler at hand has put into cells, and others may have, too.
+        touched: slot index → the part that was touched; its form depends on the kind of slot.
+            Covers the key at hand or, after :meth:`begin`, the handler at hand.
+        log: how to undo the changes of the handler at hand. None if they will not be undone.
+        newly_set: (slot, tag, time) of timers set behind their clock since the list was last
+            emptied.
+        puts: objects that the handler at hand has put into cells, and may have put elsewhere too.
     """
 
     __slots__ = ("_before", "_set_before", "log", "newly_set", "puts", "slots", "touched")
@@ -59,20 +61,20 @@ class Cursor:
     # -- a handler that is to leave no trace, should it fail --------------------------------------
 
     def begin(self) -> None:
-        """Note from now on how to take back what is changed, and what is touched apart."""
+        """Start to log changes, and to note separately what is touched."""
         self.log = []
         self._before, self.touched = self.touched, {}
         self._set_before = len(self.newly_set)
 
     def keep(self) -> None:
-        """Let what was changed since :meth:`begin` stay."""
+        """Keep the changes since :meth:`begin`."""
         touched, self.touched, self.log = self.touched, self._before, None
         for slot, more in touched.items():
             before = self.touched.get(slot)
             self.touched[slot] = more if before is None else _both_touched(before, more)
 
     def undo(self) -> None:
-        """Take back what was changed since :meth:`begin`."""
+        """Undo the changes since :meth:`begin`."""
         for change in reversed(self.log or []):
             change[0](*change[1:])
         self.touched, self.log = self._before, None
@@ -81,7 +83,7 @@ class Cursor:
 
 
 def _both_touched(before: Any, more: Any) -> Any:
-    """Return what was touched of a slot by two handlers, one after the other."""
+    """Return what two handlers, one after the other, have touched of a slot."""
     if isinstance(before, set):
         before |= more
         return before
@@ -92,12 +94,12 @@ def _both_touched(before: Any, more: Any) -> Any:
 
 
 class ListTouched:
-    """What was touched of a list.
+    """The part of a list that was touched.
 
     Attributes:
-        first: elements from here on.
-        stored: how many elements there were before anything was touched.
-        singles: elements before ``first`` that may have changed in place.
+        first: all elements from this position on were touched.
+        stored: the number of elements before anything was touched.
+        singles: positions before ``first`` whose elements may have changed in place.
     """
 
     __slots__ = ("first", "singles", "stored")
@@ -108,7 +110,7 @@ class ListTouched:
         self.singles: set[int] = set()
 
     def among(self, length: int) -> list[int]:
-        """Return the positions that were touched in a list of some length, ascending."""
+        """Return the touched positions in a list of the given length, ascending."""
         first = min(self.first, length)
         return [*sorted(at for at in self.singles if at < first), *range(first, length)]
 
@@ -129,7 +131,7 @@ def _position(elements: list[Any], index: int) -> int:
     """Return an index counted from the front.
 
     Raises:
-        IndexError: when there is no such element.
+        IndexError: if the list has no such element.
     """
     try:
         return range(len(elements))[index]
@@ -173,12 +175,12 @@ class BoundValue(_Handle, ValueHandle[Any]):
         slots, slot = self._cursor.slots, self._slot
         value = slots[slot]
         if value is not MISSING and not self._codec.immutable:
-            value = copy.deepcopy(value)  # (what was read may be changed in place)
+            value = copy.deepcopy(value)  # a value that was read may be changed in place
         log.append((_set_item, slots, slot, value))
 
     @property
     def value(self) -> Any:
-        """The value, or the default when there is none."""
+        """The value, or the default if there is none."""
         value = self._cursor.slots[self._slot]
         if value is MISSING:
             if self._default is None:
@@ -191,7 +193,7 @@ class BoundValue(_Handle, ValueHandle[Any]):
 
     @value.setter
     def value(self, value: Any) -> None:
-        # Written out rather than by calls: this is what handlers do most.
+        # Inlined, because this is the most frequent operation of handlers.
         cursor, slot = self._cursor, self._slot
         slots = cursor.slots
         if cursor.log is not None and slot not in cursor.touched:
@@ -204,23 +206,26 @@ class BoundValue(_Handle, ValueHandle[Any]):
 
     @property
     def exists(self) -> bool:
-        """Whether the key has a value. (A default is none; a mutable one becomes one once it is read.)"""
+        """Whether the key has a value.
+
+        A default does not count, until a mutable one has been read.
+        """
         return self._cursor.slots[self._slot] is not MISSING
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Delete the value."""
         self._touch()
         self._cursor.slots[self._slot] = MISSING
 
 
 class BoundFrozenValue(BoundValue):
-    """A ``ValueState`` whose values cannot be changed in place: reading one is no change."""
+    """A ``ValueState`` whose values cannot be changed in place, so reading one is not a change."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
-        """The value, or the default when there is none."""
+        """The value, or the default if there is none."""
         value = self._cursor.slots[self._slot]
         return self._default if value is MISSING else value
 
@@ -245,7 +250,7 @@ class BoundMap(_Handle, MapHandle[Any, Any]):
         self._order = order
 
     def _sorted(self) -> list[Any]:
-        # Never the order of insertion: that is lost when the map is read back from storage.
+        # Not the order of insertion, which is lost when the map is read back from storage.
         return sorted(self._entries(), key=self._order)
 
     def _entries(self) -> dict[Any, Any]:
@@ -253,11 +258,11 @@ class BoundMap(_Handle, MapHandle[Any, Any]):
         return entries
 
     def _touch(self, key: Any, *, read: bool = False) -> dict[Any, Any]:
-        """Note that an entry may change; return the entries.
+        """Note that an entry may change. Return all entries.
 
         Args:
-            key: the entry's.
-            read: whether the handler is given it, and may change it in place.
+            key: the key of the entry.
+            read: whether the handler gets the value, and may change it in place.
         """
         cursor, slot = self._cursor, self._slot
         entries: dict[Any, Any] = cursor.slots[slot]
@@ -282,11 +287,11 @@ class BoundMap(_Handle, MapHandle[Any, Any]):
         return self._entries()[key]
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the entry, or ``default``."""
+        """Return an entry's value, or ``default``."""
         return self[key] if key in self._entries() else default
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Return the entry; if there is none, ``default`` becomes the entry."""
+        """Return an entry's value. If the entry does not exist, set it to ``default`` first."""
         if key not in self._entries():
             self[key] = default
         return self[key]
@@ -300,10 +305,10 @@ class BoundMap(_Handle, MapHandle[Any, Any]):
         del self._touch(key)[key]
 
     def pop(self, key: Any, default: Any = MISSING) -> Any:
-        """Remove the entry and return it; if there is none, return ``default``.
+        """Remove an entry and return its value. If it does not exist, return ``default``.
 
         Raises:
-            KeyError: when there is neither.
+            KeyError: if the entry does not exist and no default is given.
         """
         if key in self._entries():
             return self._touch(key, read=True).pop(key)
@@ -338,7 +343,7 @@ class BoundMap(_Handle, MapHandle[Any, Any]):
 
 
 class BoundOwningMap(BoundMap):
-    """A ``MapState`` whose entries can be changed in place."""
+    """A ``MapState`` whose values can be changed in place."""
 
     __slots__ = ()
 
@@ -377,7 +382,7 @@ class BoundList(_Handle, ListHandle[Any]):
         return elements
 
     def _touch_all(self, *, read: bool = False) -> list[Any]:
-        """Note that any element may change; return the list."""
+        """Note that any element may change. Return the list."""
         elements = self._changing()
         touched = self._touched(elements)
         if self._cursor.log is not None and touched.first > 0:
@@ -387,7 +392,7 @@ class BoundList(_Handle, ListHandle[Any]):
         return elements
 
     def append(self, element: Any) -> None:
-        """Add an element at the end. Costs that element, however long the list is."""
+        """Add an element at the end. Costs that element, whatever the length of the list."""
         elements = self._changing()
         self._touched(elements)
         elements.append(element)
@@ -400,7 +405,7 @@ class BoundList(_Handle, ListHandle[Any]):
         changing += added
 
     def replace(self, elements: Iterable[Any]) -> None:
-        """Make these the list's elements."""
+        """Replace all elements by these."""
         fresh = list(elements)
         self._touch_all()[:] = fresh
 
@@ -440,11 +445,11 @@ class BoundList(_Handle, ListHandle[Any]):
         del self._touch_from(at)[at]
 
     def _touch_one(self, index: int, *, read: bool = False) -> list[Any]:
-        """Note that an element may change; return the list.
+        """Note that an element may change. Return the list.
 
         Args:
-            index: the element's.
-            read: whether the handler is given it, and may change it in place.
+            index: the element's index.
+            read: whether the handler gets the element, and may change it in place.
         """
         elements = self._changing()
         touched = self._touched(elements)
@@ -457,7 +462,7 @@ class BoundList(_Handle, ListHandle[Any]):
         return elements
 
     def _touch_from(self, first: int) -> list[Any]:
-        """Note that elements from an index on may move; return the list."""
+        """Note that the elements from an index on may move. Return the list."""
         elements = self._changing()
         touched = self._touched(elements)
         if self._cursor.log is not None:
@@ -472,7 +477,7 @@ class BoundOwningList(BoundList):
     __slots__ = ()
 
     def append(self, element: Any) -> None:
-        """Add an element at the end. Costs that element, however long the list is."""
+        """Add an element at the end. Costs that element, whatever the length of the list."""
         super().append(element)
         self._put(len(self) - 1)
 
@@ -483,7 +488,7 @@ class BoundOwningList(BoundList):
         self._put(before)
 
     def replace(self, elements: Iterable[Any]) -> None:
-        """Make these the list's elements."""
+        """Replace all elements by these."""
         super().replace(elements)
         self._put(0)
 
@@ -504,7 +509,7 @@ class BoundOwningList(BoundList):
         self._put(at)
 
     def _put(self, first: int) -> None:
-        """Note that elements from here on were put."""
+        """Note that the elements from a position on were put into the list."""
         elements = self._elements()
         self._cursor.puts += [
             (elements, at, elements[at], self._codec, False)
@@ -517,7 +522,7 @@ class BoundTimer(TimerHandle):
     """A ``Timer`` of the key at hand.
 
     Attributes:
-        due_until: where its clock stands in this step.
+        due_until: the time of its clock in this step.
     """
 
     __slots__ = ("_cursor", "_slot", "due_until")
@@ -544,13 +549,13 @@ class BoundTimer(TimerHandle):
         return tags
 
     def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
-        """Set the timer; see :class:`TimerHandle`."""
+        """Set the timer; see :class:`headrace.computation.handles.TimerHandle`."""
         if hold is not None:
             raise TypeError("hold= needs a timer that is declared with holds=True")
         if type(tag) is not str:
             raise TypeError(f"{tag!r} cannot be a timer's tag: tags are texts")
         if not tag.isascii():
-            tag.encode()  # half of a character cannot be kept, and is the caller's to mend
+            tag.encode()  # raises for lone surrogates, which cannot be stored
         plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
         time = when if plain else checked_micros(when)
         self._touch(tag)[tag] = time  # type: ignore[assignment]
@@ -558,7 +563,7 @@ class BoundTimer(TimerHandle):
             self._cursor.newly_set.append((self._slot, tag, time))  # type: ignore[arg-type]
 
     def cancel(self, *, tag: str = "") -> bool:
-        """Remove the timer; say whether it was set."""
+        """Remove the timer, and return whether it was set."""
         tags = self._cursor.slots[self._slot]
         if not tags or tag not in tags:
             return False
@@ -566,7 +571,7 @@ class BoundTimer(TimerHandle):
         return True
 
     def when_us(self, *, tag: str = "") -> int | None:
-        """Return the time that the timer is set for in microseconds, or None."""
+        """Return the time for which the timer is set, in microseconds since 1970 UTC, or None."""
         tags: dict[str, int] = self._cursor.slots[self._slot] or {}
         return tags.get(tag)
 
@@ -575,8 +580,8 @@ class BoundHoldingTimer(BoundTimer):
     """A wall ``Timer`` with holds of the key at hand.
 
     Attributes:
-        earliest: the output watermark of the step before: what is behind it cannot be held.
-        cause: returns the event time of what the handler at hand was called for.
+        earliest: the output watermark of the previous step. Nothing behind it can be held.
+        cause: returns the event time of the record or timer at hand.
     """
 
     __slots__ = ("_holds", "cause", "earliest")
@@ -589,7 +594,7 @@ class BoundHoldingTimer(BoundTimer):
         self.cause: Callable[[], int] = lambda: MIN_TIME
 
     def set(self, when: TimeLike, *, tag: str = "", hold: TimeLike | None = None) -> None:
-        """Set the timer, with its hold; see :class:`TimerHandle`."""
+        """Set the timer and its hold; see :class:`headrace.computation.handles.TimerHandle`."""
         time = None if hold is None else self._checked(hold)
         super().set(when, tag=tag)
         self.release(tag)
@@ -597,19 +602,25 @@ class BoundHoldingTimer(BoundTimer):
             self._holds.set(max(time, self.earliest), tag=tag)
 
     def _checked(self, hold: TimeLike) -> int:
-        """Return a hold's time; refused before anything is set, for a handler may catch the error."""
+        """Return a hold's time.
+
+        Checked before anything is set, since a handler may catch the error.
+
+        Raises:
+            ValueError: for a hold before its cause.
+        """
         time, cause = event_micros(hold), self.cause()
         if time < cause <= LAST_DATE_US:
             raise before_cause(time, cause)
         return time
 
     def cancel(self, *, tag: str = "") -> bool:
-        """Remove the timer, and its hold; say whether it was set."""
+        """Remove the timer and its hold, and return whether it was set."""
         self.release(tag)
         return super().cancel(tag=tag)
 
     def release(self, tag: str) -> int | None:
-        """Remove the hold of a tag; return it, if there is one."""
+        """Remove the hold of a tag, and return it, or None if there is none."""
         hold = self._holds.when_us(tag=tag)
         if hold is not None:
             self._holds.cancel(tag=tag)
@@ -617,7 +628,7 @@ class BoundHoldingTimer(BoundTimer):
 
 
 def before_cause(time: int, cause: int) -> ValueError:
-    """Return the error that something was given an event time before what it is caused by."""
+    """Return the error for an event time that is before that of its cause."""
     return ValueError(
         f"a record at {from_micros(time)} cannot be caused by one at {from_micros(cause)}: "
         "event time never goes back (MillWheel §4)"

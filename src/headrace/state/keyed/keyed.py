@@ -1,6 +1,6 @@
 """The soft state of a per-record computation on one worker: keys, their cells, and their timers.
 
-Work in a step follows the keys and bins touched, never those that exist.
+The work of a step is proportional to the keys and bins that it touches, not to those that exist.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ from headrace.state.keyed.handles import (
 from headrace.state.relayout import changed_bins
 from headrace.state.upgrading import CellRows, ValueUpgrades
 
-#: A row of the section of cells: hash, key, slot, sub, value (None when it is gone). When it expires is
-#: noted beside it, by the row's number.
+#: A row of the section of cells: hash, key, slot, sub, value (None if deleted). Expiry times are
+#: kept separately, by the row's number.
 CellRow = tuple[int, Any, int, bytes, bytes | None]
 
 _ORDERED = (int, float, str, bytes, bool)
-#: Cells of which each entry is a tag and a time.
+#: Kinds of cells whose entries are a tag and a time.
 _DATED = ("timer", "hold")
-#: About what a key with its cells takes in memory, measured with small values.
+#: About how many bytes a key with its cells takes in memory, measured with small values.
 KEY_BYTES = 512
 
 
 class CellType:
-    """One declaration of a computation: how its slot is stored."""
+    """One declaration of a computation, and how its slot is stored."""
 
     def __init__(self, slot: int, name: str, declared: Any, place: str) -> None:
         self.slot = slot
@@ -84,7 +84,7 @@ class CellType:
         self.kind: str = declared.kind
         self.domain: TimeDomain | None = getattr(declared, "domain", None)
         self.default = getattr(declared, "default", None)
-        #: Whether it holds what can be changed in place.
+        #: Whether its values can be changed in place.
         self.owns = False
         if self.kind not in _DATED:
             self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
@@ -105,7 +105,7 @@ class CellType:
         if self.ttl_us is not None:
             self.ttl_domain = declared.ttl_domain
             self.expiring = self._expiring()
-        #: Whether its rows are not just those of values, elements or entries.
+        #: Whether it has times in addition to values: a timer, a hold, or a time to live.
         self.is_special = self.kind in _DATED or self.expiring is not None
 
     def _expiring(self) -> ExpiringContent:
@@ -119,14 +119,14 @@ class CellType:
         )
 
     def has(self, content: Any) -> bool:
-        """Say whether a slot holds anything."""
+        """Return whether a slot has content."""
         if self.kind == "value":
             return content is not MISSING
         return content is not None and len(content) > 0
 
     @property
     def empty(self) -> Any:
-        """What the slot of a key without content holds."""
+        """The content of the slot of a key that has none."""
         return MISSING if self.kind == "value" else None
 
     def handle(self, cursor: Cursor, clocks: Clocks) -> Any:
@@ -150,16 +150,16 @@ class CellType:
         return BoundTimer(cursor, self.slot)
 
     def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        """Return (sub, value) of what was touched in a map or list; no value means deleted.
+        """Return (sub, value) for what was touched in a map or list. A value of None means deleted.
 
-        What is kept in memory becomes what was written; see ``StateCodec.keep``.
+        The slot then holds the values as they were encoded; see ``StateCodec.keep``.
         """
         if self.kind == "list":
             return self._list_rows(content or [], touched)
         return self._map_rows(content or {}, touched)
 
     def whole_rows(self, content: Any) -> list[tuple[bytes, bytes]]:
-        """Return (sub, value) of all that a slot holds; it is what was kept before."""
+        """Return (sub, value) for all content of a slot, as it was last kept."""
         if content is self.empty or (self.kind != "value" and not content):
             return []
         if self.kind in _DATED:
@@ -191,11 +191,11 @@ class CellType:
         return rows + [(_index(at), None) for at in range(len(content), touched.stored)]
 
     def plain(self, content: Any) -> Any:
-        """Return what a slot holds, without the times at which it expires."""
+        """Return the content of a slot without expiry times."""
         return content if self.expiring is None else self.expiring.plain(content)
 
     def load(self, slots: list[Any], sub: bytes, value: bytes, until: int = NEVER) -> None:
-        """Put a stored row into its slot. Rows of a list come in ascending order."""
+        """Put a stored row into its slot. Rows of a list must come in ascending order."""
         if self.expiring is not None:
             self.expiring.load(slots, self.slot, sub, value, until)
             return
@@ -230,11 +230,12 @@ def _time(micros: int) -> bytes:
 
 
 class TimerQueue:
-    """Keys with pending timers of one domain (or with holds), by the lowest of these.
+    """Keys with pending timers of one domain, or with holds, ordered by their lowest timers.
 
-    A key waits under one time, which is never after its lowest timer. A timer that is set to a later time
-    leaves the queue alone: when the key's time comes it is looked at, and waits on. So a timer that
-    every record puts off costs nothing, and the queue is about as long as there are keys.
+    A key waits under one time, which is never after its lowest timer. A timer that is set to a
+    later time leaves the queue alone. When the key's time comes, the key is looked at, and waits
+    on. So a timer that every record postpones costs nothing, and the queue is about as long as the
+    number of keys.
 
     Args:
         place: the queue's position in ``KeyCells.queued``.
@@ -252,7 +253,7 @@ class TimerQueue:
         return len(self._heap)
 
     def push(self, time: int, cells: KeyCells) -> None:
-        """Let a key wait under a timer's time, unless it waits under an earlier one."""
+        """Add a key under a timer's time, unless it waits under an earlier one."""
         queued = cells.queued
         if queued is None:
             queued = cells.queued = [None] * _QUEUES
@@ -267,7 +268,7 @@ class TimerQueue:
         self.tidy()
 
     def push_lowest(self, cells: KeyCells) -> None:
-        """Let a key wait under its lowest timer, if it has one."""
+        """Add a key under its lowest timer, if it has one."""
         time = self._lowest_of(cells)
         if time is not None:
             self.push(time, cells)
@@ -285,7 +286,7 @@ class TimerQueue:
         return queued is None or queued[self._place] is not entry
 
     def forget(self, cells: KeyCells) -> None:
-        """Let a key wait no more; its entry goes with :meth:`drop_stale`."""
+        """Stop waiting for a key. :meth:`drop_stale` removes its entry."""
         if cells.queued is not None and cells.queued[self._place] is not None:
             cells.queued[self._place] = None
             self._keys -= 1
@@ -305,24 +306,25 @@ class TimerQueue:
         return MAX_TIME
 
     def bound(self) -> int:
-        """Return a time that no pending one is before, at once.
+        """Return a lower bound of the pending times, at once.
 
-        (To put :meth:`lowest` in its place at each step would make timers that are put off cost something.)
+        Using :meth:`lowest` in each step instead would make timers that are postponed cost
+        something.
         """
         return self._heap[0][0] if self._heap else MAX_TIME
 
     def tidy(self) -> None:
-        """Forget entries that stand for nothing any more, if most are like that."""
+        """Remove stale entries if most entries are stale."""
         if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
             self.drop_stale()
 
     def drop_stale(self) -> None:
-        """Forget entries that stand for nothing any more, and the keys that they hold on to."""
+        """Remove stale entries, which also frees the keys that they refer to."""
         self._heap = [entry for entry in self._heap if not self._is_stale(entry)]
         heapq.heapify(self._heap)
 
     def due_keys(self, until: int) -> list[KeyCells]:
-        """Return the keys with timers up to a time, each once; they wait no more."""
+        """Return the keys with timers up to a time, each once. They no longer wait."""
         due: list[KeyCells] = []
         while self._heap and self._heap[0][0] <= until:
             entry = heapq.heappop(self._heap)
@@ -339,11 +341,11 @@ class TimerQueue:
 
 
 class ExpiryQueue(TimerQueue):
-    """Keys with values, elements or entries that expire, of one time domain, by the first of these.
+    """Keys with state that expires in one time domain, ordered by their first expiry times.
 
     Args:
         place: the queue's position in ``KeyCells.queued``.
-        cells: the states that have a time to live in that domain.
+        cells: the states with a time to live in that domain.
     """
 
     def __init__(self, place: int, cells: list[CellType]) -> None:
@@ -356,9 +358,9 @@ class ExpiryQueue(TimerQueue):
         return None if lowest == NEVER else lowest
 
 
-#: Timers and what expires in each domain, and holds.
+#: The number of queues: timers and expiring state in each domain, and holds.
 _QUEUES = 2 * len(TimeDomain) + 1
-#: So many stale entries are not worth a walk.
+#: Up to this number of stale entries, a queue is not searched for them.
 _FEWEST_STALE = 1_024
 
 
@@ -367,7 +369,7 @@ class KeyedState(BinnedState):
 
     Args:
         node: the computation in its pipeline.
-        layout: bins and owners; the state belongs to one layout.
+        layout: bins and owners. :meth:`relayout` follows live changes.
     """
 
     def __init__(self, node: Node, layout: Layout) -> None:
@@ -399,12 +401,13 @@ class KeyedState(BinnedState):
         self._schema = state_schema(node)
         self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
         upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
-        # (nothing here refers back to this object: a process that drops it has no collector that sees it)
+        # Nothing here refers back to this object. A process that drops it frees it by reference
+        # counting, since the garbage collector does not see it.
         self._stored = CellRows(upgrades, lambda row: f", key {_keys_of(node, row)[0]!r}")
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
-        self._cached = 0  # how many keys are in _bins
+        self._cached = 0  # the number of keys in _bins
         self._delta: list[CellRow] = []
-        self._until: dict[int, int] = {}  # when rows of the delta expire, by their numbers
+        self._until: dict[int, int] = {}  # expiry times of rows of the delta, by their numbers
         self._has_expired = False
 
     def _handle(self, cell: CellType) -> Any:
@@ -417,15 +420,15 @@ class KeyedState(BinnedState):
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """One section holds all cells."""
+        """One section, which holds all cells."""
         return (CELLS,)
 
     def cached_bytes(self) -> int:
-        """Return about how much memory the keys take."""
+        """Return about how much memory the keys take, in bytes."""
         return self._cached * KEY_BYTES
 
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
-        """Return about how much memory the keys of each bin take."""
+        """Return about how much memory the keys of each bin take, in bytes."""
         sizes = np.zeros(len(self.layout), dtype=np.int64)
         lengths = np.array([len(keys) for keys in self._bins.values()], dtype=np.int64)
         starts = np.array(list(self._bins), dtype=np.uint64)
@@ -433,14 +436,17 @@ class KeyedState(BinnedState):
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
-        """Forget the keys of some bins; return the lowest of their timers, by bin."""
+        """Evict the keys of some bins. Return the lowest pending time in each bin of the layout."""
         lowest = self.lose(bins)
         for queue in self._all_queues:
             queue.drop_stale()
         return lowest
 
     def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
-        """Do the same; costs what leaves. Queues forget the keys when they come to them, or are most."""
+        """Evict the keys of some bins like :meth:`drop`, at the cost of the keys that leave.
+
+        Queues forget these keys when they come to them, or when most of their entries are stale.
+        """
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
         timers = [cell for cell in self.cells if cell.kind in _DATED]
         for at, bin_ in self._bins_among(bins):
@@ -458,19 +464,19 @@ class KeyedState(BinnedState):
                         of[at] = min(int(of[at]), LAST_TIMER, *times.values())
                 for queue in self._all_queues:
                     queue.forget(cells)
-                cells.slots = []  # (entries in queues may hold on to them for some time)
+                cells.slots = []  # entries of queues may refer to the cells for some time
         for queue in self._all_queues:
             queue.tidy()
         return lowest
 
     def _bins_among(self, bins: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """Return (position, first hash) of those of some bins that have keys at hand."""
+        """Return (position, first hash) of those of some bins that have keys in memory."""
         found = np.flatnonzero(bins)
         starts = self.layout.starts[found].tolist()
         return [pair for pair in zip(found.tolist(), starts, strict=True) if pair[1] in self._bins]
 
     def regroup(self, before: Layout) -> None:
-        """Put the keys of bins that were split or merged where they belong now."""
+        """Move the keys of bins that were split or merged to their new bins."""
         for bin_ in before.starts[changed_bins(before, self.layout)].tolist():
             keys = self._bins.pop(bin_, None)
             if not keys:
@@ -481,9 +487,9 @@ class KeyedState(BinnedState):
                 self._bins.setdefault(start, {})[key] = cells
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return the lowest pending timer of the keys at hand; in event time a bound below it.
+        """Return the lowest pending time of the keys in memory. In event time, a lower bound of it.
 
-        A hold is something that is pending in event time.
+        A hold counts as pending in event time.
         """
         queue = self.queues[domain]
         if domain is WALL_TIME:
@@ -492,21 +498,24 @@ class KeyedState(BinnedState):
         return min(queue.bound(), self.lowest_hold())
 
     def lowest_hold(self) -> int:
-        """Return the lowest hold, or ``MAX_TIME``; exact once what is due has been loaded."""
+        """Return the lowest hold, or ``MAX_TIME``.
+
+        Exact once all bins that are due have been loaded.
+        """
         return self.holds.lowest()
 
     def lowest_due(self) -> int:
-        """Return the lowest event timer or post that is pending, of the keys at hand."""
+        """Return the lowest pending event timer or post of the keys in memory."""
         return min(
             [self.queues[EVENT_TIME].lowest(), *(post.lowest() for post in self.posts.values())]
         )
 
     def as_declared(self, section: str, table: pa.Table) -> pa.Table:
-        """Return rows of storage with the values of older versions upgraded."""
+        """Return stored rows with values of older versions upgraded."""
         return self._stored.as_declared(table)
 
     def absorb(self, section: str, table: pa.Table) -> None:
-        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
         by_name = {cell.name: cell for cell in self.cells}
         hashes = table.column(HASH).to_numpy()
         bins = self.layout.starts_of(hashes).tolist()
@@ -519,7 +528,7 @@ class KeyedState(BinnedState):
         for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
             cell = by_name.get(name)
             if cell is None or cell.expiring is not None:
-                continue  # a declaration that the code no longer has; kept in storage
+                continue  # not declared any longer, and kept in storage; or expiring, see above
             cells = self.find(bin_, key, hash_)
             if value is None:
                 _remove(cell, cells, sub)
@@ -535,7 +544,7 @@ class KeyedState(BinnedState):
     def _absorb_expiring(
         self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
     ) -> None:
-        """Take rows of states with a time to live over what is there."""
+        """Apply rows of states with a time to live to the state in memory."""
         by_name = {cell.name: cell for cells in self._expiring.values() for cell in cells}
         never: list[Any] = [None] * table.num_rows
         untils = {
@@ -566,35 +575,38 @@ class KeyedState(BinnedState):
     # -- a step -------------------------------------------------------------------------------
 
     def set_clocks(self, until: Mapping[TimeDomain, int]) -> None:
-        """Say where the clocks stand in this step."""
+        """Set the clocks of this step, by domain."""
         self._clocks.now_us = until[WALL_TIME]
         for cell in self.cells:
             if cell.domain is not None:
                 self.handles[cell.name].due_until = until[cell.domain]
 
     def hold_from(self, time: int, cause: Callable[[], int]) -> None:
-        """Say how far the output watermark has come, before which no hold begins.
+        """Set the output watermark, before which no hold can begin.
 
         Args:
-            time: the output watermark of the step before.
-            cause: returns the event time of what a handler was called for.
+            time: the output watermark of the previous step.
+            cause: returns the event time of the record or timer that a handler was called for.
         """
         self._clocks.cause = cause
         for name in self.node.shape.holding:
             self.handles[name].earliest, self.handles[name].cause = time, cause
 
     def release(self, timer: str, tag: str) -> int | None:
-        """Take back the hold of a timer of the key at hand; return it, if there is one."""
+        """Remove the hold of a timer of the key at hand, and return it, or None for no hold."""
         handle = self.handles[timer]
         return handle.release(tag) if isinstance(handle, BoundHoldingTimer) else None
 
     def wait_on(self, cells: KeyCells) -> None:
-        """Let a key that was due wait for the timers that it has left."""
+        """Queue a key that was due for the timers that it has left."""
         for queue in self._all_queues:
             queue.push_lowest(cells)
 
     def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
-        """Return the cells of a key in a loaded bin, named by its first hash; a new key starts empty."""
+        """Return the cells of a key in a loaded bin, given the bin's first hash.
+
+        A new key starts empty.
+        """
         keys = self._bins.get(bin_)
         if keys is None:
             keys = self._bins[bin_] = {}
@@ -605,7 +617,7 @@ class KeyedState(BinnedState):
         return cells
 
     def stand_on(self, cells: KeyCells) -> None:
-        """Turn the handles to a key."""
+        """Move the handles to a key."""
         self.cursor.slots = cells.slots
         self.cursor.touched = {}
 
@@ -613,7 +625,7 @@ class KeyedState(BinnedState):
         """Note what was touched of the key at hand, to be written with the step.
 
         Raises:
-            UserCodeError: when a value is not of its declared type.
+            UserCodeError: if a value is not of its declared type.
         """
         slots, hash_, key = cells.slots, cells.hash, cells.key
         delta = self._delta
@@ -639,7 +651,7 @@ class KeyedState(BinnedState):
             for sub, value in rows:
                 delta.append((hash_, key, slot, sub, value))
         if self.cursor.puts:
-            self.cursor.puts.clear()  # (what stays in memory was read back)
+            self.cursor.puts.clear()  # values in memory were decoded again, so nothing shares them
 
     def _cannot_keep(self, cell: CellType, key: Any, error: TypeError) -> UserCodeError:
         return UserCodeError(
@@ -664,7 +676,7 @@ class KeyedState(BinnedState):
             self.expiry[cell.ttl_domain].push(lowest, cells)
 
     def expire(self, domain: TimeDomain, until: int) -> None:
-        """Delete what expires up to a time. Costs what does, and the keys that have some of it."""
+        """Delete entries that expire up to a time. Costs these, and the keys that have some."""
         queue = self.expiry.get(domain)
         if queue is None:
             return
@@ -679,7 +691,7 @@ class KeyedState(BinnedState):
                 self._drop_key(cells)
 
     def _drop_key(self, cells: KeyCells) -> None:
-        """Forget a key of which nothing is left."""
+        """Forget a key that has no content left."""
         (bin_,) = self.layout.starts_of(np.array([cells.hash], dtype=np.uint64)).tolist()
         if self._bins.get(bin_, {}).pop(cells.key, None) is not None:
             self._cached -= 1
@@ -697,7 +709,7 @@ class KeyedState(BinnedState):
                 queue.push(time, cells)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
-        """Return what the keys at hand have, in some ranges of hashes."""
+        """Return the content of the keys in memory in some ranges of hashes."""
         keys = sorted(self._keys_in(ranges), key=lambda cells: cells.hash)
         rows: list[CellRow] = [
             (cells.hash, cells.key, cell.slot, sub, value)
@@ -734,10 +746,10 @@ class KeyedState(BinnedState):
                         yield cells
 
     def check_touched(self) -> None:
-        """Check that what was touched by the handler at hand can be kept.
+        """Check that what the handler at hand has touched can be stored.
 
         Raises:
-            TypeError: when it cannot.
+            TypeError: if it cannot.
         """
         for slot, touched in self.cursor.touched.items():
             cell, content = self.cells[slot], self.cursor.slots[slot]
@@ -758,7 +770,7 @@ class KeyedState(BinnedState):
                 cell.codec.encode(value)
 
     def changed_parts(self) -> list[RunPart]:
-        """Return what the step changed, to be written, and forget it."""
+        """Return what the step changed, to be written. Then forget that it changed."""
         delta, self._delta = self._delta, []
         until, self._until = self._until, {}
         if not delta:
@@ -832,7 +844,7 @@ def state_schema(node: Node) -> pa.Schema:
     )
 
 
-#: The columns that say when rows expire.
+#: Names of the columns of expiry times.
 _EXPIRES = {EVENT_TIME: EXPIRES, WALL_TIME: EXPIRES_WALL}
 
 
@@ -844,7 +856,7 @@ def _ttl_domains(node: Node) -> list[TimeDomain]:
 
 
 def _newest(delta: list[CellRow], until: Mapping[int, int]) -> tuple[list[CellRow], dict[int, int]]:
-    """Return the last of all rows that are the same row, by hash: what has expired is gone."""
+    """Return the newest of the rows with one identity, by hash. Used when entries have expired."""
     last = {row[:4]: number for number, row in enumerate(delta)}
     stays = sorted(last.values(), key=lambda number: (delta[number][0], number))
     numbers = {before: now for now, before in enumerate(stays)}

@@ -1,1 +1,1 @@
-"""State of columnar computations: tables of many keys, with an index over them."""
+"""State of columnar computations: tables with rows of many keys, and an index over them."""

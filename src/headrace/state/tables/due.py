@@ -1,4 +1,4 @@
-"""What is due when: rows of a table by time, lowest first; vectorised."""
+"""The rows of a table by the time at which they are due, lowest first. Vectorised."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace.state.tables.sorted_runs import SortedRuns
 Times = npt.NDArray[np.int64]
 
 
-#: Says for slots and times, pairwise, whether the row is there and due at that time.
+#: Returns for pairs of a slot and a time whether the slot's row exists and is due at that time.
 Holds = Callable[[Slots, Times], npt.NDArray[np.bool_]]
 _LOOK = 64
 
 
 class DueRows(SortedRuns):
-    """Slots by the time that they were due at when they were pushed.
+    """Slots, ordered by the time at which they were due when they were pushed.
 
-    Entries go stale; the caller knows what a row is due at now.
+    Entries may become stale. Only the caller knows when a row is due now.
 
     Args:
-        holds: tells stale entries from others.
+        holds: recognises entries that are not stale.
     """
 
     def __init__(self, holds: Holds) -> None:
@@ -34,13 +34,13 @@ class DueRows(SortedRuns):
         self._holds = holds
 
     def lowest(self) -> int:
-        """Return the lowest pending time, or ``MAX_TIME``. Forgets the stale entries before it."""
+        """Return the lowest pending time, or ``MAX_TIME``. Removes the stale entries before it."""
         runs = map(self._from_first_pending, self.stretches)
         self.stretches = [run for run in runs if len(run[0])]
         return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
 
     def bound(self) -> int:
-        """Return a time that no pending one is before, at once; ``MAX_TIME`` for none."""
+        """Return a lower bound of the pending times, at once; ``MAX_TIME`` if there are none."""
         return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
 
     def _from_first_pending(self, run: tuple[Times, Slots]) -> tuple[Times, Slots]:
@@ -55,5 +55,5 @@ class DueRows(SortedRuns):
         return times[first:], slots[first:]
 
     def pop_due(self, until: int) -> Slots:
-        """Remove what was due up to a time; return the slots, each once, ascending."""
+        """Remove the entries up to a time. Return their slots, each once, ascending."""
         return distinct(self.pop(until))

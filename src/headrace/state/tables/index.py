@@ -1,12 +1,13 @@
-"""Where the row of a hash is: a vectorised hash table from 64-bit hashes to slots.
+"""A vectorised hash table from 64-bit hashes to slots, with open addressing and linear probing.
 
-Open addressing with linear probing. A row's home is where its hash lies in the ranges that the
-worker owns, so that needles in ascending order walk through the table once, in memory order; where rows
-are denser in some of them, because of the bins there only some are at hand, it goes by the rows. A
-look-up of many needles is a few NumPy instructions a round, and rounds get short quickly, since at
-most half of the places are taken. Measured on one core: 300 000 ascending needles among 10^7 rows in
-12 ms, against 33 ms by binary search in a sorted column, which moreover would have to be merged for
-each new row.
+A row's home is proportional to the position of its hash in the ranges that the worker owns. So
+ascending needles walk through the table once, in memory order. If rows are denser in some ranges,
+because only some of the bins are in memory, homes are fitted to the rows.
+
+A look-up of many needles is a few NumPy instructions a round. Rounds become short quickly, since at
+most half of the places are taken. Measured on one core: 300 000 ascending needles among 10^7 rows
+take 12 ms. Binary search in a sorted column takes 33 ms, and such a column would have to be merged
+with each new row.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ from headrace.keyspace.stretches import positions
 
 F64 = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int32]
-#: Says for needles (by position) and slots, pairwise, whether they are the same row.
+#: Returns for pairs of a needle's position and a slot whether they are the same row.
 Same = Callable[[npt.NDArray[np.int64], Slots], npt.NDArray[np.bool_]]
 
 NO_SLOT = -1
 _FEWEST_BITS = 10
-#: Few needles look at a window of places a round; many at one place, since most end there.
+#: With more needles than the first number, each looks at one place in a round, since most searches
+#: end there. With fewer, each looks at a window of places: the second number.
 _MANY, _WINDOW = 4_096, 16
-#: Rows are spread evenly enough when no so many, one after the other, are so many times as dense as all.
+#: Rows are spread unevenly if a number of neighbours (first) is more than this many times (second)
+#: as dense as all rows.
 _PIECE, _DENSE = 128, 2.0
-#: Where they are not, such a part of all places is spread evenly nonetheless, for rows to come.
+#: The share of places that is spread evenly even if rows are not, for rows to come.
 _NEWCOMERS = 1 / 8
-#: Where a row would stand so far from its home, rows crowd.
+#: Distance from its home at which a row shows that rows crowd.
 _FAR = 256
 
 
 class SlotHint:
-    """Maps hashes to [0, 1), in order, so that a worker's own hashes are spread evenly.
+    """A monotonic map from hashes to [0, 1) that spreads a worker's own hashes evenly.
 
     Args:
-        ranges: the hashes that rows are expected to have (none: any); hashes elsewhere have a home too.
+        ranges: the hashes that rows are expected to have; none means any. Other hashes have a home
+            too.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -59,16 +63,17 @@ class SlotHint:
 
     @classmethod
     def fitted(cls, ranges: Ranges, hashes: U64) -> SlotHint:
-        """Return homes for rows that are there: as many places as they need where they are dense.
+        """Return homes that are fitted to rows: where rows are dense, they get more places.
 
-        (They are denser in some ranges when of the bins there some are at hand and others are not.)
+        Rows are denser in some ranges if some bins are in memory and others are not.
 
         Args:
-            ranges: as above.
-            hashes: of the rows, ascending.
+            ranges: the hashes that rows are expected to have.
+            hashes: hashes of the rows, ascending.
         """
         homes = cls(ranges)
-        at = np.sort(np.minimum(homes._evenly(hashes[::_PIECE]), 1.0))  # (some may be elsewhere)
+        # Some may be outside the ranges.
+        at = np.sort(np.minimum(homes._evenly(hashes[::_PIECE]), 1.0))
         if (np.diff(at) * len(hashes) < _PIECE / _DENSE).any():
             ranks = np.arange(len(at)) * (_PIECE / len(hashes))
             at, first = np.unique(np.concatenate([[0.0], at, [1.0]]), return_index=True)
@@ -77,7 +82,7 @@ class SlotHint:
         return homes
 
     def of(self, hashes: U64, places: int) -> npt.NDArray[np.int64]:
-        """Return the home of each hash among so many places (a power of two)."""
+        """Return the home of each hash, for a number of places that is a power of two."""
         own = self._evenly(hashes)
         if self._bends is not None:
             own = np.interp(own, *self._bends)
@@ -86,9 +91,9 @@ class SlotHint:
         return home
 
     def _evenly(self, hashes: U64) -> F64:
-        """Return where hashes are in the ranges, from 0 to 1."""
+        """Return the relative positions of hashes in the ranges, from 0 to 1."""
         if len(self._firsts) == 1:
-            own = (hashes - self._firsts[0]).astype(np.float64)  # wraps for those below
+            own = (hashes - self._firsts[0]).astype(np.float64)  # wraps for hashes below
         else:
             at = np.searchsorted(self._firsts[1:], hashes, side="right")
             own = (hashes - self._firsts[at]).astype(np.float64)
@@ -98,14 +103,14 @@ class SlotHint:
 
 
 class Segment:
-    """Maps hashes to slots. Slots are the caller's; it never looks at rows by itself.
+    """A map from hashes to slots. The caller owns the slots; a segment never looks at rows.
 
     Args:
         ranges: the hashes that rows are expected to have.
 
     Attributes:
-        ranges: those; some may have been given to another segment since.
-        taken: how many rows it has.
+        ranges: these hashes, without any that another segment has taken since.
+        taken: the number of rows.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -117,13 +122,13 @@ class Segment:
         self._mask = np.int64((1 << bits) - 1)
         self._places: Slots = np.full(1 << bits, NO_SLOT, dtype=np.int32)
         self.taken = 0
-        self._crowds_until = 0  # with fewer rows than that, they crowd whatever is done
+        self._crowds_until = 0  # below this number of rows, crowding is accepted
 
     def find(self, needles: U64, same: Same) -> Slots:
         """Return the slot of each needle, or ``NO_SLOT``.
 
         Args:
-            needles: hashes; fastest in ascending order.
+            needles: hashes. Ascending order is fastest.
             same: compares a needle with the row in a slot.
         """
         place = self._homes.of(needles, len(self._places))
@@ -141,7 +146,7 @@ class Segment:
     def _look_once(
         self, left: npt.NDArray[np.int64], place: npt.NDArray[np.int64], found: Slots, same: Same
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Look at the next place for each needle; return those that must go on, and where."""
+        """Look at the next place for each needle. Return the needles that must go on, and where."""
         slots = self._places[place & self._mask]
         on = np.flatnonzero(slots != NO_SLOT)
         left, place, slots = left[on], place[on], slots[on]
@@ -153,7 +158,10 @@ class Segment:
     def _look_further(
         self, left: npt.NDArray[np.int64], place: npt.NDArray[np.int64], found: Slots, same: Same
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Look at a window of places for each needle; return those that must go on, and where."""
+        """Look at a window of places for each needle.
+
+        Return the needles that must go on, and where.
+        """
         window = self._places[(place[:, None] + _STEPS) & self._mask]
         taken = window != NO_SLOT
         open_end = taken.all(axis=1)
@@ -166,16 +174,17 @@ class Segment:
         return left[open_end], place[open_end] + _WINDOW
 
     def near(self, ranges: Ranges) -> Slots:
-        """Return the slots of all rows of some hashes, and of some others around them, each once.
+        """Return the slots of all rows of some hashes, and of some neighbours, each once.
 
         Args:
-            ranges: within those that it was made for.
+            ranges: hashes, within the ranges that the segment was made for.
         """
         count = len(self._places)
         lows, highs = self._homes.of(ranges.firsts, count), self._homes.of(ranges.lasts, count)
-        begins = np.maximum(lows, np.append(0, highs[:-1] + 1))  # (one may begin where one ends)
+        # A range may start at the place where another ends.
+        begins = np.maximum(lows, np.append(0, highs[:-1] + 1))
         places = positions(begins, highs + 1 - begins)
-        # Rows that found their homes taken are behind them, without a gap.
+        # Rows whose homes were taken are behind them, without a gap.
         place, until, beyond = highs + 1, np.append(lows[1:], lows[:1] + count), []
         while len(place):
             on = (place < until) & (self._places[place & self._mask] != NO_SLOT)
@@ -187,10 +196,11 @@ class Segment:
         return taken
 
     def add(self, hashes: U64, slots: Slots) -> bool:
-        """Add rows that are not there yet; there must be room.
+        """Add rows that are not in the segment. It must have room.
 
         Returns:
-            Whether that is done. If not, rows crowd, and some have no place: it must be begun anew.
+            Whether all rows were added. If not, rows crowd and some have no place: rebuild the
+            segment.
         """
         self.taken += len(slots)
         if self.taken < self._crowds_until:
@@ -202,7 +212,10 @@ class Segment:
         self, hashes: U64, slots: Slots, *, most_rounds: float = math.inf,
         most_looks: float = math.inf,
     ) -> bool:  # fmt: skip
-        """Put rows in the next free place from their home on; give up when that takes too long."""
+        """Put each row in the next free place from its home on, and return whether all have one.
+
+        Gives up when that takes too long.
+        """
         place = self._homes.of(hashes, len(self._places))
         left, rounds, looks = slots, 0, 0
         while len(left):
@@ -210,19 +223,19 @@ class Segment:
             if rounds > most_rounds or looks > most_looks:
                 return False
             free = self._places[place] == NO_SLOT
-            self._places[place[free]] = left[free]  # of several for one place the last stays
+            self._places[place[free]] = left[free]  # if several want one place, the last gets it
             lost = self._places[place] != left
             left, place = left[lost], (place[lost] + 1) & self._mask
         return True
 
     def remove(self, hashes: U64, gone: npt.NDArray[np.bool_], hashes_of: U64) -> None:
-        """Remove rows. Costs them, and those that stand between one of them and the next free place.
+        """Remove rows. Costs these, and the rows between each of them and the next free place.
 
-        Those may stand where they do since a row that goes has their place, so they are put in again.
+        Rows behind a removed row may be there because it had their place, so they are added again.
 
         Args:
-            hashes: of the rows; all of them are there.
-            gone: for each slot, whether it is that of such a row.
+            hashes: hashes of the rows, all of which are in the segment.
+            gone: for each slot, whether its row is to be removed.
             hashes_of: the hashes of all slots.
         """
         if not len(hashes):
@@ -241,7 +254,7 @@ class Segment:
         self._place(hashes_of[stay], stay)
 
     def has_room(self, more: int) -> bool:
-        """Say whether so many rows can be added and half of the places stay free."""
+        """Return whether more rows can be added while half of the places stay free."""
         return 2 * (self.taken + more) <= len(self._places)
 
     def slots(self) -> Slots:
@@ -250,9 +263,9 @@ class Segment:
         return taken
 
     def rebuild(self, hashes: U64, slots: Slots, more: int) -> None:
-        """Begin anew with some rows; make room for more.
+        """Start over with some rows, and make room for more.
 
-        Costs these rows; since room doubles, each row pays for it once or twice in its life.
+        Costs these rows. Since the room doubles, each row pays for this once or twice in its life.
         """
         rows = len(hashes) + more
         self._resize(max(_FEWEST_BITS, int(2 * rows - 1).bit_length()))
@@ -260,7 +273,7 @@ class Segment:
         hashes = hashes[order]
         self._homes = SlotHint.fitted(self.ranges, hashes)
         self.taken = len(slots)
-        if not self._place(hashes, slots[order], most_rounds=_FAR):  # (they have the same hash)
+        if not self._place(hashes, slots[order], most_rounds=_FAR):  # then many have the same hash
             self._places.fill(NO_SLOT)
             self._place(hashes, slots[order])
             self._crowds_until = self.taken + self.taken // 8

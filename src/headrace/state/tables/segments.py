@@ -1,14 +1,19 @@
-"""The index of a table as a few segments, so that hashes which were not expected before find room.
+"""The index of a table in a few segments, so that hashes which were not expected find room.
 
-A row's home in a segment is where its hash lies in the ranges that the segment was made for. Hashes of
-other ranges would all have one home at an edge; so ranges that a worker gains get a segment of their
-own, and so do bins that are read from storage, which would crowd among rows of others. A segment that is
-not more than twice as large as the next is joined with it (as in an LSM tree), so there are few, and a
-row is moved a logarithm of times. The first one has what was there before; it is joined only when it is
-less than half as large, for it is what a step would wait for longest. Then, or when it is full, the table
-is indexed anew for the ranges of the day. While nothing is gained there is one segment, and no cost. What
-is made anew is made for what is still expected: the homes of ranges that were lost stay empty, and rows
-would crowd in the few others.
+A row's home in a segment is proportional to the position of its hash in the ranges for which the
+segment was made. Hashes of other ranges would all have one home, at an edge. So ranges that a
+worker gains get a segment of their own. So do bins that are read from storage, since their rows
+would crowd among others.
+
+**Joining.** A segment that is at most twice as large as the next is joined with it, as in an LSM
+tree. So segments are few, and a row is moved a logarithmic number of times. The first segment holds
+the rows from before. Joining it would hold up a step the longest, so it is joined only when it is
+less than half as large as the next.
+
+**Rebuilding.** In that case, or when it is full, the whole table is indexed again for the current
+ranges. While nothing is gained there is one segment, and no cost. A rebuilt segment is made only
+for ranges that are still expected. Otherwise the homes in lost ranges would stay empty, and rows
+would crowd in the others.
 """
 
 from __future__ import annotations
@@ -29,10 +34,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class SlotIndex:
-    """Maps hashes to slots. Slots are the caller's; the index never looks at rows by itself.
+    """A map from hashes to slots. The caller owns the slots; the index never looks at rows.
 
     Args:
-        ranges: the hashes that rows are expected to have (None for any).
+        ranges: the hashes that rows are expected to have. None for any.
     """
 
     def __init__(self, ranges: Ranges | None) -> None:
@@ -42,13 +47,13 @@ class SlotIndex:
         self._now = (
             Ranges.everything() if ranges is None else ranges
         )  # the hashes that are expected
-        self._made_for = self._now  # what it has been made for so far, also such as were lost since
+        self._made_for = self._now  # the hashes that segments were made for, including lost ones
         self._segments = [Segment(self._made_for)]
-        self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of the segments begin
-        self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and whose each is
+        self._edges: U64 = np.zeros(1, dtype=np.uint64)  # where the ranges of segments begin
+        self._numbers: I64 = np.zeros(1, dtype=np.int64)  # and to which segment each belongs
 
     def __len__(self) -> int:
-        """How many segments there are."""
+        """Return the number of segments."""
         return len(self._segments)
 
     def find(self, needles: U64, same: Same) -> Slots:
@@ -61,16 +66,19 @@ class SlotIndex:
         return found
 
     def near(self, ranges: Ranges) -> Slots:
-        """Return the slots of all rows of some hashes, and of some others around them, each once."""
+        """Return the slots of all rows of some hashes, and of some neighbours, each once."""
         return np.concatenate([of.near(of.ranges.within(ranges)) for of in self._segments])
 
     def add(self, hashes: U64, slots: Slots, hashes_of: U64) -> bool:
-        """Add rows that are not there yet; say whether that is done, or all must be indexed anew.
+        """Add rows that are not in the index.
 
         Args:
-            hashes: of the rows.
-            slots: where they are.
-            hashes_of: the hashes of all slots, also of these.
+            hashes: hashes of the rows.
+            slots: slots of the rows.
+            hashes_of: the hashes of all slots, including these.
+
+        Returns:
+            Whether they were added. If not, the whole table must be indexed again.
         """
         first = self._segments[0]
         if len(self._segments) == 1:
@@ -85,19 +93,19 @@ class SlotIndex:
         return self._join_small(hashes_of)
 
     def remove(self, hashes: U64, gone: Mask, hashes_of: U64) -> None:
-        """Remove rows that are there; see :meth:`Segment.remove`."""
+        """Remove rows that are in the index; see :meth:`Segment.remove`."""
         for segment, at in self._divided(hashes):
             segment.remove(hashes[at], gone, hashes_of)
 
     def expect(self, ranges: Ranges, hashes_of: U64) -> bool:
-        """Say which hashes there will be; of those that are new, no row is there yet.
+        """Set the hashes that are expected. None of the new ones may have rows yet.
 
         Args:
             ranges: the hashes.
             hashes_of: the hashes of all slots.
 
         Returns:
-            Whether that is done, or all must be indexed anew.
+            Whether that was done. If not, the whole table must be indexed again.
         """
         self._now = ranges
         gained = ranges.without(self._made_for)
@@ -109,19 +117,19 @@ class SlotIndex:
         return self._join_small(hashes_of)
 
     def make_room(self, ranges: Ranges, there: Slots, gone: Mask, hashes_of: U64) -> bool:
-        """Give hashes of which many rows are to come a segment of their own: they would crowd among others.
+        """Give hashes that will get many rows a segment of their own, so that they do not crowd.
 
         Args:
             ranges: the hashes.
-            there: the slots of the few rows that are there already.
+            there: the slots of the few rows that are present already.
             gone: for each slot, whether it is one of these.
             hashes_of: the hashes of all slots.
 
         Returns:
-            Whether that is done, or all must be indexed anew.
+            Whether that was done. If not, the whole table must be indexed again.
         """
         if not any(segment.taken for segment in self._segments):
-            return True  # what comes will be the first, and the index begun for it
+            return True  # the rows to come will be the first, and the index is built for them
         self.remove(hashes_of[there], gone, hashes_of)
         for segment in self._segments:
             segment.ranges = segment.ranges.without(ranges)
@@ -132,14 +140,14 @@ class SlotIndex:
         return self._join_small(hashes_of)
 
     def rebuild(self, ranges: Ranges | None, hashes: U64, slots: Slots, more: int) -> None:
-        """Begin anew, in one segment for the hashes of the day; make room for more rows."""
+        """Start over with one segment for the current ranges, and make room for more rows."""
         self._begin(ranges)
         self._segments[0].rebuild(hashes, slots, more)
 
     # -- segments -----------------------------------------------------------------------------
 
     def _divided(self, hashes: U64) -> Iterator[tuple[Segment, I64]]:
-        """Yield each segment with the positions of the hashes that belong there."""
+        """Yield each segment with the positions of the hashes that belong to it."""
         if len(self._segments) == 1:
             yield self._segments[0], np.arange(len(hashes))
             return
@@ -157,7 +165,12 @@ class SlotIndex:
         self._edges, self._numbers = edges[order], np.array(owners, dtype=np.int64)[order]
 
     def _join_small(self, hashes_of: U64) -> bool:
-        """Join neighbours of like size; say whether that is done, or would join all."""
+        """Join neighbouring segments of similar size.
+
+        Returns:
+            Whether that was done. If not, all would be joined: the whole table must be indexed
+            again.
+        """
         at = len(self._segments) - 1
         while at > 0:
             before, last = self._segments[at - 1], self._segments[at]
@@ -173,14 +186,14 @@ class SlotIndex:
         return True
 
     def _made(self, ranges: Ranges, slots: Slots, more: int, hashes_of: U64) -> Segment:
-        """Return a segment for what is still expected of some ranges, with some rows and room for more."""
+        """Return a segment with some rows and room for more. It covers ranges still expected."""
         ranges = ranges.within(self._now)
         made = Segment(ranges)
         made.rebuild(hashes_of[slots], slots, more)
         return made
 
     def _put(self, old: Segment, new: Segment) -> None:
-        """Put a segment in the place of another; what it was not made for is not expected any more."""
+        """Replace a segment. Ranges that the new one was not made for are no longer expected."""
         self._segments[self._segments.index(old)] = new
         self._made_for = functools.reduce(Ranges.plus, (of.ranges for of in self._segments))
         self._route()

@@ -1,4 +1,4 @@
-"""Which slots of a table rows have: one that is free is given to the next row."""
+"""The slots of a table: rows that are created get slots that became free."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import numpy.typing as npt
 
 from headrace.state.tables.index import Slots
 
-#: A table has outgrown its rows when they are such a part of its slots.
+#: With less than this share of its slots in use, a table is too large for its rows.
 FEW = 1 / 4
 
 
 class SlotPool:
-    """The slots of a table, from 0 up to those that were never given.
+    """The slots of a table, from 0 up to those that were never used.
 
     Attributes:
-        reach: how many there are, so far.
-        free: for each, whether no row has it. (Longer than ``reach``: there is room for more.)
-        given: how often one was given to a row.
+        reach: the number of slots so far.
+        free: for each slot, whether it has no row. Longer than ``reach``, with room for more.
+        given: how often a slot was given to a row.
     """
 
     def __init__(self) -> None:
@@ -25,23 +25,24 @@ class SlotPool:
         self.begin(0)
 
     def begin(self, rows: int) -> None:
-        """Begin anew: so many rows have the first slots."""
+        """Start over: the first slots are in use, one for each row."""
         self.reach = rows
         self.free: npt.NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self._spare: list[Slots] = []
         self._spares = 0
-        self._most, self._freed = rows, 0  # most rows at once, and slots freed, since a last look
+        # Since the last check: most rows at once, and slots freed.
+        self._most, self._freed = rows, 0
 
     def __len__(self) -> int:
-        """How many slots rows have."""
+        """Return the number of slots in use."""
         return self.reach - self._spares
 
     def in_use(self) -> Slots:
-        """Return the slots that rows have, ascending. Costs all slots."""
+        """Return the slots in use, ascending. Costs all slots."""
         return np.flatnonzero(~self.free[: self.reach]).astype(np.int32)
 
     def take(self, rows: int) -> Slots:
-        """Give some slots to rows: free ones first."""
+        """Return slots for new rows: free ones first."""
         self.given += rows
         parts = []
         while rows and self._spare:
@@ -60,21 +61,21 @@ class SlotPool:
         return slots
 
     def release(self, slots: Slots) -> None:
-        """Take slots back, each once, which rows have."""
+        """Take back slots that are in use, each once."""
         self.free[slots] = True
         self._spare.append(slots)
         self._spares += len(slots)
         self._freed += len(slots)
 
     def outgrown(self, rows: int, fewest: int) -> bool:
-        """Say whether there have long been few rows for so many slots. To be asked after each step.
+        """Return whether rows have long been few for the number of slots. Call it after each step.
 
-        Long is until as many slots as there are have been freed twice: so what is emptied and filled again
-        keeps its room.
+        "Long" is the time in which as many slots as there are were freed twice. So a table that is
+        emptied and filled again keeps its room.
 
         Args:
-            rows: how many there are now.
-            fewest: so many slots are never too many.
+            rows: the current number of rows.
+            fewest: a number of slots that is never too many.
         """
         self._most = max(self._most, rows)
         if self._freed <= 2 * self.reach + fewest:

@@ -1,4 +1,4 @@
-"""Slots in ascending order of something: pushed many at a time, found by range; vectorised."""
+"""Slots in ascending order of some value: pushed many at a time, found by range. Vectorised."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Values = npt.NDArray[Any]
 
 
 class SortedRuns:
-    """Pairs (value, slot), as a few sorted stretches, each at least twice as long as the next.
+    """Pairs (value, slot) in a few sorted stretches, each at least twice as long as the next.
 
-    So a push costs what it brings, times a logarithm.
+    So a push costs the number of new pairs, times a logarithm.
 
     Args:
-        dtype: of the values.
+        dtype: the type of the values.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
@@ -44,7 +44,7 @@ class SortedRuns:
         self.stretches.append((values, slots))
 
     def between(self, firsts: Values, lasts: Values) -> Slots:
-        """Return the slots of all pairs with first <= value <= last, of any of some ranges."""
+        """Return the slots of all pairs with first <= value <= last for one of some ranges."""
         found = [np.empty(0, dtype=np.int32)]
         for values, slots in self.stretches:
             lows = np.searchsorted(values, firsts, side="left")
@@ -53,7 +53,7 @@ class SortedRuns:
         return np.concatenate(found)
 
     def pop(self, until: Any) -> Slots:
-        """Remove all pairs up to a value; return their slots."""
+        """Remove all pairs up to a value. Return their slots."""
         found = [np.empty(0, dtype=np.int32)]
         left: list[tuple[Values, Slots]] = []
         for values, slots in self.stretches:

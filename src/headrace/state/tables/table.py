@@ -1,10 +1,12 @@
 """A keyed table in memory: rows in slots, found through an index, changed many at a time.
 
-A slot is a row's place. A row that is deleted keeps its slot and is not *live* until that has been
-written; then its slot is *free*, and given to the next row. So a table in which rows come and go neither
-grows nor has to be tidied up, and every method costs what it is given, never what there is (but for
-growing, which each row pays for a bounded number of times, and for compacting, when rows are a small part
-of what they were).
+A slot is the place of a row. A deleted row keeps its slot, and is not *live*, until the deletion
+has been written. Then its slot is *free*, and is given to the next new row. So a table in which
+rows come and go neither grows nor has to be compacted.
+
+The cost of each method depends on its arguments, not on the number of rows, with two exceptions.
+Growing costs all rows, and each row pays for it a bounded number of times. Compacting costs all
+rows, once they are a small part of what they were.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from headrace.state.tables.slots import FEW, SlotPool
 from headrace.state.tables.sorted_runs import SortedRuns
 
 Mask = npt.NDArray[np.bool_]
-#: Says for hashes which bins they are in.
+#: Returns the bin of each hash.
 BinsOf = Callable[[U64], npt.NDArray[np.int64]]
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 _NEVER_DUE: Times = np.full(1, MAX_TIME, dtype=np.int64)
@@ -43,17 +45,17 @@ _FEWEST_SLOTS = 1_024
 
 
 class Table:
-    """Rows of one table (or timer) of a columnar computation.
+    """The rows of one table, or of one timer, of a columnar computation.
 
     Args:
         section: its section in run files.
         keys: the parts of the key.
-        sub: what tells rows of one key apart.
+        sub: the columns that distinguish the rows of one key.
         columns: the other columns.
-        domain: what rows are due by, if they are.
-        ranges: the hash ranges of the keys that are expected.
-        hash_is_key: whether keys of one hash are one key; where not, they are compared.
-        version: of its columns.
+        domain: the clock by which rows are due, or None.
+        ranges: the hash ranges of the expected keys.
+        hash_is_key: whether equal hashes mean equal keys. If not, keys are compared.
+        version: version of the columns.
     """
 
     def __init__(
@@ -70,12 +72,13 @@ class Table:
         self._hash_is_key = hash_is_key and not sub
         self._ranges = ranges
         self._index = SlotIndex(None if sub else ranges)
-        # Rows with subs are indexed by a hash of both; their keys' hashes are put in order beside it.
+        # Rows with subs are indexed by a hash of key and subs. So their keys' hashes are also kept
+        # in order.
         self._by_hash = SortedRuns(np.uint64) if sub else None
         self._slots = SlotPool()
-        self._dead = 0  # slots that hold no row, free or not
-        self._loose: list[Slots] = []  # slots that may hold no row, and of which nothing is written
-        self._text_bytes = 0  # of texts and bytes in all columns
+        self._dead = 0  # the number of slots without a row, free or not
+        self._loose: list[Slots] = []  # slots that may have no row, and no change to be written
+        self._text_bytes = 0  # size of texts and bytes in all columns
         self._hashes: U64 = np.empty(0, dtype=np.uint64)
         self._row_hashes: U64 = np.empty(0, dtype=np.uint64)
         self._live: Mask = np.empty(0, dtype=np.bool_)
@@ -86,20 +89,20 @@ class Table:
         self._journal: list[tuple[Slots, Mask, Times, list[Column]]] | None = None
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self._slots.reach - self._dead
 
     # -- finding ------------------------------------------------------------------------------
 
     def row_hashes(self, hashes: U64, sub: Sequence[Column]) -> U64:
-        """Return what rows are found by: the key's hash, or that and the sub columns'."""
+        """Return the hashes by which rows are found: of the key or, with subs, of key and subs."""
         if not self.sub:
             return hashes
         columns = [c.to_arrow(values) for c, values in zip(self.sub, sub, strict=True)]
         return hash_words(hashes + hash_columns(columns))
 
     def find(self, row_hashes: U64, identity: Sequence[Column]) -> Slots:
-        """Return the slot of each row, or ``NO_SLOT``; a slot may hold a row that is gone."""
+        """Return the slot of each row, or ``NO_SLOT``. A slot may hold a deleted row."""
 
         def same(at: npt.NDArray[np.int64], slots: Slots) -> Mask:
             equal: Mask = self._row_hashes[slots] == row_hashes[at]
@@ -115,12 +118,14 @@ class Table:
         self, found: Slots, hashes: U64, row_hashes: U64, identity: Sequence[Column], *,
         once: bool = False,
     ) -> Slots:  # fmt: skip
-        """Return the slots of rows, giving those that were not found a slot of their own.
+        """Return the slots of rows. Rows that were not found get new slots.
 
         Args:
-            found: where they are, as :meth:`find` says it.
-            hashes, row_hashes, identity: of their keys, and of them.
-            once: whether it is certain that each comes once.
+            found: the slots, as :meth:`find` returned them.
+            hashes: hashes of the keys.
+            row_hashes: hashes of the rows.
+            identity: the columns of keys and subs.
+            once: whether each row is known to occur once.
         """
         missing = np.flatnonzero(found == NO_SLOT)
         if not len(missing):
@@ -164,7 +169,10 @@ class Table:
         return slots
 
     def _push_hashes(self, hashes: U64, slots: Slots) -> None:
-        """Note where keys are, in order; begin anew when most entries are of rows that are gone."""
+        """Note where keys are, in order of hashes.
+
+        Start over if most entries are of deleted rows.
+        """
         assert self._by_hash is not None
         if len(self._by_hash) > 2 * self.used + _FEWEST_SLOTS:
             self._by_hash = SortedRuns(np.uint64)
@@ -179,10 +187,10 @@ class Table:
         self._index.rebuild(None if self.sub else self._ranges, hashes, slots, more)
 
     def _grow(self, least: int) -> None:
-        # (Columns grow in place, mostly; so a step is not made to wait for room that others will need.)
+        # Columns mostly grow in place, so that no step waits while all rows are copied.
         capacity = max(_FEWEST_SLOTS, least + least // 8)
         if not self.sub:
-            del self._row_hashes  # (the same column once more)
+            del self._row_hashes  # the same array as _hashes
         for name in self._columns_of_slots:
             setattr(self, name, grow([vars(self).pop(name)], capacity)[0])
         if not self.sub:
@@ -194,7 +202,7 @@ class Table:
 
     @property
     def _columns_of_slots(self) -> list[str]:
-        """What there is for each slot besides identity and content, by name."""
+        """Names of the arrays with an entry for each slot, other than identity and content."""
         there = {
             "_hashes": True,
             "_row_hashes": bool(self.sub),
@@ -206,14 +214,14 @@ class Table:
     # -- reading ------------------------------------------------------------------------------
 
     def live(self, slots: Slots) -> Mask:
-        """Say for each slot whether it holds a row; ``NO_SLOT`` holds none."""
+        """Return for each slot whether it holds a row. ``NO_SLOT`` does not."""
         if not self._slots.reach:
             return np.zeros(len(slots), dtype=np.bool_)
         live: Mask = self._live[slots] & (slots != NO_SLOT)
         return live
 
     def values(self, number: int, slots: Slots, live: Mask) -> Column:
-        """Return a column of some rows; rows that are not there read as empty."""
+        """Return a column of some rows. Rows that do not exist read as empty."""
         kind = self.columns[number]
         if not self._slots.reach:
             return kind.new(len(slots))
@@ -222,7 +230,7 @@ class Table:
         return taken
 
     def due_times(self, slots: Slots, live: Mask) -> Times:
-        """Return the time that each row is due at; ``MAX_TIME`` for those that are not there."""
+        """Return the time at which each row is due; ``MAX_TIME`` for rows that do not exist."""
         if not self._slots.reach:
             return np.full(len(slots), MAX_TIME, dtype=np.int64)
         return np.where(live, self._due[slots], MAX_TIME)
@@ -234,7 +242,7 @@ class Table:
     # -- changing -----------------------------------------------------------------------------
 
     def put(self, slots: Slots, content: dict[int, Column], due: Times | None) -> None:
-        """Let rows (each once) exist; columns that are not given keep what they were."""
+        """Create or change rows, each once. Columns that are not given keep their values."""
         self._keep(slots)
         live = self._live[slots]
         if not live.all():
@@ -259,7 +267,7 @@ class Table:
         return pending
 
     def _push_due(self, times: Times, slots: Slots) -> None:
-        """Note when rows are due; begin anew when most entries are stale."""
+        """Note when rows are due. Start over if most entries are stale."""
         if len(self.due) > 2 * len(self) + _FEWEST_SLOTS:
             self.due = DueRows(self._pending)
             slots = np.flatnonzero(self._live[: self._slots.reach]).astype(np.int32)
@@ -267,7 +275,7 @@ class Table:
         self.due.push(times, slots)
 
     def remove(self, slots: Slots) -> None:
-        """Let rows (each once) be gone; those that are already are left alone."""
+        """Delete rows, each once. Rows that do not exist are ignored."""
         slots = slots[self.live(slots)]
         if not len(slots):
             return
@@ -277,9 +285,9 @@ class Table:
         self._dirty.append(slots)
 
     def pop_due(self, until: int) -> Slots:
-        """Return the slots of live rows that are due by a time, in no particular order.
+        """Return the slots of live rows that are due up to a time, in no particular order.
 
-        They are not pending any more, unless they are put again.
+        They are no longer pending, unless they are put again.
         """
         slots = self.due.pop_due(until)
         if len(slots):
@@ -294,16 +302,16 @@ class Table:
             self._journal.append((slots, self._live[slots], self._due[slots], content))
 
     def begin(self) -> int:
-        """Remember from now on what is changed; return a mark for :meth:`undo`."""
+        """Start to log changes. Return a mark for :meth:`undo`."""
         self._journal = []
         return len(self._dirty)
 
     def keep(self) -> None:
-        """Stop remembering."""
+        """Keep the changes since :meth:`begin`."""
         self._journal = None
 
     def undo(self, mark: int) -> None:
-        """Bring back what was there at :meth:`begin`."""
+        """Undo the changes since :meth:`begin`."""
         for slots, live, due, content in reversed(self._journal or []):
             self._dead += int(self._live[slots].sum()) - int(live.sum())
             self._live[slots] = live
@@ -336,7 +344,10 @@ class Table:
         return pa.schema([*fields, *([pa.field(VERSION, pa.uint16())] if self.version > 1 else [])])
 
     def take_changes(self) -> pa.RecordBatch | None:
-        """Return the rows that were changed since the last time, sorted by hash, and forget it."""
+        """Return the rows changed since the last call, sorted by hash.
+
+        Then forget that they changed.
+        """
         if not self._dirty:
             self._free_up(self._loose)
             return None
@@ -352,7 +363,7 @@ class Table:
         return batch
 
     def _free_up(self, some: list[Slots]) -> None:
-        """Let the slots of some rows that are gone be given to others. Costs the rows that are gone."""
+        """Free the slots of deleted rows among some. Costs the deleted rows."""
         gone = [slots[~(self._live[slots] | self._slots.free[slots])] for slots in some]
         self._loose = []
         self._release(gone[0] if len(gone) == 1 else distinct(np.concatenate([*gone, _NO_SLOTS])))
@@ -360,7 +371,7 @@ class Table:
             self.compact()
 
     def _release(self, slots: Slots) -> None:
-        """Take slots (each once) that hold no row, or one that is forgotten, out of the index."""
+        """Remove slots, each once, from the index. They hold no row, or one that is forgotten."""
         if not len(slots):
             return
         self._slots.release(slots)
@@ -386,10 +397,10 @@ class Table:
         return pa.record_batch(columns, schema=self.schema)
 
     def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
-        """Return the live rows of some hashes, sorted by hash; None when there are none.
+        """Return the live rows of some hashes, sorted by hash, or None if there are none.
 
-        Costs what it returns: rows are found in the index, which is in order of hashes, or by a list of
-        slots that is.
+        Costs what is returned. The rows are found through the index, which is in order of hashes,
+        or through a list of slots in that order.
         """
         slots = self._slots_of(ranges)
         slots = slots[self._live[slots]]
@@ -399,16 +410,16 @@ class Table:
         return self._batch(slots, self._hashes[slots])
 
     def _slots_of(self, ranges: Ranges) -> Slots:
-        """Return the slots of some hashes, also of rows that are gone and not written yet."""
+        """Return the slots of some hashes, including deletions that are not written yet."""
         if self._by_hash is None:
             slots = self._index.near(ranges)
             return slots[ranges.contain(self._hashes[slots])]
         slots = self._by_hash.between(ranges.firsts, ranges.lasts)
         stays = ranges.contain(self._hashes[slots]) & ~self._slots.free[slots]
-        return distinct(slots[stays])  # (a slot that was given again is there more than once)
+        return distinct(slots[stays])  # a slot that was reused occurs more than once
 
     def absorb(self, table: pa.Table) -> None:
-        """Take rows of a section over what is there; they count as no change of this step."""
+        """Apply rows of a section. They do not count as changes of this step."""
         changed = len(self._dirty)
         names = [kind.name for kind in self.keys] + [SUB_PREFIX + kind.name for kind in self.sub]
         identity = [
@@ -438,7 +449,7 @@ class Table:
 
     @property
     def row_bytes(self) -> int:
-        """About how much memory a row takes, with its part of the index."""
+        """About how much memory a row takes with its part of the index, in bytes."""
         kinds = [*self.keys, *self.sub, *self.columns]
         own = sum(_OBJECT_BYTES if kind.dtype == object else kind.dtype.itemsize for kind in kinds)
         due = 8 if self.domain is not None else 0
@@ -446,36 +457,36 @@ class Table:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory the table takes."""
+        """About how much memory the table takes, in bytes."""
         return self._slots.reach * self.row_bytes + self._text_bytes + len(self.due) * 12
 
     @property
     def used(self) -> int:
-        """How many slots rows have, also such as are gone when that has not been written yet."""
+        """The number of slots in use, including those of deletions that are not written yet."""
         return len(self._slots)
 
     @property
     def given(self) -> int:
-        """How often a slot was given to a row that was not there."""
+        """How often a slot was given to a new row."""
         return self._slots.given
 
     def bytes_by_bin(self, bins_of: BinsOf, bins: int) -> npt.NDArray[np.int64]:
-        """Return about how much memory the rows of each bin take."""
+        """Return about how much memory the rows of each bin take, in bytes."""
         live = self._live[: self._slots.reach]
         rows = np.bincount(bins_of(self._hashes[: self._slots.reach][live]), minlength=bins)
         return rows * (self.nbytes // max(self._slots.reach, 1))
 
     @property
     def sparse(self) -> bool:
-        """Whether a quarter of its memory or more holds no row."""
+        """Whether a quarter of its slots or more hold no row."""
         return self._dead > _FEWEST_SLOTS and 4 * self._dead > self._slots.reach
 
     def compact(self) -> None:
-        """Give back the memory of all slots that hold no row. Costs all rows."""
+        """Give back the memory of all slots without a row. Costs all rows."""
         self.keep_only(np.ones(self._slots.reach, dtype=np.bool_))
 
     def keep_only(self, stays: Mask) -> None:
-        """Forget all rows but some (by slot), and give all slots anew. Costs all rows."""
+        """Forget all rows but some, given by slot, and renumber the slots. Costs all rows."""
         slots = np.flatnonzero(stays & self._live[: self._slots.reach])
         hashes, row_hashes = self._hashes[slots], self._row_hashes[slots]
         due = _never_due(len(slots)) if self.domain is None else self._due[slots]
@@ -497,12 +508,13 @@ class Table:
             self.due.push(due, np.arange(len(slots), dtype=np.int32))
 
     def forget(self, ranges: Ranges) -> tuple[U64, Times]:
-        """Forget the rows of some hashes, which counts as no change; costs what is forgotten.
+        """Forget the rows of some hashes. This does not count as a change.
 
-        Their memory is there for others; it is given back when most of the table is forgotten.
+        Costs what is forgotten. The memory is reused for other rows. It is given back if most of
+        the table is forgotten.
 
         Returns:
-            The hashes of the rows that were there, and when each was due.
+            The hashes of the forgotten rows, and when each was due.
         """
         slots = self._slots_of(ranges)
         there = slots[self._live[slots]]
@@ -517,15 +529,18 @@ class Table:
         return hashes, due
 
     def expect(self, ranges: Ranges) -> None:
-        """Say which hashes are expected from now on. Costs no row that is there (but see ``SlotIndex``)."""
+        """Set the hashes that are expected from now on.
+
+        Costs nothing for existing rows, unless :class:`SlotIndex` is rebuilt.
+        """
         self._ranges = ranges
         if not self.sub and not self._index.expect(ranges, self._row_hashes):
             self._index_anew(self._slots.reach // 8)
 
     def make_room(self, ranges: Ranges) -> None:
-        """Say that all rows of some hashes are to come, of which few are there, or none. Costs these.
+        """Prepare for all rows of some hashes, of which few exist yet, or none. Costs these few.
 
-        (They would crowd in an index that was made for those which are there.)
+        In an index that was made for the existing rows they would crowd.
         """
         if self.sub:
             return
@@ -536,7 +551,7 @@ class Table:
             self._index_anew(self._slots.reach // 8)
 
     def lowest_by_bin(self, bins_of: BinsOf, bins: int) -> Times:
-        """Return the lowest pending time of each bin."""
+        """Return the lowest pending time in each bin."""
         lowest = np.full(bins, MAX_TIME, dtype=np.int64)
         live = self._live[: self._slots.reach]
         due = np.minimum(self._due[: self._slots.reach][live], LAST_TIMER)
@@ -544,7 +559,7 @@ class Table:
         return lowest
 
     def used_hashes(self) -> U64:
-        """The hashes of all slots that have ever been given, also of those that hold no row."""
+        """Return the hashes of all slots that were ever used, including those without a row."""
         return self._hashes[: self._slots.reach]
 
 
@@ -553,14 +568,15 @@ def _text_bytes(values: Column) -> int:
 
 
 def _never_due(count: int) -> Times:
-    """Return one number, seen as many: rows without a clock spend no memory on it."""
+    """Return ``MAX_TIME`` for a number of rows, without using memory for each."""
     return np.broadcast_to(_NEVER_DUE, count)
 
 
 def grow(columns: list[Column], capacity: int) -> list[Column]:
-    """Return columns with more room; takes them out of the list: what nobody else holds grows in place.
+    """Return columns with more room, and empty the list that is passed.
 
-    (A copy of a column of objects looks at each of them, twice.)
+    A column to which nothing else refers grows in place. Copying a column of objects would look at
+    each object twice.
     """
     grown = []
     columns.reverse()
@@ -568,7 +584,7 @@ def grow(columns: list[Column], capacity: int) -> list[Column]:
         column = columns.pop()
         try:
             column.resize(capacity)
-        except ValueError:  # somebody holds it, or it is part of another one
+        except ValueError:  # something else refers to it, or it is a view
             old, column = column, np.empty(capacity, dtype=column.dtype)
             column[: len(old)] = old
         grown.append(column)
@@ -578,7 +594,7 @@ def grow(columns: list[Column], capacity: int) -> list[Column]:
 def rows_are_distinct(
     at: npt.NDArray[np.int64], row_hashes: U64, identity: Sequence[Column]
 ) -> bool:
-    """Say whether some rows are all different."""
+    """Return whether some rows are all different."""
     wanted = row_hashes[at]
     if len(at) < 2 or (wanted[1:] > wanted[:-1]).all():
         return True
@@ -589,7 +605,7 @@ def rows_are_distinct(
 def _distinct(
     missing: npt.NDArray[np.int64], wanted: U64, identity: Sequence[Column]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first of each row among those missing, and which of them each one is."""
+    """Return the first of each different row among the missing, and which one each row equals."""
     _, first, same_as = np.unique(wanted, return_index=True, return_inverse=True)
     chosen = missing[first]
     for column in identity:
@@ -597,7 +613,7 @@ def _distinct(
             break
     else:
         return chosen, same_as
-    # Different rows of one hash: rare enough for a walk in Python.
+    # Different rows have the same hash: rare enough for a loop in Python.
     numbers: dict[tuple[Any, ...], int] = {}
     parts = zip(*(column[missing].tolist() for column in identity), strict=True)
     which = np.array([numbers.setdefault(part, len(numbers)) for part in parts])

@@ -1,4 +1,4 @@
-"""The soft state of a columnar computation on one worker: its tables and timers, and their handles."""
+"""The soft state of a columnar computation on one worker: tables, timers, and their handles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TAG = "tag"
 
 
 class StepClock:
-    """The clock reading of the step at hand, for what lives by wall time."""
+    """The clock reading of the current step, for rows that live by wall time."""
 
     def __init__(self) -> None:
         self.now_us = 0
@@ -56,7 +56,10 @@ class BoundRows:
         return len(self._slots)
 
     def _current(self) -> Slots:
-        """Return the slots; looks again for rows that were not there, when the table has grown."""
+        """Return the current slots.
+
+        If the table has grown, look again for rows that were missing.
+        """
         if self._seen != self._table.given:
             missing = np.flatnonzero(self._slots == NO_SLOT)
             identity = [column[missing] for column in self._identity]
@@ -66,23 +69,23 @@ class BoundRows:
 
     @property
     def exists(self) -> Mask:
-        """For each of the keys, whether there is a row."""
+        """Whether each of the rows exists."""
         return self._table.live(self._current())
 
     def __getitem__(self, name: str) -> Column:
-        """Return a column of the rows; zero or empty where there is no row."""
+        """Return a column of the rows; zero or empty for rows that do not exist."""
         slots = self._current()
         return self._table.values(self._handle.number_of(name), slots, self._table.live(slots))
 
     def upsert(self, **columns: Any) -> None:
-        """Write the rows: those that are not there begin, the others change.
+        """Write the rows: create those that do not exist, and change the others.
 
         Args:
-            columns: an array (or one value for all) for each column that is written; columns that
-                are not named keep what they were.
+            columns: an array, or one value for all rows, for each column to be written. Other
+                columns keep their values.
 
         Raises:
-            ValueError: when a row comes twice among the keys.
+            ValueError: if a row occurs twice among the keys.
             TypeError: for a column that the table does not have, or values of another type.
         """
         handle, table = self._handle, self._table
@@ -100,13 +103,13 @@ class BoundRows:
         self._slots, self._seen = slots, table.given
 
     def delete(self, where: Mask | None = None) -> None:
-        """Delete the rows, or some of them; those that are not there are left alone."""
+        """Delete all of the rows, or some. Rows that do not exist are ignored."""
         slots = self._current()
         self._table.remove(distinct(slots if where is None else slots[where]))
 
 
 class BoundTable:
-    """A ``TableState`` bound to the table that a worker has in memory."""
+    """A ``TableState`` over the table that a worker has in memory."""
 
     def __init__(self, name: str, declared: TableState, state: TableSet, place: str) -> None:
         self.name = name
@@ -126,18 +129,18 @@ class BoundTable:
         self._numbers = {kind.name: number for number, kind in enumerate(columns)}
 
     def as_declared(self, table: pa.Table) -> pa.Table:
-        """Return rows of storage upgraded, with the columns of today."""
+        """Return stored rows upgraded, and with today's columns."""
         return self.stored.as_declared(table, self._schema)
 
     def at(self, keys: Keys, **sub: Any) -> BoundRows:
-        """Find the rows of some keys.
+        """Return the rows of some keys.
 
         Args:
-            keys: from the batch.
-            sub: for a table with ``sub``, an array (or one value for all) for each sub column.
+            keys: keys from the batch.
+            sub: an array, or one value for all keys, for each sub column of a table with ``sub``.
 
         Raises:
-            TypeError: when the sub columns are not those declared.
+            TypeError: if the sub columns are not the declared ones.
         """
         kinds = self.table.sub
         if set(sub) != {kind.name for kind in kinds}:
@@ -151,7 +154,7 @@ class BoundTable:
         """Return the position of a column.
 
         Raises:
-            TypeError: when there is none of that name.
+            TypeError: if the table has no column of that name.
         """
         try:
             return self._numbers[name]
@@ -161,10 +164,10 @@ class BoundTable:
             ) from None
 
     def check_once(self, slots: Slots, row_hashes: U64, identity: Sequence[Column]) -> None:
-        """Check that no row is written twice by one call, which would lose a change.
+        """Check that one call does not write a row twice, which would lose a change.
 
         Raises:
-            ValueError: when one is.
+            ValueError: if it does.
         """
         there = slots[slots != NO_SLOT]
         new = np.flatnonzero(slots == NO_SLOT)
@@ -176,7 +179,7 @@ class BoundTable:
         )
 
     def lives_until(self, keys: Keys, slots: Slots) -> Times | None:
-        """Return when rows that are written now will be due to go."""
+        """Return when rows that are written now will expire, or None without a time to live."""
         if self._ttl_us is None:
             return None
         table = self.table
@@ -188,7 +191,7 @@ class BoundTable:
 
 
 class TimersHandle:
-    """A ``Timer`` of a columnar computation: set and cancelled for many keys at once."""
+    """A ``Timer`` of a columnar computation, which is set and cancelled for many keys at once."""
 
     def __init__(self, name: str, declared: TimerDeclaration, state: TableSet) -> None:
         self.name = name
@@ -203,12 +206,14 @@ class TimersHandle:
         return row_hashes, identity, self.table.find(row_hashes, identity)
 
     def set(self, keys: Keys, times_us: Any, *, tags: Any = 0) -> None:
-        """Set a timer for each key; (name, tag) that is already set is replaced.
+        """Set a timer for each key.
+
+        A timer that is already set with the same (name, tag) is replaced.
 
         Args:
-            keys: a key may come more than once: then its last time counts.
-            times_us: microseconds since 1970 UTC, an array or one time for all.
-            tags: integers that tell a key's timers of one name apart.
+            keys: a key may occur more than once; its last time then counts.
+            times_us: microseconds since 1970 UTC: an array, or one time for all keys.
+            tags: integers that distinguish a key's timers of one name.
         """
         times = _TIME.coerced(times_us, len(keys))
         if not len(keys):
@@ -221,24 +226,24 @@ class TimersHandle:
         self.table.put(slots, {}, times)
 
     def cancel(self, keys: Keys, *, tags: Any = 0) -> Mask:
-        """Remove timers; say for each whether it was set."""
+        """Remove timers, and return for each whether it was set."""
         _, _, found = self._found(keys, tags)
         was_set = self.table.live(found)
         self.table.remove(distinct(found))
         return was_set
 
     def when_us(self, keys: Keys, *, tags: Any = 0) -> Times:
-        """Return what each timer is set for, in microseconds; 2^63 - 1 where none is."""
+        """Return the time for which each timer is set, in microseconds; 2^63 - 1 if not set."""
         _, _, found = self._found(keys, tags)
         return self.table.due_times(found, self.table.live(found))
 
     def fire(self, until: int, cause: tuple[int, int]) -> FiredBatch | None:
-        """Remove the timers that are due by a time; return them in order, or None.
+        """Remove the timers that are due up to a time, and return them in order, or None.
 
         Args:
             until: the time.
-            cause: the event time that they cause productions at, and the earliest that these may have. An
-                event timer has its own, unless no record can have that.
+            cause: the default and the earliest event time of productions. An event timer has its
+                own time instead, unless that is too late for a record.
         """
         table = self.table
         slots = table.pop_due(until)
@@ -256,7 +261,7 @@ class TimersHandle:
         return FiredBatch(self.name, self.domain, keys, times, tags)
 
     def _causes(self, times: Times, cause: tuple[int, int]) -> tuple[Times, Times]:
-        """Return when productions of timers are, by default and at the earliest."""
+        """Return the default and the earliest event time of each timer's productions."""
         if self.domain is EVENT_TIME and int(times.max()) <= LAST_DATE_US:
             set_for = times.copy()
             return set_for, set_for
@@ -268,7 +273,7 @@ _TIME = ColumnType("times_us", pa.int64())
 
 
 def _sortable(columns: Sequence[Column]) -> list[Column]:
-    """Return columns by which rows of one hash come in an order that is the same everywhere."""
+    """Return columns by which rows of one hash sort in the same order everywhere."""
     return [
         np.unique(column, return_inverse=True)[1] if column.dtype == object else column
         for column in columns
@@ -299,39 +304,39 @@ class TableSet(BinnedState):
 
     @property
     def sections(self) -> list[str]:
-        """A section for each table and each timer."""
+        """One section for each table and each timer."""
         return list(self.tables)
 
     def as_declared(self, section: str, table: pa.Table) -> pa.Table:
-        """Return rows of storage upgraded, with the columns of today."""
+        """Return stored rows upgraded, and with today's columns."""
         stored = self._stored.get(section)
         return table if stored is None else stored(table)
 
     def absorb(self, section: str, table: pa.Table) -> None:
-        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
         self.tables[section].absorb(table)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
-        """Return the rows at hand in some ranges of hashes."""
-        ranges = self.node.group.own(ranges)  # (which may be joined with another group's)
+        """Return the rows in memory in some ranges of hashes."""
+        ranges = self.node.group.own(ranges)  # ranges may be joined with those of another group
         found = {section: table.rows_in(ranges) for section, table in self.tables.items()}
         return {
             name: pa.Table.from_batches([rows]) for name, rows in found.items() if rows is not None
         }
 
     def cached_bytes(self) -> int:
-        """Return about how much memory the rows take."""
+        """Return about how much memory the rows take, in bytes."""
         return sum(table.nbytes for table in self.tables.values())
 
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
-        """Return about how much memory the rows of each bin take."""
+        """Return about how much memory the rows of each bin take, in bytes."""
         sizes = np.zeros(len(self.layout), dtype=np.int64)
         for table in self.tables.values():
             sizes += table.bytes_by_bin(self.layout.bins_of, len(sizes))
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
-        """Forget the rows of some bins; return the lowest of their pending times, by bin."""
+        """Evict the rows of some bins. Return the lowest pending time in each bin of the layout."""
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
         for table in self.tables.values():
             if table.domain is not None:
@@ -342,7 +347,7 @@ class TableSet(BinnedState):
         return lowest
 
     def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
-        """Do the same; costs what leaves."""
+        """Evict the rows of some bins like :meth:`drop`, at the cost of the rows that leave."""
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
         ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
         for table in self.tables.values():
@@ -353,25 +358,28 @@ class TableSet(BinnedState):
         return lowest
 
     def expect(self, ranges: Ranges) -> None:
-        """Say which hashes are the worker's from now on."""
+        """Note which hashes are the worker's from now on."""
         self.ranges = ranges
         for table in self.tables.values():
             table.expect(ranges)
 
     def make_room(self, ranges: Ranges) -> None:
-        """Say that the rows of bins which are not loaded are to come."""
+        """Prepare for the rows of bins that are about to be loaded."""
         for table in self.tables.values():
             table.make_room(ranges)
 
     def compact(self) -> None:
-        """Give back the memory of rows that are gone."""
+        """Give back the memory of deleted rows, in tables where these are many."""
         for table in self.tables.values():
             if table.sparse:
                 table.compact()
 
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return a lower bound of what is pending in the loaded bins; in event time, of timers."""
-        if domain is EVENT_TIME:  # rows that expire then are no work
+        """Return a lower bound of the pending times in loaded bins.
+
+        In event time only timers count.
+        """
+        if domain is EVENT_TIME:  # rows that expire in event time do not count as work
             timers = [timer.table for timer in self.timers.values()]
             return min((t.due.bound() for t in timers if t.domain is domain), default=MAX_TIME)
         pending = [t.due.lowest() for t in self.tables.values() if t.domain is domain]
@@ -387,21 +395,21 @@ class TableSet(BinnedState):
                 table.remove(np.sort(table.pop_due(until)))
 
     def begin(self) -> list[int]:
-        """Remember what is changed from now on; return a mark for :meth:`undo`."""
+        """Start to log changes. Return a mark for :meth:`undo`."""
         return [table.begin() for table in self.tables.values()]
 
     def keep(self) -> None:
-        """Stop remembering: what was changed stays."""
+        """Keep the changes since :meth:`begin`."""
         for table in self.tables.values():
             table.keep()
 
     def undo(self, marks: list[int]) -> None:
-        """Take back what was changed since :meth:`begin`."""
+        """Undo the changes since :meth:`begin`."""
         for table, mark in zip(self.tables.values(), marks, strict=True):
             table.undo(mark)
 
     def changed_parts(self) -> list[RunPart]:
-        """Return what the step changed, to be written, and forget it."""
+        """Return what the step changed, to be written. Then forget that it changed."""
         parts = []
         for section, table in self.tables.items():
             batch = table.take_changes()

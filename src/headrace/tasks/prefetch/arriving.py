@@ -1,8 +1,9 @@
-"""What arrives with a plan: rows of bins that a new layout gives to a worker, and that it has read ahead.
+"""Gathers the read-ahead rows that a new layout gives to a worker.
 
-They are what was read ahead and the changes since, of which the plan names the files. So they can be
-gathered from the moment that a process sees the plan, which is when it reads records: the task that takes
-them over comes later in the step, and would have waited for the files.
+These are the rows that were read ahead, with the changes since. The plan names the files with these
+changes. So gathering starts as soon as the process sees the plan, while records are still being
+read. The task that takes the rows over comes later in the step. It would otherwise have to wait for
+the files.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Rows = Mapping[str, list[tuple[str, pa.Table]]]
 
 
 class Arrival(NamedTuple):
-    """What arrives.
+    """Identifies the rows that arrive.
 
     Attributes:
         ranges: computation → its hashes that arrive.
-        as_of: names the files that the rows are as of.
+        as_of: digests of the files of the layer's state, as of which the rows are.
     """
 
     ranges: Mapping[str, Ranges]
@@ -46,15 +47,15 @@ def gathered(
     """Return the rows that arrive.
 
     Args:
-        arrival: of which hashes.
-        sections: what is wanted of each computation.
-        prepared: what was read ahead; it has all of these hashes.
+        arrival: their hashes.
+        sections: the sections of each computation's state.
+        prepared: the rows that were read ahead. They include all of these hashes.
         committed: the files as of the step before.
-        layout: where files are cut.
-        worker: whose the rows are now.
+        layout: bins, at whose borders files are cut.
+        worker: the new owner.
 
     Raises:
-        NotFound: when files are not there any more that what was read ahead goes on with.
+        NotFound: files with changes since the read-ahead are gone.
     """
     readers = StateReaders(
         committed.store, layout, worker, committed.tail_of(prepared), each=committed.each
@@ -66,20 +67,24 @@ def gathered(
 
 
 class Arriving:
-    """Gathers what arrives beside the tasks of a step, for the one that takes it over."""
+    """Gathers arriving rows concurrently with the tasks of a step."""
 
     def __init__(self) -> None:
         self._arrival: Arrival | None = None
         self._rows: Future[Rows] | None = None
 
     def begin(self, arrival: Arrival, gather: Callable[[], Rows], reading: Reading) -> None:
-        """Begin to gather; what was begun before for another arrival is forgotten."""
+        """Start to gather rows. Drop whatever was started for another arrival."""
         if self._arrival != arrival:
             self.forget()
             self._arrival, self._rows = arrival, reading.soon(gather)
 
     def take(self, arrival: Arrival) -> Rows | None:
-        """Return what was gathered, perhaps after a while; None if there is nothing to wait for."""
+        """Return the gathered rows, and wait for them if necessary.
+
+        Returns:
+            The rows. None if they are not being gathered, or not yet, or could not be.
+        """
         begun, rows = self._arrival, self._rows
         self._arrival = self._rows = None
         if rows is None or rows.cancel() or begun != arrival:
@@ -87,10 +92,10 @@ class Arriving:
         try:
             return rows.result()
         except (StorageError, Damaged):
-            return None  # whoever gathers it now is told of it
+            return None  # the caller gathers them itself, and sees the error
 
     def forget(self) -> None:
-        """Forget what was begun."""
+        """Drop whatever was started."""
         if self._rows is not None:
             self._rows.cancel()
         self._arrival = self._rows = None

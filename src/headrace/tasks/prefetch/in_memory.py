@@ -1,7 +1,7 @@
-"""Rows in memory that read as a run file does: what was read of files, and will be read once more.
+"""Rows in memory that can be read like a run file.
 
-Nothing is encoded, and nothing is looked at but the rows that are asked for: those of some bins are found
-by their hashes, however many others are there.
+They come from files, and will be read once more. Nothing is encoded. Rows of some bins are found by
+their hashes, at a cost that does not depend on the number of other rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headrace.runfiles.format import FileRef, RunPart, RunReader, Section, insid
 
 
 class RowsInMemory(RunReader):
-    """Rows of sections of state, as a reader of them.
+    """A reader of rows of state that are in memory.
 
     Args:
         parts: the rows, each part sorted by hash.
-        step: which step they are of.
+        step: the step that they are of.
     """
 
     def __init__(self, parts: Sequence[RunPart], step: int) -> None:
@@ -45,7 +45,7 @@ class RowsInMemory(RunReader):
 
 
 def _own(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows that keep nothing in memory but themselves."""
+    """Return the rows. Copy them if they keep much other memory alive."""
     if rows.get_total_buffer_size() <= 2 * rows.nbytes:
         return rows
     return rows.take(pa.array(np.arange(rows.num_rows)))

@@ -1,7 +1,8 @@
-"""Run files that are read once, however many parts of the hashes are read of them one after another.
+"""Short run files that are read once.
 
-A run has a step's changes of all hashes that its worker owns, in a block or two: whoever wants some of them
-reads all. So of a run its rows are read when it is opened, those of all hashes that are missing, and kept.
+State is read ahead in parts of the hash space. A run holds a step's changes of all hashes that its
+worker owns, often in one or two blocks. So whoever wants some of its hashes reads all of it. To
+read a short run only once, its rows of all missing hashes are kept in memory when it is opened.
 """
 
 from __future__ import annotations
@@ -18,61 +19,61 @@ from headrace.tasks.prefetch.in_memory import RowsInMemory
 #: Computation → the sections that its state is in.
 Sections = Mapping[str, Sequence[str]]
 
-#: Longer runs have so many blocks that parts of the hashes are read by themselves.
+#: Longer runs have enough blocks for parts of the hash space to be read on their own.
 _LONGEST = 2 << 20
 
 
 class KeptRuns:
-    """What was read of runs, in memory."""
+    """The rows of runs that were read once, in memory."""
 
     def __init__(self) -> None:
         self._ranges = Ranges.of([])
         self._runs: dict[str, RunReader | None] = {}
 
     def copy(self) -> KeptRuns:
-        """Return another one with the same, to go on from."""
+        """Return a copy to continue from."""
         other = KeptRuns()
         other._ranges, other._runs = self._ranges, dict(self._runs)
         return other
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget everything."""
         self._ranges = Ranges.of([])
         self._runs.clear()
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """The memory that the rows take, in bytes."""
         return sum(run.ref.length for run in self._runs.values() if run is not None)
 
     def __contains__(self, name: str) -> bool:
         return name in self._runs
 
     def want(self, missing: Ranges, runs: Iterable[str]) -> None:
-        """Keep what serves for some hashes: runs of these names, if all of the hashes were read of them."""
+        """Set the missing hashes. Keep the named runs if these hashes were read from them."""
         if len(missing.without(self._ranges)):
             self.clear()
             self._ranges = missing
         self._runs = {name: self._runs[name] for name in runs if name in self._runs}
 
     def takes(self, reader: RunReader) -> bool:
-        """Say whether a run is one to be kept, and is not yet."""
+        """Return whether a run should be kept and is not kept yet."""
         return reader.ref.length <= _LONGEST and reader.ref.name not in self._runs
 
     def take(self, readers: Sequence[RunReader], sections: Sections, each: Each) -> None:
-        """Read and keep the rows of some runs.
+        """Read the rows of some runs, and keep them.
 
         Args:
             readers: the runs.
-            sections: what is wanted of them.
-            each: reads them.
+            sections: the sections that are wanted.
+            each: reads them concurrently.
         """
         rows = each(lambda reader: parts_of(reader, sections, self._ranges), readers)
         for reader, parts in zip(readers, rows, strict=True):
             self._runs[reader.ref.name] = RowsInMemory(parts, reader.ref.step) if parts else None
 
     def split(self, sources: StateSources) -> tuple[StateSources, StateSources]:
-        """Return files with the runs that are kept as they are kept; and those that are not kept alone."""
+        """Return files twice: with the kept runs in place of their files, and without kept runs."""
         known, others = [], []
         for run, extent in zip(sources.runs, sources.extents, strict=True):
             if run.ref.name not in self._runs:

@@ -1,9 +1,11 @@
-"""What a worker reads ahead of hashes that it is to own, so that the switch itself reads only the tail.
+"""The rows that a worker has read ahead, so that the switch itself reads only the latest changes.
 
-Beside the state, never in it: the merged rows as of a step, and the changes since, as rows in memory.
-They are read in parts, at most so many bytes at a time, and follow the steps of the owner cheaply. It
-is by ranges of hashes, so bins may be split and merged meanwhile. It can be dropped at any time.
-(Megaphone migrates state through the dataflow; here it comes from files that are there anyway.)
+They are kept beside the state, not in it. They consist of merged rows as of a step, and of the
+changes since. Both are rows in memory. They are read in parts of bounded size, and kept up to date
+as the present owner commits steps. Reading ahead works on ranges of hashes, so bins may be split
+and merged meanwhile. The rows may be dropped at any time.
+
+Megaphone sends state through the dataflow when it migrates. Here the state is in files already.
 """
 
 from __future__ import annotations
@@ -24,28 +26,31 @@ from headrace.tasks.prefetch.kept import KeptRuns, Sections, one_batch, parts_of
 Sources = Mapping[str, StateSources]
 
 _NEVER = -1
-#: At least such a part of what is wanted is read at a time, once files are open.
+#: At least one in this many of the wanted hashes is read at a time, once files are open.
 _LEAST_PART = 256
-#: Hashes that are nearer to each other are one, when they are reckoned with as floats.
+#: Blocks count as at least this wide in hashes, because widths are computed with floats.
 _FINEST = 4_096.0
-#: To open a file takes at least as long as to read so many bytes, however little is in it.
+#: Opening a file costs at least as much as reading this many bytes, however small it is.
 _OPENING_BYTES = 256 << 10
-#: And to read a block of one as long as so many, however few it has; yet a turn reads some in any case.
+#: Reading a block costs at least as much as reading this many bytes, however short it is. But the
+#: budget is always enough for some blocks.
 _BLOCK_BYTES, _LEAST_BLOCKS = 32 << 10, 8
-#: Tails up to so many bytes are not worth a merge with all rows; pieces together longer than it stay apart.
+#: A tail of up to this size is not merged with all rows. Pieces that are larger together stay
+#: separate.
 _SHORT = 1 << 20
-#: So many neighbours that came of as many turns each become one piece: how many are looked through at the
-#: switch grows with the logarithm of the turns, and each row is merged as many times.
+#: This many neighbouring pieces of the same number of turns become one. So the number of pieces
+#: that a switch looks through grows with the logarithm of the turns. Each row is merged as many
+#: times.
 _ALIKE = 4
 
 
 class PreparedPiece(NamedTuple):
-    """Rows that were read ahead.
+    """Rows that were read ahead together.
 
     Attributes:
-        reader: has them, in memory.
-        ranges: the hashes that they are of.
-        turns: of how many turns, or steps, it came.
+        reader: reads them from memory.
+        ranges: the hashes that they cover.
+        turns: how many turns or steps they come from.
     """
 
     reader: RunReader
@@ -54,7 +59,7 @@ class PreparedPiece(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """The memory that the rows take, in bytes."""
         return self.reader.ref.length
 
 
@@ -62,10 +67,10 @@ class Prepared:
     """What was read ahead for one (layer, worker).
 
     Attributes:
-        ranges: the hashes of which everything is here.
-        as_of: up to which step.
-        since: names the claim that the steps up to then were made under.
-        opened: files that are open while it is not done, by name.
+        ranges: the hashes that were read in full.
+        as_of: the step that the rows are as of.
+        since: digest that stands for the claim under which that step was made.
+        opened: files that are open until everything is read, by name.
     """
 
     def __init__(self) -> None:
@@ -82,13 +87,13 @@ class Prepared:
         self.all_is_read()
 
     def all_is_read(self) -> None:
-        """Let go of the files that what is missing is read from."""
+        """Drop the files that missing rows are read from."""
         self.opened.clear()
         self._kept.clear()
-        self._listed = _NEVER  # up to which step they were listed
+        self._listed = _NEVER  # the step as of which they were listed
 
     def copy(self) -> Prepared:
-        """Return another one with the same, to go on from."""
+        """Return a copy to continue from."""
         other = Prepared()
         other.ranges, other.as_of, other.since = self.ranges, self.as_of, self.since
         other._whole, other._tail = list(self._whole), list(self._tail)
@@ -98,13 +103,13 @@ class Prepared:
 
     @property
     def prepared_bytes(self) -> int:
-        """How much memory it takes."""
+        """The memory that all of this takes, in bytes."""
         pieces = sum(piece.nbytes for piece in [*self._whole, *self._tail])
         opened = [reader for reader in self.opened.values() if reader.is_open]
         return pieces + self._kept.nbytes + sum(reader.opening_bytes for reader in opened)
 
     def keep(self, ranges: Ranges) -> None:
-        """Forget what is not of some hashes."""
+        """Forget everything except some hashes."""
         if not len(self.ranges.without(ranges)):
             return
         self.ranges = self.ranges.within(ranges)
@@ -117,13 +122,16 @@ class Prepared:
     # -- reading ahead ------------------------------------------------------------------------
 
     def follow(self, files: Sources, sections: Sections, as_of: int, each: Each = map) -> int:
-        """Take over the changes of further steps; return how many bytes that were.
+        """Take over the changes of further steps.
 
         Args:
-            files: the runs after :attr:`as_of`, at least.
-            sections: what is wanted of them.
-            as_of: up to which step they go.
+            files: the runs after :attr:`as_of`, and possibly others.
+            sections: the sections that are wanted.
+            as_of: the last of these steps.
             each: reads files.
+
+        Returns:
+            How many bytes were taken over or merged.
         """
         newer = {
             reader.ref.name: reader
@@ -144,16 +152,20 @@ class Prepared:
         self, wanted: Ranges, files: Sources, sections: Sections, budget: int,
         each: Each = map,
     ) -> int:  # fmt: skip
-        """Read some more of the hashes that are wanted, and not here yet; return how many bytes that were.
+        """Read some more of the hashes that are wanted and missing.
 
-        However little may be read, all is here after a number of calls that goes with how much there is.
+        The number of calls until everything is read depends on the amount of state, and is finite
+        for any budget.
 
         Args:
-            wanted: all that are wanted.
-            files: what holds them as of :attr:`as_of`.
-            sections: what is wanted of them.
-            budget: about how many bytes may be read, besides those that it takes to open what is new.
+            wanted: all hashes that are wanted.
+            files: the files that hold them as of :attr:`as_of`.
+            sections: the sections that are wanted.
+            budget: about how many bytes may be read, besides opening new files.
             each: reads files.
+
+        Returns:
+            How many bytes were read.
         """
         missing = wanted.without(self.ranges)
         if not len(missing):
@@ -187,7 +199,11 @@ class Prepared:
         self, missing: Ranges, files: Sources, sections: Sections, budget: int,
         each: Each,
     ) -> tuple[int, int, bool]:  # fmt: skip
-        """Open files; return how many bytes that were, what is left of the budget, and if these are all."""
+        """Open files.
+
+        Returns:
+            How many bytes were read, what is left of the budget, and whether all files are open.
+        """
         whole: dict[str, RunReader] = {}
         runs: dict[str, RunReader] = {}
         for sources in files.values():
@@ -215,10 +231,13 @@ class Prepared:
     def _to_open(
         self, closed: Sequence[RunReader], costs: Mapping[str, int], budget: int
     ) -> tuple[list[RunReader], int, bool]:
-        """Return which files to open, what is left of the budget then, and whether these are all.
+        """Choose which files to open.
 
-        Those that are new since the last time are opened in any case: else they could come as fast as the
-        budget lets others be opened, and there would be no end.
+        Files that are new since the last time are opened in any case. Otherwise they could arrive
+        as fast as the budget allows others to be opened, and this would never end.
+
+        Returns:
+            The files, what is left of the budget, and whether these are all.
         """
         since, self._listed = self._listed, self.as_of
         new = [reader for reader in closed if since != _NEVER and reader.ref.step > since]
@@ -230,7 +249,7 @@ class Prepared:
         return [*new, *old[:chosen]], left, chosen == len(old)
 
     def _merge_if_long(self, sections: Sections) -> int:
-        """Merge what was read and the changes since, when these are half as much; else some of these."""
+        """Merge the changes into the rows if they are half as large; else merge some changes."""
         tail, whole = (sum(piece.nbytes for piece in part) for part in (self._tail, self._whole))
         if tail <= max(_SHORT, whole // 2):
             _shorten(self._tail, -1, sections)
@@ -247,11 +266,11 @@ class Prepared:
     # -- at the switch ------------------------------------------------------------------------
 
     def sources(self, owner: str, newer: StateSources | None = None) -> StateSources:
-        """Return what is here of a computation as files to be read.
+        """Return the rows of a computation as files to be read.
 
         Args:
             owner: the computation.
-            newer: the runs after :attr:`as_of`, at least.
+            newer: the runs after :attr:`as_of`, and possibly others.
         """
         found = [(piece.reader, piece.ranges) for piece in [*self._whole, *self._tail]]
         each: Each = map
@@ -273,13 +292,14 @@ def _piece(parts: list[RunPart], step: int, ranges: Ranges, turns: int = 1) -> P
 
 
 def _shorten(pieces: list[PreparedPiece], at: int, sections: Sections) -> None:
-    """Merge the last pieces as long as they came of as many turns each.
+    """Merge the last pieces, as long as they come from equally many turns.
 
     Args:
-        pieces: what to shorten.
-        at: whose step they are of together. Of all rows of some hashes it is the first's, for the changes
-            since come after it; of changes it is the last's, for all rows of other hashes may come between.
-        sections: what there may be of them.
+        pieces: the pieces. They are changed in place.
+        at: index of the piece whose step the merged piece gets. For full rows it is the first,
+            because the changes since must come after it. For changes it is the last, because full
+            rows of other hashes may have been read in between.
+        sections: the sections that the pieces may hold.
     """
     while _are_alike(last := pieces[-_ALIKE:]):
         parts, ranges = _merged(last, sections)
@@ -294,7 +314,7 @@ def _are_alike(pieces: list[PreparedPiece]) -> bool:
 
 
 def _merged(pieces: list[PreparedPiece], sections: Sections) -> tuple[list[RunPart], Ranges]:
-    """Return what is in several pieces, and of which hashes it may be."""
+    """Return the rows of several pieces, and the hashes that they cover."""
     runs, extents = [piece.reader for piece in pieces], [piece.ranges for piece in pieces]
     ranges = functools.reduce(Ranges.plus, extents)
     parts = [
@@ -307,15 +327,19 @@ def _merged(pieces: list[PreparedPiece], sections: Sections) -> tuple[list[RunPa
 
 
 def _within(pieces: list[PreparedPiece], ranges: Ranges) -> list[PreparedPiece]:
-    """Return what is left of pieces when only some hashes are wanted."""
+    """Return pieces without the hashes that are not wanted."""
     kept = [piece._replace(ranges=piece.ranges.within(ranges)) for piece in pieces]
     return [piece for piece in kept if len(piece.ranges)]
 
 
 def _blocks(files: Sources, ranges: Ranges, sections: Sections, least: int) -> Any:
-    """Return (first hash, last hash, bytes) of the blocks of files that hold some hashes, as columns.
+    """Return (first hash, last hash, bytes) of the blocks that hold some hashes, as columns.
 
-    Each counts as so many bytes at least.
+    Args:
+        files: the files.
+        ranges: the hashes.
+        sections: the sections that are wanted.
+        least: each block counts as at least this many bytes.
     """
     blocks = [
         (block.first, block.last, max(block.length, least))
@@ -327,18 +351,19 @@ def _blocks(files: Sources, ranges: Ranges, sections: Sections, least: int) -> A
 
 
 def _width(ranges: Ranges) -> float:
-    """Return how many hashes there are in some ranges."""
+    """Return the number of hashes in some ranges."""
     return float((ranges.lasts - ranges.firsts).astype(np.float64).sum()) + len(ranges)
 
 
 def affordable(blocks: Any, ranges: Ranges, budget: int, least: float) -> Ranges:
-    """Return the first part of some ranges of which about so many bytes are in some blocks.
+    """Return the first part of some ranges that holds about a given number of bytes.
 
     Args:
-        blocks: first hash, last hash and bytes of each, as columns; bytes are even in between.
+        blocks: first hash, last hash and bytes of each block, as columns. Bytes are taken to be
+            spread evenly over a block.
         ranges: the hashes; not empty.
         budget: about how many bytes.
-        least: so many hashes are returned in any case, as far as there are so many.
+        least: at least this many hashes are returned, if there are as many.
     """
     firsts, lasts, nbytes = blocks
     ends = np.maximum(lasts, firsts + _FINEST)

@@ -1,8 +1,9 @@
-"""Reading ahead: beside its steps, a worker reads what it is to own, in turns that no step waits for.
+"""Reading ahead, concurrently with the steps.
 
-A turn goes on from a copy of what is at hand: it follows the steps that were committed since, and reads
-some more. A later step takes over what it came to. So there is nothing that two threads change, and a turn
-that comes to nothing, or is never taken over, has cost time only.
+Before bins move to a worker, it reads their state in *turns*. A turn runs in a thread of its own,
+and no step waits for it. It works on a copy of what was read so far: it applies the changes of the
+steps committed since, and reads some more. A later step takes over the result. So no object is
+changed by two threads. A turn that fails, or whose result is never taken over, has cost time only.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is to be read ahead.
+    """A request for what to read ahead.
 
     Attributes:
-        ranges: of which hashes; none of them is the worker's own.
-        sections: what of each computation.
-        layout: where files are cut.
-        worker: who will own them.
-        budget_bytes: about how many bytes may be read in a turn, besides changes of what is at hand;
-            with 0 it is kept up to date.
+        ranges: the hashes. None of them is the worker's own.
+        sections: the sections of each computation's state.
+        layout: bins, at whose borders files are cut.
+        worker: the worker that will own the hashes.
+        budget_bytes: about how many bytes a turn may read, besides changes of what was read
+            already. With 0, nothing more is read, and what was read is kept up to date.
     """
 
     ranges: Ranges
@@ -46,7 +47,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What a turn came to: what is at hand now, and how many bytes were read for it."""
+    """The result of a turn: what was read ahead by now, and how many bytes the turn read."""
 
     prepared: Prepared
     nbytes: int
@@ -56,9 +57,9 @@ class Ahead:
     """What one (layer, worker) has read ahead.
 
     Attributes:
-        prepared: what is at hand.
-        arriving: what of it is being gathered to be taken over.
-        read_bytes: how much was read for it, in all.
+        prepared: the rows that were read.
+        arriving: those that are being gathered for a switch.
+        read_bytes: how many bytes all turns have read.
     """
 
     def __init__(self) -> None:
@@ -69,14 +70,15 @@ class Ahead:
         self._trouble = ""
 
     def collect(self) -> None:
-        """Take over what a turn came to that has ended; of one that failed, nothing."""
+        """Take over the result of a turn that has ended. One that failed changes nothing."""
         if self._turn is None or not self._turn.done():
             return
         turn, self._turn = self._turn, None
         try:
             result = turn.result()
         except (StorageError, Damaged) as error:
-            # (who owns it now has it in memory; should it still be so at the switch, the step will say so)
+            # The present owner has the state in memory. If the error persists at the switch, the
+            # step reports it.
             if str(error) != self._trouble:
                 _log.warning("reading ahead goes on although: %s", error)
             self._trouble = str(error)
@@ -91,15 +93,19 @@ class Ahead:
         fresh: Callable[[], CommittedFiles],
         reading: Reading,
     ) -> bool:
-        """Go on reading ahead; say whether all is at hand that will not be in the tail.
+        """Continue to read ahead.
 
-        What is not asked for any more is forgotten; to ask for what is there costs nothing.
+        Hashes that are no longer wanted are forgotten. Asking for what was read already costs
+        nothing.
 
         Args:
             wanted: what to read.
             committed: the files as of the step before.
-            fresh: returns the same, to be used by another thread.
+            fresh: returns a copy of ``committed`` for use in another thread.
             reading: how files are read.
+
+        Returns:
+            Whether everything was read, except the tail of changes that a plan names.
         """
         self.collect()
         self._forget_but(wanted.ranges)
@@ -114,7 +120,7 @@ class Ahead:
         return all_here and committed.knows_tail(self.prepared)
 
     def _is_all(self, wanted: Wanted, step: int) -> bool:
-        """Say whether all that is wanted is at hand as of a step."""
+        """Return whether everything that is wanted was read as of a step."""
         return self.prepared.as_of == step and not len(wanted.ranges.without(self.prepared.ranges))
 
     def _forget_but(self, ranges: Ranges) -> None:
@@ -127,7 +133,7 @@ class Ahead:
 def _turn_from(
     prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading
 ) -> Callable[[], Turn]:
-    """Return what goes on from something that was read ahead; it is this function's to change."""
+    """Return a turn that continues from ``prepared``, which the turn may change."""
 
     def turn() -> Turn:
         try:
@@ -135,13 +141,17 @@ def _turn_from(
             done += _read_more(prepared, wanted, committed, reading, done)
             return Turn(prepared, done)
         except NotFound:
-            return Turn(Prepared(), 0)  # it took so long that files were cleaned away meanwhile
+            return Turn(Prepared(), 0)  # it took so long that files were cleaned up meanwhile
 
     return turn
 
 
 def _follow(prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading) -> int:
-    """Bring what was read ahead up to the step before; forget it if that cannot be done."""
+    """Bring the rows up to the step before, or forget them if this cannot be done.
+
+    Returns:
+        How many bytes were read.
+    """
     if not len(prepared.ranges) or prepared.as_of == committed.step:
         return 0
     files = committed.after(prepared)
@@ -157,9 +167,13 @@ def _follow(prepared: Prepared, wanted: Wanted, committed: CommittedFiles, readi
 def _read_more(
     prepared: Prepared, wanted: Wanted, committed: CommittedFiles, reading: Reading, done: int
 ) -> int:
-    """Read some more of what is missing, for what is left of the budget and half of it at least.
+    """Read more of what is missing, with the rest of the budget or at least half of it.
 
-    (What is at hand may change by more than the budget in each step, and all has to come some time.)
+    Half is kept free because the rows that were read may change by more than the budget in each
+    step. Reading ahead has to end all the same.
+
+    Returns:
+        How many bytes were read.
     """
     missing = wanted.ranges.without(prepared.ranges)
     if not len(missing):
