@@ -30,6 +30,7 @@ from headrace.sinks import Calls
 from headrace.storage import LocalStore
 from tests.coordinator.test_adoption import PLAN
 from tests.support.pipelines import Elsewhere
+from tests.support.waiting import until
 
 COUNT = 6
 #: Set once a handler hangs.
@@ -142,13 +143,6 @@ def goes_on(folder: Path) -> None:
         assert runs.drain(60)
     assert names[-1] == f"n{COUNT}"
     assert committed(folder) >= COUNT
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_handler_that_never_ends_is_ended_with_its_place(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
+from tests.support.waiting import until
 
 SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
 QUICK = hr.Lease(period_s=0.05, patience_s=1.0)
@@ -54,13 +54,6 @@ def job(
 ) -> hr.Job:
     return hr.run(drawing(collected, count), storage=folder, settings=SETTINGS,
                   **{"runner": "inline", "lease": QUICK, **how})  # fmt: skip
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
 
 
 def roles(folder: Path) -> list[str]:

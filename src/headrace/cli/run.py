@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import signal
 import sys
+import threading
 from collections.abc import Iterator
-from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -19,15 +20,13 @@ from headrace.cli.common import (
     typed_errors,
     with_options,
 )
+from headrace.cli.loading import load_pipeline
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
-from headrace.errors import PipelineError
-from headrace.errors.user_code import is_from_outside, said
 from headrace.job import run as run_pipeline
 from headrace.ledger.heartbeats import HANDED_OVER, Lease
 from headrace.observe.progress import ProgressLine
-from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
 
@@ -84,7 +83,7 @@ def run(standby: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
-    default "pipeline"). Ctrl-C stops after the running step. A process that already runs the
+    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. A process that already runs the
     pipeline is fenced, unless this one stands by.
     """
     _run(**options, standby=standby)
@@ -128,7 +127,7 @@ def _run(
                 settings=settings, listeners=[progress], policy=checked(name, options),
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
-            with job:
+            with job, _terminated_as_interrupted():
                 try:
                     wait_for = job.catch_up if available_now else job.drain
                     job.wait() if keep_running else wait_for()
@@ -140,50 +139,25 @@ def _run(
             say(job.ended, err=True)
 
 
-def _steps_or_time(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdigit() else text
-
-
-def load_pipeline(target: str) -> Pipeline:
-    """Return the pipeline of ``FILE.py`` or ``FILE.py:NAME``.
-
-    Raises:
-        PipelineError: if there is none.
-    """
-    file, _, name = target.partition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise PipelineError(f"{file} is not a file", remedy="give FILE.py, or FILE.py:NAME")
-    sys.path.insert(0, str(path.parent.resolve()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    with _not_ended_by(file):
-        spec.loader.exec_module(module)
-        found = getattr(module, name or "pipeline", None)
-        if callable(found) and not isinstance(found, Pipeline):
-            found = found()
-    if not isinstance(found, Pipeline):
-        raise PipelineError(
-            f"{file} has no pipeline called {name or 'pipeline'!r}",
-            remedy="define `pipeline`, or a function of that name, or say FILE.py:NAME",
-        )
-    return found
-
-
 @contextlib.contextmanager
-def _not_ended_by(file: str) -> Iterator[None]:
-    """Turn an exit of the user's file into an error, so that it does not look like success."""
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: container platforms and service managers stop a process with it."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
-    except BaseException as error:
-        if isinstance(error, Exception) or is_from_outside(error):
-            raise
-        raise PipelineError(
-            f"{file} raised {said(error)}, before there was a pipeline",
-            remedy='what it does as a script belongs behind `if __name__ == "__main__":`',
-        ) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _steps_or_time(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
 
 
 COMMANDS = [run, handover]
