@@ -58,7 +58,7 @@ class Keeps(hr.Computation):
                 case "put":
                     self.entries[n] = n
                 case "delete":
-                    self.entries.pop(n)
+                    self.entries.pop(n, None)
                 case "empty":
                     self.entries.clear()
                 case "add box":
