@@ -41,7 +41,7 @@ class Keeps(hr.Computation):
     def told(self) -> str:
         boxes = [list(box) for box in self.boxes]
         has = [self.value.exists, len(self.elements), len(self.entries), 1 in self.entries]
-        return repr([self.value.value, list(self.elements), self.entries.items(), boxes, has])
+        return repr([self.value.value, list(self.elements), list(self.entries.items()), boxes, has])
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:  # noqa: PLR0912
         ctx.produce("out", self.told())
