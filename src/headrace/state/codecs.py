@@ -91,10 +91,7 @@ class StateCodec:
                 if not isinstance(data, bytes):
                     raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
                 return data, self._asked(self._user.decode, data)
-            try:
-                data = PLAIN.encode(value)
-            except TypeError:  # (of dicts without text keys, and of what cannot be written)
-                data = encoded(value)
+            data = encoded(value)
             kept = self._decoder.decode(data)
             if self._floats and kept != value:
                 _check_floats(value, kept)
